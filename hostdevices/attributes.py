@@ -8,7 +8,7 @@ from hostdevices.readers.location import EVERYWHERE, ON_PCI, ON_USB
 from hostdevices.readers.reader import AttributeType
 
 STANDARD: Mapping[str, str] = {name: f"resource.kubernetes.io/{name}" for name in ("numaNode", "pciBusID", "pcieRoot")}
-"""Attributes that Kubernetes has named, by the short name under which a configuration may speak of them."""
+"""Attributes whose names Kubernetes defines, by the short name for configurations."""
 
 _TABLES = (EVERYWHERE, ON_PCI, ON_USB, *(reader.attributes for reader in BY_KIND.values()))
 

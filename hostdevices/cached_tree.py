@@ -17,19 +17,19 @@ T = TypeVar("T", bytes, str)
 
 
 class _Answers(Generic[T]):
-    """What was answered about names in folders.
+    """The answers about names in folders.
 
-    Of each folder a tuple: its names in one, and the answers. In thousands of folders there are few names, in few
-    orders, and a dictionary of each would be three times as large.
+    Each folder has a tuple: its names, shared as one tuple, and the answers. Thousands of folders have only a few
+    different tuples of names, and a dictionary for each would be three times as large.
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Begin without answers."""
         self._folders: dict[str, tuple[Any, ...]] = {}
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # each once
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # each tuple of names once
 
     def get(self, path: str, ask: Callable[[], T | None]) -> T | None:
-        """Return what was answered about a file, or now is."""
+        """Return the stored answer about a file, or ask now."""
         folder, _, name = path.rpartition("/")
         names: tuple[str, ...]
         answers: list[T | None]
@@ -42,7 +42,7 @@ class _Answers(Generic[T]):
         return answer
 
     def forget(self, syspath: str | None) -> None:
-        """Forget a folder, all below it and above it; without one everything."""
+        """Forget a folder, everything below it and above it; without a folder everything."""
         if syspath is None:
             self._folders.clear()
             self._names.clear()
@@ -53,31 +53,31 @@ class _Answers(Generic[T]):
 
 
 class CachedTree:
-    """A tree that asks another one once for each file and link of a device; `forget` what may have changed."""
+    """A tree that reads each file and link of a device once from another tree; `forget` what might have changed."""
 
     def __init__(self, tree: Tree) -> None:
-        """Begin to remember what `tree` says."""
+        """Begin to store what `tree` returns."""
         self._tree = tree
         self._contents = _Answers[bytes]()
         self._targets = _Answers[str]()
 
     def forget(self, syspath: str | None = None) -> None:
-        """Forget the attributes of a device, of all below it and of its parents; without a device all of them."""
+        """Forget the attributes of a device, of everything below it and of its parents; without one, all of them."""
         self._contents.forget(syspath)
         self._targets.forget(syspath)
 
     def is_live(self) -> bool:
-        """Tell whether this is the running machine's own tree."""
+        """Return whether this is the running machine's own tree."""
         return self._tree.is_live()
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """Return at most `limit` bytes of a regular file; attributes as they were read first."""
+        """Return at most `limit` bytes of a regular file; attributes as they were first read."""
         if limit != READ_LIMIT + 1 or not path.startswith(_DEVICES):
             return self._tree.read(path, limit)
         return self._contents.get(path, lambda: self._tree.read(path, limit))
 
     def target(self, path: str) -> str | None:
-        """Return a link's target as it is written, or was when it was first asked for."""
+        """Return a link's unresolved target, as it was first read."""
         if not path.startswith(_DEVICES):
             return self._tree.target(path)
         return self._targets.get(path, lambda: self._tree.target(path))
@@ -91,18 +91,19 @@ class CachedTree:
         return self._tree.folders(path)
 
     def resolve(self, path: str) -> str | None:
-        """Return the path of what `path` leads to, now."""
+        """Return the path that `path` resolves to, now."""
         real = self._tree.resolve(path)
-        return intern(real) if real is not None and real.startswith(_DEVICES) else real  # one text with what is read
+        # shares one string object with the folders of `_Answers`
+        return intern(real) if real is not None and real.startswith(_DEVICES) else real
 
     def is_public(self, path: str) -> bool:
-        """Tell whether `path` leads to a file that every user may read, now."""
+        """Return whether `path` resolves to a file that every user can read, now."""
         return self._tree.is_public(path)
 
     def node(self, path: str) -> Node | None:
-        """Return the device node that `path` leads to, now."""
+        """Return the device node that `path` resolves to, now."""
         return self._tree.node(path)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write to a file that is there. Raises OSError."""
+        """Write to an existing file. Raises OSError."""
         self._tree.write(path, data)

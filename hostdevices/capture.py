@@ -17,13 +17,13 @@ from hostdevices.recording import Entry
 from hostdevices.scan import scan
 from hostdevices.tree import Node, Tree
 
-# Not read unasked, even where every user may: some drivers act on it, it can wait (sriov_numvfs does while functions
-# are being made), or it is no text.
+# Read only if a reader reads it, even if every user can: some drivers act on a read, it can block (sriov_numvfs does
+# while functions are being created), or it is not text.
 _NOT_ASKED = re.compile(r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*")
 
 
 class _Overheard:
-    """A tree that notes what is asked of another one."""
+    """A tree that records the questions to another one."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -68,10 +68,10 @@ class _Overheard:
 def capture(
     host: Host, *, masked: bool = False, readers: Sequence[Reader] = READERS, nodes: Iterable[str] = ()
 ) -> list[Entry]:
-    """Return what of `host` a recording must hold for `readers` to find the same in it, sorted by path.
+    """Return the entries of `host` that a recording needs so that `readers` find the same in it, sorted by path.
 
-    `nodes` are paths of nodes that matter, too, although no device has them. With `masked`, serial numbers, MAC
-    addresses, UUIDs and their like are replaced, each by the same one everywhere.
+    `nodes` are paths of further nodes that are needed although no device has them. With `masked`, serial numbers, MAC
+    addresses, UUIDs and similar values are replaced, each by the same value everywhere.
     """
     overheard = _Overheard(host.tree)
     inventory = scan(Host(host.root, overheard), readers)
@@ -98,7 +98,7 @@ def _with_parents(syspaths: Iterable[str]) -> set[str]:
 
 
 class _Record:
-    """Collects entries, by the paths that are free of links, and every link that led there."""
+    """Collects entries, by their paths without links, and every link on the way."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -111,7 +111,7 @@ class _Record:
         return sorted(self._entries.values())
 
     def thing(self, path: str) -> str | None:
-        """Record that something is at `path`, and what if it is a device node; return its path without links."""
+        """Record that `path` exists, and its type and numbers if it is a device node; return its path without links."""
         self._follow(path)
         real = self._resolve(path)
         if real in (None, "/"):
@@ -123,7 +123,7 @@ class _Record:
         return real
 
     def names(self, folder: str) -> None:
-        """Record what is in a folder."""
+        """Record the names in a folder."""
         self.thing(folder)
         for name in self._host.list(folder):
             self.thing(join(folder, name))
@@ -152,7 +152,7 @@ class _Record:
         return path in self._entries and self._entries[path].what != "there"
 
     def _resolve(self, path: str) -> str | None:
-        """Resolve all links but /proc/self, which leads every process elsewhere."""
+        """Resolve all links except /proc/self, which differs for every process."""
         real = self._host.resolve(path)
         if real is not None and self._self and f"{real}/".startswith(f"{self._self}/"):
             return f"/proc/self{real.removeprefix(self._self)}"

@@ -14,8 +14,8 @@ _NOT_NOW = (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS
 def certainly(question: Callable[[], T]) -> T:
     """Return what `question` returns, which asks a host in this thread.
 
-    Raises `HostExhausted` where something was not found because no file descriptor was left, and where the kernel or a
-    program had no answer just now; OSError for any other.
+    Raises `HostExhausted` if something was not found because no file descriptor was left, or if the kernel or a program
+    could not answer at that moment; OSError for any other.
     """
     try:
         answer, error = exhausted(question)

@@ -1,6 +1,6 @@
-"""What a device is: an identity, typed attributes, the nodes that open it, its place and its health.
+"""A device: an identity, typed attributes, the nodes that open it, its location and its health.
 
-All values are frozen; a device that changed is another value with the same `id`.
+All values are frozen; a changed device is another value with the same `id`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Version(Struct, frozen=True):
-    """A semantic version, kept apart from text because DRA compares it as one."""
+    """A semantic version, a type of its own because DRA compares it as one."""
 
     text: str
 
@@ -24,7 +24,7 @@ AttributeValue: TypeAlias = bool | int | str | Version
 
 
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
-"""The attribute that has the address of the PCI function below a device."""
+"""The attribute with the address of the PCI function below a device."""
 
 
 class Devnode(Struct, frozen=True, order=True, gc=False):
@@ -34,12 +34,12 @@ class Devnode(Struct, frozen=True, order=True, gc=False):
     kind: Literal["c", "b"]
     major: int
     minor: int
-    container_path: str = ""  # where a container sees it; empty: at the same path
-    target: str = ""  # the node itself where `path` is a link to it: CDI does not follow links
+    container_path: str = ""  # the path in a container; empty: the same path
+    target: str = ""  # the node itself if `path` is a link to it: CDI does not follow links
 
 
 class Health(Struct, frozen=True):
-    """A verdict with its reason in words; the reason is empty while healthy."""
+    """A verdict with its reason; the reason is empty while healthy."""
 
     healthy: bool = True
     reason: str = ""
@@ -56,42 +56,53 @@ class DriverMount(Struct, frozen=True):
 
 
 class DriverFiles(Struct, frozen=True):
-    """What programs need of a device's driver beside its nodes, or why that cannot be had, in words."""
+    """What programs need of a device's driver beside its nodes, or the reason why it is not available."""
 
     mounts: tuple[DriverMount, ...] = ()
     problem: str = ""
 
 
 class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none can be part of a cycle
-    """One thing of the host that a container can be given.
+    """A device of the host that can be allocated to a container.
 
     `id` is stable across reboots and renumbering, at most 63 characters, a DNS label (see identity.py).
+
     `attributes` have the names that DRA publishes: our own unqualified (`vendor`, `driver`), standard ones in full
     (`resource.kubernetes.io/pcieRoot`).
-    `parents` are the ids of devices that this one is a part of: who is given one (a PCI function) has its parts, too
-    (the GPU, the NIC), so a whole and a part never have two owners. Two parts of one whole may.
-    `children` are the ids of the devices that were put together to this one (a pair, a whole with its parts).
-    `sriov_peers` are the ids of devices that are neither, and yet the same hardware: of a virtual function those of its
-    physical one, and the other way round, whether offered or not: somebody may have one from before. `offered_peers`
-    are those among them that are offered. Only assignments fill these in.
-    `functions` are the addresses of the PCI functions that it sits on, where they are more than the one that
-    `resource.kubernetes.io/pciBusID` names.
-    `numa_nodes` is empty where the host does not say.
-    `unavailable` is why nobody new is given it although it is well, in words: whoever has it keeps it. Only assignments
-    fill it in.
-    `withheld` is why nobody new is given it although it is well and can be had: somebody who runs the node says so, in
-    words. Only the daemon fills it in.
-    `enumeration` is what the kernel counts up when a device is plugged in again (see verify.py): the one thing by which
-    two that look alike differ. Empty where it counts nothing.
-    `links` are the PCI addresses of those that NVLink or xGMI joins it with directly, or through switches, and by how
-    many links.
-    `driver_files` are filled in where a resource asks for them (package userspace), as are `absent_services`: what is
-    not there of what containers get beside it, folders of services that share it among programs (MPS) and nodes.
+
+    `parents` are the ids of devices that this one is a part of. The holder of a whole (a PCI function) also has its
+    parts (the GPU, the NIC), so a whole and a part never have two owners. Two parts of one whole can have two.
+
+    `children` are the ids of the devices that form this one (a pair, a whole with its parts).
+
+    `sriov_peers` are the ids of devices that are neither parents nor children, but the same hardware: for a virtual
+    function those of its physical one, and vice versa, whether offered or not, because an earlier holder can still have
+    one. `offered_peers` are the offered ones among them. Only assignments set these.
+
+    `functions` are the addresses of its PCI functions, if there are more than the one in
+    `resource.kubernetes.io/pciBusID`.
+
+    `numa_nodes` is empty if the host does not report any.
+
+    `unavailable` is the reason why it gets no new holders although it is healthy; present holders keep it. Only
+    assignments set it.
+
+    `withheld` is the reason why it gets no new holders although it is healthy and available: an administrator has
+    withheld it. Only the daemon sets it.
+
+    `enumeration` is the number that the kernel counts up when a device is plugged in again (see verify.py): the only
+    difference between two similar devices. Empty if the kernel counts nothing.
+
+    `links` are the PCI addresses of the devices that NVLink or xGMI connects with it, directly or through switches,
+    with the number of links.
+
+    `driver_files` are set if a resource asks for them (package userspace), as are `absent_services`: missing folders of
+    services that share the device among programs (MPS), and missing nodes, that containers get beside it.
     """
 
     id: str
     kind: str  # the reader's noun: misc, pci, gpu, nic, usb, tty, ...
-    name: str  # the kernel's name today: fuse, card0, eth1, 1-2
+    name: str  # the kernel's present name: fuse, card0, eth1, 1-2
     syspath: str = ""  # /sys/devices/...; empty for plain files
     attributes: Mapping[str, AttributeValue] = {}
     devnodes: tuple[Devnode, ...] = ()
@@ -111,16 +122,16 @@ class Device(Struct, frozen=True, gc=False):  # a node has thousands, and none c
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return the ids that whoever has the device has: its own and its members'."""
+        """Return the ids that a holder of the device has: its own and its members'."""
         return frozenset((self.id, *self.children))
 
     @property
     def lacks_driver_files(self) -> bool:
-        """Tell whether programs cannot have, or nobody knows, what they need of its driver."""
+        """Return whether the files of its driver are unavailable or unknown."""
         return self.driver_files is None or bool(self.driver_files.problem)
 
     @property
     def pci_functions(self) -> tuple[str, ...]:
-        """Return the addresses of the PCI functions that the device sits on; empty where it sits on none."""
+        """Return the addresses of the PCI functions of the device; empty if it has none."""
         address = self.attributes.get(PCI_BUS_ID)
         return self.functions or ((address,) if isinstance(address, str) else ())

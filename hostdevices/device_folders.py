@@ -13,29 +13,29 @@ from msgspec import Struct
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
 
-_DEPTH = 8  # folders that ** goes down at the most
-_NEVER = frozenset({"/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm"})  # noqa: S108 - never read, that is it
+_DEPTH = 8  # the most folders that ** descends
+_NEVER = frozenset({"/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm"})  # noqa: S108 - never read, only excluded
 _MOUNTS_LIMIT = 4 << 20  # bytes
 
 
 class Listed(Struct, frozen=True):
-    """A folder, and the names in it that matter to a glob: what it means, or folders on the way there."""
+    """A folder, and the names in it that a glob uses: its matches, or folders on the way to them."""
 
     folder: str
     names: str  # a pattern of one component; ** for all
-    is_last: bool = False  # these are the names that the glob means
+    is_last: bool = False  # whether the names are matches of the whole glob
 
 
 class DeviceFolders:
-    """The folders of a host's /dev; good for the time of one scan."""
+    """The folders of a host's /dev; valid for one scan."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._closed: frozenset[str] | None = None
 
     def listed(self, glob: str) -> Iterator[Listed]:
-        """Yield each folder in which names matter to `glob`, the shallow ones first; nothing for one outside /dev."""
+        """Yield each folder whose names `glob` uses, the shallow ones first; nothing for a glob outside /dev."""
         if not glob.startswith("/dev/") or "/../" in glob or "/./" in glob:
             return
         waiting = deque([("/dev", tuple(glob.split("/")[2:]))])
@@ -67,7 +67,7 @@ class DeviceFolders:
 
 
 def _other_file_systems(host: Host) -> frozenset[str]:
-    """Return what is mounted below /dev and no devtmpfs. A stored tree has nothing mounted."""
+    """Return the mount points below /dev that are not devtmpfs. A stored tree has no mounts."""
     if not host.is_live():
         return frozenset()
     table = (host.read_bytes("/proc/self/mounts", _MOUNTS_LIMIT) or b"").decode(errors="replace")

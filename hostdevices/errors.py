@@ -10,8 +10,8 @@ class UnreadableFile(HostDevicesError):
 
 
 class ReadStuck(UnreadableFile):
-    """A read of the same hardware has not come back; the text names its file."""
+    """A read of the same hardware has not returned; the text names its file."""
 
 
 class HostExhausted(HostDevicesError):
-    """No file descriptor or thread is left, here or on the node: nobody knows whether what was not found is there."""
+    """No file descriptor or thread is left, here or on the node: whether missing things exist is unknown."""

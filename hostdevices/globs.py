@@ -8,13 +8,13 @@ from functools import lru_cache
 
 
 def is_glob(part: str) -> bool:
-    """Tell whether a name has wildcards in it."""
+    """Return whether a name contains wildcards."""
     return any(character in part for character in "*?[")
 
 
 @lru_cache(maxsize=4096)
 def path_pattern(glob: str) -> re.Pattern[str]:
-    """Translate a path glob; the groups of a match are what its wildcards stand for.
+    """Translate a path glob; the groups of a match are the texts that its wildcards match.
 
     `*` and `?` do not cross `/`, `[...]` is a set of characters, `**` as a whole component is any number of folders.
     """

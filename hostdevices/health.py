@@ -27,15 +27,15 @@ from hostdevices.readers.signals import ErrorCounter, Sample, Signals
 INTERVAL = 5.0  # seconds between samples of one device
 FAIL_AFTER = 2  # bad samples in a row
 RECOVER_AFTER = 3  # good samples in a row
-WINDOW = 60.0  # seconds for which a counter's growth is remembered
+WINDOW = 60.0  # seconds for which a counter's growth counts
 
 _NEVER = float("-inf")
-_NOTHING: Final = frozenset[str]()  # one for thousands of devices
-STUCK = "stuck"  # the fault that a read does not come back, which is none of a moment
+_NOTHING: Final = frozenset[str]()  # one object for thousands of devices
+STUCK = "stuck"  # the fault of a read that does not return; it counts at once
 
 
 def signals(host: Host, device: Device) -> Signals:
-    """Return what sysfs says about `device` now. Missing files say nothing; unreadable ones are a fault."""
+    """Return the present signals of `device` in sysfs. Missing files give none; unreadable ones are a fault."""
     sample = Sample(host)
     reader = BY_KIND.get(device.kind)
     try:
@@ -53,7 +53,7 @@ def signals(host: Host, device: Device) -> Signals:
 
 
 def has_signals(device: Device) -> bool:
-    """Tell whether sysfs can say anything about the health of `device`: without, `signals` never has anything."""
+    """Return whether sysfs can have health signals of `device`; if not, `signals` is always empty."""
     reader = BY_KIND.get(device.kind)
     if reader is not None and reader.signals is not None:
         return True
@@ -61,7 +61,7 @@ def has_signals(device: Device) -> bool:
 
 
 class HealthHistory(Struct, frozen=True, gc=False):
-    """What is known of one device from sample to sample."""
+    """The health history of one device."""
 
     syspath: str
     health: Health = HEALTHY
@@ -70,12 +70,12 @@ class HealthHistory(Struct, frozen=True, gc=False):
     good: int = 0
     sampled: float = _NEVER
     counters: Mapping[ErrorCounter, int] = {}
-    growth: tuple[tuple[float, ErrorCounter, int], ...] = ()  # when, which counter, by how much
+    growth: tuple[tuple[float, ErrorCounter, int], ...] = ()  # time, counter and increase of each growth
 
 
 def next_health(before: HealthHistory, seen: Signals, now: float) -> HealthHistory:
     """Return the history after one more sample. Pure; `now` in seconds of any clock that never goes back."""
-    # What grew at the sample before counts once more, however long ago that was: one sample alone never decides.
+    # The growth at the last sample counts again, however long ago that was: one sample alone never decides.
     growth = tuple(x for x in before.growth if x[0] > now - WINDOW or x[0] == before.sampled) + tuple(
         (now, name, value - before.counters[name])
         for name, value in seen.counters.items()
@@ -106,15 +106,18 @@ def _grown_too_fast(growth: Iterable[tuple[float, ErrorCounter, int]]) -> dict[s
 
 
 def needs_polling(devices: Iterable[Device]) -> bool:
-    """Tell whether any of these devices, or of the members of a group, has signals that no kernel event announces."""
+    """Return whether any of these devices, or of the members of a group, has signals without kernel events."""
     return any(reader.is_polled for device in devices for reader in readers_of(device))
 
 
 class HealthTracker:
-    """Remembers the history of each device between samples."""
+    """Keeps the history of each device between samples."""
 
     def __init__(self, interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without any memory: each device's first sample decides alone. A device is read once in `interval` s."""
+        """Begin without any history: each device's first sample decides alone.
+
+        A device is read once in `interval` s.
+        """
         self._interval = interval
         self._clock = clock
         self._histories: dict[str, HealthHistory] = {}
@@ -122,9 +125,9 @@ class HealthTracker:
     def sample(self, host: Host, inventory: Inventory, offered: Collection[str] | None = None) -> Inventory:
         """Return the inventory with the devices' health; call it after each scan, and at the interval if polled.
 
-        Devices whose ids are not among `offered` are passed over (all are meant without). A device that was read
-        within the interval keeps its verdict; one without signals has no history, of which there would be thousands.
-        Blocks for as long as sysfs does: call it in a thread. Raises `HostExhausted`, and knows what it knew before.
+        Devices whose ids are not in `offered` are skipped (default: none is). A device that was read within the
+        interval keeps its verdict; devices without signals, which can be thousands, have no history. Blocks for as long
+        as sysfs does: call it in a thread. Raises `HostExhausted`, and then keeps its state.
         """
         now = self._clock()
         meant = inventory.devices.keys() if offered is None else offered
@@ -132,7 +135,7 @@ class HealthTracker:
         devices = dict(inventory.devices)
         for identity in meant:
             device = devices.get(identity)
-            # What the scan could not read begins again when it can.
+            # A device that the scan could not read starts a new history when it can be read.
             if device is None or not device.health.healthy:
                 continue
             health = HEALTHY

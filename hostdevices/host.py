@@ -20,27 +20,27 @@ from hostdevices.errors import HostDevicesError, UnreadableFile
 from hostdevices.reads import Reads
 from hostdevices.tree import Folder, Machine, Tree, exhausted
 
-READ_LIMIT = 4096  # a sysfs attribute is one page at the most
+READ_LIMIT = 4096  # a sysfs attribute has at most one page
 
 
 class Host:
     """A host's device tree at `root`: `/`, a folder with sys/, proc/ and dev/, or a capture. Paths are the host's."""
 
     def __init__(self, root: Path | str = "/", tree: Tree | None = None, reads: Reads | None = None) -> None:
-        """Open the tree at `root`, or ask `tree` in its stead. Raises `HostDevicesError` where there is none.
+        """Open the tree at `root`, or use `tree` instead. Raises `HostDevicesError` if there is no tree.
 
-        Hosts that ask the same files share their `reads`.
+        Hosts that read the same files share their `reads`.
         """
         self.root = Path(os.path.realpath(root))
         self.tree = tree or _tree_at(self.root)
         self.reads = reads or Reads()
 
     def is_live(self) -> bool:
-        """Tell whether this is the running machine's own tree."""
+        """Return whether this is the running machine's own tree."""
         return self.tree.is_live()
 
     def read(self, path: str, limit: int = READ_LIMIT) -> str | None:
-        """Return the text of a file without surrounding white space; None where it cannot be read.
+        """Return the text of a file without surrounding white space; None if it cannot be read.
 
         Raises `UnreadableFile` for more than `limit` bytes, NUL bytes or invalid UTF-8, and `ReadStuck`.
         """
@@ -57,7 +57,7 @@ class Host:
             raise UnreadableFile(f"{path}: not UTF-8") from None
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
-        """Return at most `limit` bytes of a file below /sys or /proc; None where it cannot be read."""
+        """Return at most `limit` bytes of a file below /sys or /proc; None if it cannot be read."""
         self.reads.refuse_stuck(path)
         return self.reads.ask(self.tree.read, path, limit)
 
@@ -71,39 +71,39 @@ class Host:
         self.tree.write(real, text.encode())
 
     def folders(self, path: str) -> list[str] | None:
-        """Return the sorted names of the folders in a folder, without links; None where it cannot be read."""
+        """Return the sorted names of the folders in a folder, without links; None if it cannot be read."""
         names = self.reads.ask(self.tree.folders, path)
         return None if names is None else sorted(filter(_is_text, names))
 
     def list(self, path: str) -> list[str]:
-        """Return the sorted names in a folder; empty where there is none."""
+        """Return the sorted names in a folder; empty if there is none."""
         return sorted(filter(_is_text, self.reads.ask(self.tree.names, path)))
 
     def exists(self, path: str) -> bool:
-        """Tell whether something lies at `path`, links followed."""
+        """Return whether `path` exists, after links are followed."""
         return self.reads.ask(self.tree.resolve, path) is not None
 
     def resolve(self, path: str) -> str | None:
-        """Return the host path that `path` leads to once all links are followed; None where it leads nowhere."""
+        """Return the host path that `path` resolves to after all links are followed; None if it does not exist."""
         real = self.reads.ask(self.tree.resolve, path)
         return (real or "/") if real is not None and _is_text(real) else None
 
     def target(self, path: str) -> str | None:
-        """Return a link's target as it is written; None where there is no link."""
+        """Return a link's unresolved target; None if there is no link."""
         target = self.reads.ask(self.tree.target, path)
         return target if target is not None and _is_text(target) else None
 
     def link(self, path: str) -> str | None:
-        """Return the last component of a link's target (`driver` -> `nvme`); None where there is no link."""
+        """Return the last component of a link's target (`driver` -> `nvme`); None if there is no link."""
         target = self.target(path)
         return None if target is None else os.path.basename(target)
 
     def is_public(self, path: str) -> bool:
-        """Tell whether every user may read the file; the kernel keeps what is costly, risky or secret from them."""
+        """Return whether every user can read the file; the kernel protects costly, risky and secret ones from users."""
         return self.reads.ask(self.tree.is_public, path)
 
     def devnode(self, path: str) -> Devnode | None:
-        """Return the device node at `path`, which may be a link to it; None where there is none."""
+        """Return the device node at `path`, which can be a link to it; None if there is none."""
         node = self.reads.ask(self.tree.node, path)
         return Devnode(path, node.kind, node.major, node.minor) if node else None
 
@@ -115,7 +115,7 @@ def _tree_at(root: Path) -> Tree:
         if _is_folder(root / "sys"):
             return Folder(str(root))
         if root.is_file():
-            from hostdevices.recording import Recording  # brings gzip, which a daemon on its own host never needs
+            from hostdevices.recording import Recording  # imported here: it brings gzip, which is for captures only
 
             return Recording.load(root)
     except ValueError as error:
@@ -129,7 +129,7 @@ def _tree_at(root: Path) -> Tree:
 
 
 def _is_folder(path: Path) -> bool:
-    """Tell whether a folder is there; unlike `Path.is_dir` not that it is none where it may not be looked at."""
+    """Return whether a folder exists. Unlike `Path.is_dir`, raises if that cannot be determined."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):

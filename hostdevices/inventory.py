@@ -9,7 +9,7 @@ from hostdevices.errors import ReadStuck, UnreadableFile
 
 
 class Problem(Struct, frozen=True, order=True):
-    """Something that could not be read: one device's trouble, never the scan's."""
+    """Something that could not be read: a problem of one device, never of the scan."""
 
     where: str  # the syspath or file
     reason: str
@@ -30,7 +30,7 @@ class Inventory(Struct, frozen=True):
 
     @classmethod
     def of(cls, devices: Iterable[Device], problems: Iterable[Problem] = ()) -> "Inventory":
-        """Collect devices in the order of their ids. A second device with an id in use becomes a problem."""
+        """Collect devices in the order of their ids. A second device with the same id becomes a problem."""
         kept: dict[str, Device] = {}
         found = list(problems)
         for device in devices:
@@ -40,7 +40,7 @@ class Inventory(Struct, frozen=True):
         return cls({i: kept[i] for i in sorted(kept)}, tuple(sorted(set(found))))
 
     def sharing(self, before: "Inventory") -> "Inventory":
-        """Return the same with the values of `before` for what did not change: of thousands few are compared then."""
+        """Return the same inventory with the objects of `before` for unchanged devices, which speeds up comparing."""
         known = before.devices
         devices = {
             i: old if (old := known.get(i)) is not None and old == device else device
@@ -50,22 +50,22 @@ class Inventory(Struct, frozen=True):
 
 
 def known_ids(devices: Mapping[str, Device]) -> frozenset[str]:
-    """Return the ids by which these devices are known: those that they have, and those that they have had.
+    """Return the ids of these devices: their present ones, and those in `parents`.
 
-    What else a device may be called is among its parents, with what it is a part of (readers/usb.py).
+    The other ids of a device are among its parents, beside the wholes that it is a part of (readers/usb.py).
     """
     return frozenset(devices).union(*{device.parents for device in devices.values()})
 
 
 class Diff(Struct, frozen=True):
-    """What turned one inventory into the next; `changed` holds the new values."""
+    """The changes from one inventory to the next; `changed` holds the new values."""
 
     added: tuple[Device, ...] = ()
     removed: tuple[Device, ...] = ()
     changed: tuple[Device, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether anything differs."""
+        """Return whether anything differs."""
         return bool(self.added or self.removed or self.changed)
 
 

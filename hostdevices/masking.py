@@ -11,14 +11,14 @@ from msgspec import structs
 
 from hostdevices.recording import Entry
 
-# The names under which the kernel shows what identifies a single piece of hardware.
+# The names of attributes and variables in which the kernel shows identifiers of a single piece of hardware.
 _ATTRIBUTES = re.compile(
     r"(.*_)?(serial|serial_number|serial_no|serialnr|unique_id|uniq|uid|wwid|wwn|eui|nguid|uuid|guid|asset_tag|vpd_pg8[03]"
     r"|phys_switch_id|phys_port_id)"
 )
 _VARIABLES = re.compile(r"^(?:[A-Z0-9_]*(?:SERIAL|UUID|UNIQ|WWN|WWID)[A-Z0-9_]*)=\"?([^\"\n]*)\"?$", re.MULTILINE)
 
-# Forms that identify wherever they stand.
+# Forms that identify hardware in any file.
 _FORMS = re.compile(
     r"(?<![0-9A-Za-z])(?:"
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # UUID
@@ -29,16 +29,16 @@ _FORMS = re.compile(
     r")(?![0-9A-Za-z])"
 )
 _HARDWARE_ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}")
-_SHORTEST = 4  # a shorter "serial number" identifies nothing and would be found everywhere
-_SURE = 8  # a value of this length is itself also inside of words: nqn.2014...:<serial>, enx<MAC>
+_SHORTEST = 4  # a shorter "serial number" identifies nothing and would match everywhere
+_SURE = 8  # a value of this length is also replaced inside of words: nqn.2014...:<serial>, enx<MAC>
 _MOST_BYTES = 64  # of a binary file: the standard header of PCI configuration space; serial numbers come after it
 
 
 class Mask:
-    """Knows the values of a recording that must not be told, and what stands for each."""
+    """The confidential values of a recording, and the replacement of each."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        """Look for the values."""
+        """Find the values."""
         values = sorted({value for entry in entries for value in _values(entry)})
         self._instead = {value: _pseudonym(value, number) for number, value in enumerate(values, start=1)}
         for value in filter(_HARDWARE_ADDRESS.fullmatch, values):
@@ -69,16 +69,16 @@ def _values(entry: Entry) -> Iterator[str]:
     named = _VARIABLES.findall(entry.content)
     if _ATTRIBUTES.fullmatch(entry.path.rpartition("/")[2]):
         named.append(entry.content.strip())
-    parents = set(entry.path.split("/"))  # a root hub gives its controller's address as its serial number
+    parents = set(entry.path.split("/"))  # a root hub has its controller's address as its serial number
     yield from (value for value in named if len(value) >= _SHORTEST and value not in parents)
 
 
 def _anywhere(value: str) -> str:
-    """Return the expression that finds `value`; a short one as a whole word only."""
+    """Return the expression that matches `value`; a short one as a whole word only."""
     return re.escape(value) if len(value) >= _SURE else rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])"
 
 
 def _pseudonym(value: str, number: int) -> str:
-    """Write `number` over the letters and digits of `value`, from behind, and zeros before it."""
+    """Write `number` over the letters and digits of `value`, from the end, with zeros before it."""
     digits = iter(f"{number:x}"[::-1])
     return "".join(next(digits, "0") if character.isalnum() else character for character in reversed(value))[::-1]

@@ -21,18 +21,18 @@ from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 
 _CGROUPS = "/sys/fs/cgroup"
-_CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the one hierarchy has
+_CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the unified hierarchy has
 _DEPTH = 4  # folders from a hierarchy down to a root of pods: docker/<id>/kubelet/kubepods
-_MOST_FOLDERS = 4096  # that are listed
-_LEAVES = (".service", ".mount", ".socket", ".swap", ".device")  # systemd's units that hold no other unit's cgroup
+_MOST_FOLDERS = 4096  # the most folders that are listed
+_LEAVES = (".service", ".mount", ".socket", ".swap", ".device")  # systemd's units that contain no other unit's cgroup
 
 
 class _NotKnown(Exception):
-    """Something cannot be read, or there is too much of it."""
+    """Something cannot be read, or is too large."""
 
 
 def running_pods(host: Host) -> frozenset[str] | None:
-    """Return the uids of all pods that have a cgroup; None where that is not known. Takes about a millisecond."""
+    """Return the uids of all pods that have a cgroup; None if that is unknown. Takes about a millisecond."""
     folders = _Folders(host)
     try:
         roots = [root for hierarchy in _hierarchies(host, folders) for root in _roots(folders, hierarchy)]
@@ -43,7 +43,7 @@ def running_pods(host: Host) -> frozenset[str] | None:
 
 
 class _Folders:
-    """Lists folders, so many and no more."""
+    """Lists folders, up to a limit."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -65,7 +65,7 @@ def _hierarchies(host: Host, folders: _Folders) -> list[str]:
 
 
 def _roots(folders: _Folders, hierarchy: str) -> Iterator[str]:
-    """Yield the folders that hold pods."""
+    """Yield the folders that contain pods."""
     level = [hierarchy]
     for _ in range(_DEPTH):
         below = [(f"{folder}/{name}", name) for folder in level for name in folders.below(folder)]
@@ -86,7 +86,7 @@ def _pods(folders: _Folders, root: str) -> Iterator[str]:
 
 
 def _uid(name: str) -> str:
-    """Return the uid of a pod's cgroup; empty where it is another one's."""
+    """Return the uid of a pod's cgroup; empty if it is not a pod's."""
     if name.endswith(".slice"):
         return name.removesuffix(".slice").rpartition("-pod")[2].replace("_", "-") if "-pod" in name else ""
     return name.removeprefix("pod") if name.startswith("pod") else ""

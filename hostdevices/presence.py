@@ -19,28 +19,28 @@ from hostdevices.verify import Fingerprint, Fingerprints, fingerprint
 
 
 class Seen(Struct, frozen=True):
-    """A device at one moment: what it is and where its nodes are, without attributes and health."""
+    """A device at one moment: its identity and its nodes, without attributes and health."""
 
     device: Device
     fingerprint: Fingerprint
-    left_out: tuple[Devnode, ...] = ()  # nodes that it had, too, and that its holder was not given
+    left_out: tuple[Devnode, ...] = ()  # further nodes of the device that its holder did not get
 
 
 class Presence:
-    """Belongs to the loop; what it reads of the host takes microseconds."""
+    """Belongs to the event loop; its reads of the host take microseconds."""
 
     def __init__(self, host: Host) -> None:
         """Start without devices."""
         self._host = host
         self._scanned: Mapping[str, Device] = {}  # with all their nodes, whatever is offered of them
-        self._known: frozenset[str] | None = None  # by what ids; from when somebody asks
-        self._offered: dict[str, Device] = {}  # those that are offered otherwise than they were scanned
+        self._known: frozenset[str] | None = None  # all their ids, computed at the first question
+        self._offered: dict[str, Device] = {}  # those that are offered in another form than they were scanned
         self._fingerprints = Fingerprints(host)
 
     def update(self, devices: Mapping[str, Device], offered: Iterable[Device], leased: Iterable[str] = ()) -> None:
-        """Take over what a scan has found, right after it: all devices by id, those offered, the ids of those leased.
+        """Take the results of a scan, right after it: all devices by id, the offered ones, and the ids of leased ones.
 
-        Of two offered with one id the last one counts.
+        If two offered devices have the same id, the last one counts.
         """
         self._scanned, self._known = devices, None
         watched = [*(devices[each] for each in leased if each in devices), *offered]
@@ -53,10 +53,10 @@ class Presence:
         return self._offered.get(device_id) or self._scanned.get(device_id)
 
     def is_there(self, device_id: str) -> bool:
-        """Tell whether the last scan has found a device, by whatever id: another one when a twin comes or goes."""
+        """Return whether the last scan has found a device, under any of its ids: they change with a similar device."""
         if self.get(device_id) is not None:
             return True
-        if self._known is None:  # thousands may have gone at once, each of which is asked for
+        if self._known is None:  # thousands can have gone at once, and each is checked
             self._known = known_ids(self._scanned)
         return device_id in self._known
 
@@ -70,11 +70,11 @@ class Presence:
         yield from (device for i, device in self._offered.items() if i not in self._scanned)
 
     def lacks(self, paths: Iterable[str]) -> str:
-        """Return the first of these paths below /dev where there is no node now; empty where all have one."""
+        """Return the first of these paths below /dev that has no node now; empty if all have one."""
         return next((path for path in paths if self._host.devnode(path) is None), "")
 
     def owner_of(self, path: str) -> str:
-        """Return the id of a device that has the node at `path`, in words; `nothing` where none has."""
+        """Return the id of a device that has the node at `path`; `nothing` if there is none."""
         return next((x.id for x in self.devices() if any(n.path == path for n in x.devnodes)), "nothing")
 
     def at(self, paths: Collection[str]) -> frozenset[str]:
@@ -82,9 +82,9 @@ class Presence:
         return frozenset(x.id for x in self._scanned.values() if any(n.path in paths for n in x.devnodes))
 
     def why_changed(self, device: Device) -> str:
-        """Return what makes an offered or leased device another one than at the scan; empty when nothing does.
+        """Return what distinguishes an offered or leased device from the scanned one; empty if nothing does.
 
-        Where that cannot be read for want of a file descriptor, that is said, and not that the device is gone.
+        If that cannot be read because no file descriptor is left, that is the reason, and not that the device is gone.
         """
         if not self._fingerprints.why_changed(device):
             return ""
@@ -94,7 +94,7 @@ class Presence:
             return str(error)
 
     def seen(self, device: Device) -> Seen:
-        """Return an offered device as it is now, for a record; it was checked with `why_changed`."""
+        """Return an offered device as it is now, for a record; the caller has checked it with `why_changed`."""
         plain = Device(
             device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
         )
@@ -103,28 +103,28 @@ class Presence:
         return Seen(plain, self._fingerprints.taken(device), () if is_given_whole else self._left_out(device))
 
     def _left_out(self, device: Device) -> tuple[Devnode, ...]:
-        """Return the nodes of a device and of its members that whoever gets it is not given; by whatever names."""
+        """Return the nodes of a device and of its members that its holder does not get, under any name."""
         given = {_number(node) for node in device.devnodes}
         nodes = (node for each in self.scanned(sorted(device.ids)) for node in each.devnodes)
         return tuple(dict.fromkeys(node for node in nodes if _number(node) not in given))
 
     def is_same(self, seen: Seen) -> bool:
-        """Tell whether a device is where it was, and nothing else has taken its place."""
+        """Return whether a device is where it was, and no other one has taken its place."""
         return fingerprint(self._host, seen.device) == seen.fingerprint
 
     def find(self, seen: Seen) -> Device | None:
-        """Return the device that was seen, as it is now; None where it is not there, or not with all that was given.
+        """Return the device that was seen, as it is now; None if it is gone, or if some of the allocated nodes are.
 
-        A group has the members of then, as far as they are there, whatever belongs to it today. Nodes are those that
-        were given, at their paths in the container, whatever the configuration says today. What a resource knows by
-        its USB port is what is plugged in there.
+        A group keeps its former members, if they exist, whatever belongs to it now. The nodes are the allocated ones,
+        at their paths in the container, whatever the present configuration says. A device that a resource identifies by
+        its USB port is the one that is plugged in there.
         """
         before = seen.device
         found = self.get(before.id)
         if found is None:
             return before if self.is_same(seen) else None
         is_group = before.kind == "group"
-        if before.ids != found.ids and before.id not in self._scanned and not is_group:  # another one at its port
+        if before.ids != found.ids and before.id not in self._scanned and not is_group:  # another device at its port
             placed, _ = _as_handed_out(found.devnodes, before.devnodes)
             return structs.replace(found, devnodes=placed) if placed or not before.devnodes else None
         members = tuple(i for i in before.children if i in self._scanned)
@@ -137,7 +137,7 @@ class Presence:
 
 
 def are_equivalent(now: Iterable[Devnode], before: Iterable[Devnode]) -> bool:
-    """Tell whether nodes are the same but for the numbers that the kernel counts up, at the same paths inside."""
+    """Return whether nodes are equal except for the numbers that the kernel counts up, at the same container paths."""
     return _forms(now) == _forms(before)
 
 
@@ -148,10 +148,10 @@ def _forms(nodes: Iterable[Devnode]) -> list[tuple[str, str]]:
 def _as_handed_out(
     now: Iterable[Devnode], before: Sequence[Devnode], left_out: Sequence[Devnode] = ()
 ) -> tuple[tuple[Devnode, ...], bool]:
-    """Return the nodes that were given as they are now, at their paths in the container, and whether these are all.
+    """Return the allocated nodes as they are now, at their paths in the container, and whether all were found.
 
-    A node is known by its path but for the numbers that the kernel counts up, in their order; an only one in any case.
-    Where there are more or fewer of one form, only those at the path of then are meant for certain.
+    Nodes are matched by their paths without the numbers that the kernel counts up, in their order; a single node always
+    matches. If there are more or fewer of one form, only those with the same path match.
     """
     there = tuple(now)
     pairs: list[tuple[Devnode, Devnode]] = []

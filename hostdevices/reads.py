@@ -26,14 +26,14 @@ from hostdevices.errors import HostExhausted, ReadStuck
 LIMIT = 2.0  # seconds
 MOST_STUCK = 8
 
-# What has an end of its own: a PCI function, a USB device.
+# Units that fail separately: a PCI function, a USB device.
 _HARDWARE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|[0-9]+-[0-9]+(\.[0-9]+)*")
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class StuckRead(Struct, frozen=True):
-    """A read that has not come back."""
+    """A read that has not returned."""
 
     path: str
     since: float  # time.monotonic()
@@ -48,28 +48,28 @@ class _GivenUp(BaseException):
 
 
 class Reads:
-    """The reads of one host: `Host` asks its files through `ask`."""
+    """The reads of one host: `Host` reads its files through `ask`."""
 
     def __init__(self, limit: float = LIMIT) -> None:
         """Begin without any; a read is stuck after `limit` seconds."""
         self.limit = limit
         self._attempt = threading.local()
-        self._stuck: dict[str, StuckRead] = {}  # by hardware; replaced by keys only, so that threads may look
+        self._stuck: dict[str, StuckRead] = {}  # by hardware; only single keys are replaced: other threads read it
 
     @property
     def stuck(self) -> tuple[StuckRead, ...]:
-        """Return the reads that have not come back."""
+        """Return the reads that have not returned."""
         return tuple(self._stuck.values())
 
     @property
     def is_full(self) -> bool:
-        """Tell whether so many threads are stuck that no attempt may begin."""
+        """Return whether so many threads are stuck that no attempt can begin."""
         return len(self._stuck) >= MOST_STUCK
 
     def ask(self, question: Callable[..., T], path: str, *arguments: object) -> T:
-        """Return `question(path, ...)`, noted as under way meanwhile if this thread is an attempt's.
+        """Return `question(path, ...)`, recorded as in progress meanwhile if this thread is an attempt's.
 
-        Raises `ReadStuck` where the same question has not come back.
+        Raises `ReadStuck` if the same question has not returned.
         """
         attempt: Attempt[object] | None = getattr(self._attempt, "now", None)
         if attempt is None:
@@ -86,16 +86,16 @@ class Reads:
                 raise _GivenUp
 
     def refuse_stuck(self, path: str) -> None:
-        """Raise `ReadStuck` where `path` is a file of hardware of which a read has not come back."""
+        """Raise `ReadStuck` if `path` is a file of hardware with a stuck read."""
         if self._stuck and (stuck := self._stuck.get(_hardware(path))):
             raise ReadStuck(str(stuck))
 
     def attempt(self, work: Callable[[], T], came_back: Callable[[], None] = lambda: None) -> "Attempt[T]":
-        """Begin `work` in a thread; `came_back` is called there when a read returns for which it was given up."""
+        """Begin `work` in a thread; `came_back` is called there when the read returns for which it was given up."""
         return Attempt(self, work, came_back)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, which may be begun several times; it passes over reads that do not come back.
+        """Return what `work` returns, which can be started several times; reads that do not return are skipped.
 
         Raises `HostExhausted`, and what `work` raises.
         """
@@ -109,25 +109,25 @@ class Reads:
                 return attempt.future.result()
 
     def enter(self, attempt: "Attempt[T]") -> None:
-        """Have this thread's reads noted in `attempt` from now on."""
+        """Record this thread's reads in `attempt` from now on."""
         self._attempt.now = attempt
 
     def add(self, stuck: StuckRead) -> None:
-        """Pass over the hardware of a read from now on."""
+        """Skip the hardware of a read from now on."""
         self._stuck[_hardware(stuck.path)] = stuck
         _log.error("%s; its device is unhealthy until it does", stuck)
 
     def remove(self, stuck: StuckRead) -> None:
-        """Read the hardware again: the read has come back."""
+        """Read the hardware again: the read has returned."""
         if self._stuck.get(_hardware(stuck.path)) is stuck:
             del self._stuck[_hardware(stuck.path)]
         _log.warning("reading %s returned after %.0f s", stuck.path, time.monotonic() - stuck.since)
 
 
 class Attempt(Generic[T]):
-    """Some work on a host in a thread of its own, from the moment it is made. Its end is never waited for at exit.
+    """Work on a host in its own thread, which starts at once. Its end is never waited for at exit.
 
-    Where no thread is to be had it ends with `HostExhausted`.
+    If no thread is available, it ends with `HostExhausted`.
     """
 
     def __init__(self, reads: Reads, work: Callable[[], T], came_back: Callable[[], None]) -> None:
@@ -143,11 +143,11 @@ class Attempt(Generic[T]):
         self.future.set_running_or_notify_cancel()
         try:
             threading.Thread(target=self._run, name="hostdevices-scan", daemon=True).start()
-        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        except RuntimeError as error:  # the process, its cgroup or the node can have no other thread now
             self.future.set_exception(HostExhausted(f"the host cannot be read: {error}"))
 
     def wait(self, seconds: float) -> bool:
-        """Block until the work is done, `seconds` at the most; tell whether it is."""
+        """Block until the work is done, at most `seconds`; return whether it is."""
         try:
             self.future.exception(seconds)
         except TimeoutError:
@@ -155,9 +155,9 @@ class Attempt(Generic[T]):
         return True
 
     def is_stuck(self) -> bool:
-        """Tell whether the same read has been under way for too long, and was at the call before this one.
+        """Return whether the same read has been in progress for too long, at this call and at the one before.
 
-        Twice, because a machine that did not let us run for a while has not let the reading thread run either.
+        Two calls are needed because a machine that suspended this thread has suspended the reading thread too.
         """
         under_way = self.under_way
         was_suspect = under_way is not None and under_way is self._suspect
@@ -166,7 +166,7 @@ class Attempt(Generic[T]):
         return is_late and was_suspect
 
     def give_up(self) -> None:
-        """End it after the read that is under way, and pass over the hardware of that until it comes back."""
+        """End it after the present read, and skip the hardware of that until it returns."""
         with self._lock:
             under_way = self.under_way
             if under_way is not None and not self.future.done():
@@ -175,7 +175,7 @@ class Attempt(Generic[T]):
         self.is_given_up = True
 
     def abandon(self) -> None:
-        """End it after the read that is under way: nobody wants its result any more."""
+        """End it after the present read: its result is no longer needed."""
         self.is_given_up = True
 
     def _run(self) -> None:
@@ -194,6 +194,6 @@ class Attempt(Generic[T]):
 
 
 def _hardware(path: str) -> str:
-    """Return what a file belongs to: the nearest PCI function or USB device, else its folder."""
+    """Return the unit that a file belongs to: the nearest PCI function or USB device, else its folder."""
     folder, _, _ = path.rpartition("/")
     return next(filter(_HARDWARE.fullmatch, reversed(folder.split("/"))), folder)

@@ -40,14 +40,14 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     masked: bool = False
 
 
-_LONGEST = 1 << 20  # bytes; no line that we write comes near
+_LONGEST = 1 << 20  # bytes; no line that we write is nearly as long
 _MOST = 1 << 28  # bytes unpacked; a large server's capture has a hundredth of that
 _header = msgspec.json.Decoder(Header)
 _entry = msgspec.json.Decoder(Entry)
 
 
 def packed(entries: Iterable[Entry], *, masked: bool) -> bytes:
-    """Return a recording's bytes; the same entries give the same."""
+    """Return a recording's bytes; equal entries give equal bytes."""
     lines = [msgspec.json.encode(Header(masked=masked)), *map(msgspec.json.encode, sorted(entries))]
     return gzip.compress(b"\n".join(lines) + b"\n", mtime=0)
 
@@ -58,7 +58,7 @@ class Recording(StoredTree):
     def __init__(self, entries: Iterable[Entry]) -> None:
         """Take entries in any order; the later one of two for a path counts.
 
-        Raises ValueError for deeper folders than memory should be spent on.
+        Raises ValueError if the folders are too deep for the memory.
         """
         self._entries: dict[str, Entry] = {}
         self._below: dict[str, set[str]] = {"": set()}
@@ -79,7 +79,7 @@ class Recording(StoredTree):
 
     @classmethod
     def load(cls, file: Path) -> "Recording":
-        """Read a recording. Raises OSError, and ValueError with file and line where it is none."""
+        """Read a recording. Raises OSError, and ValueError with file and line if it is not one."""
         number = 1
         try:
             with gzip.open(file) as lines:

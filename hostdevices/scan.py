@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Scanner:
-    """Reads a host, and again only the classes and devices that an event concerns."""
+    """Reads a host; after events only the classes and devices concerned."""
 
     def __init__(self, host: Host, readers: Sequence[Reader] = READERS) -> None:
         """Prepare to read `host`; nothing is read yet."""
@@ -33,10 +33,10 @@ class Scanner:
         self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
     def scan(self, subsystems: Iterable[str] | None = None, syspaths: Iterable[str] | None = None) -> Inventory:
-        """Run the readers concerned by `subsystems` (all of them without) and return the whole inventory.
+        """Run the readers concerned by `subsystems` (default: all) and return the whole inventory.
 
-        With `syspaths` only the attributes of those devices, of their parents and of new devices are read again.
-        Raises `HostExhausted`, and knows what it knew before.
+        With `syspaths`, only the attributes of those devices, of their parents and of new devices are read again.
+        Raises `HostExhausted`, and then keeps its state.
         """
         try:
             findings = certainly(partial(self._scan, subsystems, syspaths))
@@ -47,7 +47,7 @@ class Scanner:
         return _put_together(findings)
 
     def _scan(self, subsystems: Iterable[str] | None, syspaths: Iterable[str] | None) -> dict[Reader, list[Finding]]:
-        """Return what all readers find, those that are concerned now and the others before."""
+        """Return the findings of all readers: new ones of those concerned, the earlier ones of the others."""
         named = None if subsystems is None or syspaths is None else frozenset(syspaths)
         for syspath in (None,) if named is None else named:
             self._cache.forget(syspath)
@@ -62,7 +62,7 @@ class Scanner:
         return findings
 
     def _read(self, reader: Reader, before: Sequence[Finding], named: frozenset[str] | None) -> Iterator[Finding]:
-        """Run a reader; `named` are the devices of events, None where nothing that is known can be trusted."""
+        """Run a reader; `named` are the devices of events, None if no earlier finding can be trusted."""
         try:
             if reader.read_again is None:
                 findings = reader.read(self._host)
@@ -78,7 +78,7 @@ class Scanner:
             yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}", hides_kind=True)
 
     def _enumerated(self, finding: Finding) -> Finding:
-        """Say when a device was plugged in: a replug that leaves all else as it was must be seen, too."""
+        """Add the enumeration number: a replug that changes nothing else must be detected too."""
         if not isinstance(finding, Device):
             return finding
         try:
@@ -88,7 +88,7 @@ class Scanner:
         return replace(finding, enumeration=number) if number else finding
 
     def _as_before(self, before: Sequence[Finding], found: Sequence[Finding]) -> list[Device]:
-        """Return the devices that are still there, and could not be read because a read is stuck: unhealthy."""
+        """Return the devices that still exist and could not be read because a read is stuck: unhealthy."""
         stuck = {x.where: x.reason for x in found if isinstance(x, Problem) and x.is_stuck}
         if not stuck:
             return []
@@ -101,12 +101,12 @@ class Scanner:
 
 
 def scan(host: Host, readers: Sequence[Reader] = READERS) -> Inventory:
-    """Read everything once, in a thread that is given up where a read does not come back."""
+    """Read everything once, in a thread that is given up if a read does not return."""
     return host.reads.run(lambda: Scanner(host, readers).scan())
 
 
 def _sharing(found: list[Finding], before: Sequence[Finding]) -> list[Finding]:
-    """Return the same with the values of before for what did not change, so that nobody keeps thousands twice."""
+    """Return the findings with the earlier objects for unchanged devices, so that thousands are not kept twice."""
     known = {x.id: x for x in before if isinstance(x, Device)}
     return [old if isinstance(x, Device) and (old := known.get(x.id)) == x else x for x in found]
 

@@ -5,7 +5,7 @@ characters, escapes for the others, and a limited number of them.
 """
 
 NAME = 100
-"""Characters of a name that is shown; no device of ours has more."""
+"""Characters of a name that are shown; none of our devices has a longer name."""
 
 
 def escaped(text: str) -> str:
@@ -14,5 +14,5 @@ def escaped(text: str) -> str:
 
 
 def shown(text: str, most: int = NAME) -> str:
-    """The first `most` characters of `text`, escaped; dots say that there are more."""
+    """Return the first `most` characters of `text`, escaped; dots mark a cut."""
     return escaped(text) if len(text) <= most else f"{escaped(text[:most])}..."

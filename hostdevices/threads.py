@@ -17,7 +17,7 @@ T = TypeVar("T")
 async def in_thread(call: Callable[[], T], threads: Executor | None = None) -> T:
     """Return what `call` returns in one of these `threads`, or of the loop's own; raises what it raises.
 
-    Raises `HostExhausted` where no thread is to be had.
+    Raises `HostExhausted` if no thread is available.
     """
     done: Future[T] = Future()
 
@@ -31,7 +31,7 @@ async def in_thread(call: Callable[[], T], threads: Executor | None = None) -> T
 
     try:
         asyncio.get_running_loop().run_in_executor(threads, work)
-    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
-        if done.cancel():  # or else one that was just free does it
+    except RuntimeError as error:  # the process, its cgroup or the node can have no other thread now
+        if done.cancel():  # else a thread that just became free runs it
             raise HostExhausted(f"no thread is left: {error}") from error
     return await asyncio.wrap_future(done)

@@ -15,16 +15,16 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 T = TypeVar("T")
 NodeKind: TypeAlias = Literal["c", "b"]
 GONE_OR_REFUSED = (OSError, ValueError)
-"""The kernel's ways to say "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and names that no path can have."""
+"""The kernel's errors for "not now" (ENOENT, ENODEV, EIO, EINVAL, EPERM, ...), and those of impossible names."""
 
-_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE))  # in the process, on the node; no driver answers so
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE))  # in the process, on the node; no driver returns these
 _PAGES = 1 << 16  # bytes of one read
 _MOST_LINKS = 40  # the kernel's own limit
 _LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
 
 
 class _Exhaustion(threading.local):
-    """What the kernel said in this thread when it had no descriptor left: what was not found then may be there."""
+    """The error in this thread when no descriptor was left: what was not found then might exist."""
 
     error: OSError | None = None
 
@@ -33,9 +33,9 @@ _exhaustion = _Exhaustion()
 
 
 def exhausted(question: Callable[[], T]) -> tuple[T, OSError | None]:
-    """Return what `question` returns, and what the kernel said when it had no descriptor left meanwhile, if it did.
+    """Return what `question` returns, and the error if no descriptor was left meanwhile.
 
-    Of a question within another one both are told.
+    For a question within another one, both get the error.
     """
     before, _exhaustion.error = _exhaustion.error, None
     try:
@@ -54,10 +54,10 @@ class Node(NamedTuple):
 
 
 class Tree(Protocol):
-    """The files of one host. Paths are absolute and the host's own; what cannot be had is None or empty."""
+    """The files of one host. Paths are absolute and the host's own; what cannot be read is None or empty."""
 
     def is_live(self) -> bool:
-        """Tell whether this is the running machine's own tree."""
+        """Return whether this is the running machine's own tree."""
         ...
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -69,27 +69,27 @@ class Tree(Protocol):
         ...
 
     def folders(self, path: str) -> list[str] | None:
-        """Return the names of the folders in a folder, in any order, without links; None where it cannot be read."""
+        """Return the names of the folders in a folder, in any order, without links; None if it cannot be read."""
         ...
 
     def target(self, path: str) -> str | None:
-        """Return a link's target as it is written."""
+        """Return a link's unresolved target."""
         ...
 
     def resolve(self, path: str) -> str | None:
-        """Return the path of what `path` leads to, free of links."""
+        """Return the path that `path` resolves to, free of links."""
         ...
 
     def is_public(self, path: str) -> bool:
-        """Tell whether `path` leads to a file that every user may read."""
+        """Return whether `path` resolves to a file that every user can read."""
         ...
 
     def node(self, path: str) -> Node | None:
-        """Return the device node that `path` leads to."""
+        """Return the device node that `path` resolves to."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Write to a file that is there, at a path without links. Raises OSError."""
+        """Write to an existing file, at a path without links. Raises OSError."""
         ...
 
 
@@ -97,11 +97,11 @@ class Machine:
     """The running machine's own tree."""
 
     def is_live(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """Return at most `limit` bytes of a file below /sys or /proc. A device node is never opened: it may react."""
+        """Return at most `limit` bytes of a file below /sys or /proc. A device node is never opened: it can react."""
         return _read(path, limit) if path.startswith(("/sys/", "/proc/")) else None
 
     def names(self, path: str) -> list[str]:
@@ -113,12 +113,13 @@ class Machine:
         return _folders(path)
 
     def target(self, path: str) -> str | None:
-        """Return a link's target as it is written."""
+        """Return a link's unresolved target."""
         return _target(path)
 
     def resolve(self, path: str) -> str | None:
-        """Return the path of what `path` leads to."""
-        # asked with each Allocate, and of thousands of devices in a scan; the kernel's links there go straight to them
+        """Return the path that `path` resolves to."""
+        # called in each Allocate, and for thousands of devices in a scan; the kernel's links there lead straight to
+        # devices
         if path.startswith(_LINKS) and path.count("/") == 4:
             target = _target(path)
             if target is not None and target.startswith("../../devices/"):
@@ -126,18 +127,18 @@ class Machine:
         return _resolve(path)
 
     def is_public(self, path: str) -> bool:
-        """Tell whether `path` leads to a file that every user may read."""
+        """Return whether `path` resolves to a file that every user can read."""
         return _is_public(path)
 
     def node(self, path: str) -> Node | None:
-        """Return the device node that `path` leads to."""
+        """Return the device node that `path` resolves to."""
         try:
             return _node(os.stat(path))
         except GONE_OR_REFUSED as error:
             return _refused(error, None)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write to a file that is there. Raises OSError."""
+        """Write to an existing file. Raises OSError."""
         _write(path, data)
 
 
@@ -145,7 +146,7 @@ class StoredTree(ABC):
     """A tree that is not the running machine's: links are followed inside of it only."""
 
     def is_live(self) -> bool:
-        """It is not."""
+        """Return False."""
         return False
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -164,13 +165,13 @@ class StoredTree(ABC):
         return None if real is None else self._folders(real)
 
     def target(self, path: str) -> str | None:
-        """Return a link's target as it is written."""
+        """Return a link's unresolved target."""
         folder, _, name = path.rstrip("/").rpartition("/")
         real = self.resolve(folder)
         return None if real is None else self._target(f"{real}/{name}")
 
     def resolve(self, path: str) -> str | None:
-        """Return the path of what `path` leads to; absolute links begin at the tree's root, `..` ends there."""
+        """Return the path that `path` resolves to; absolute links begin at the tree's root, `..` ends there."""
         ahead = path.split("/")[::-1]
         here = ""
         links = 0
@@ -194,12 +195,12 @@ class StoredTree(ABC):
         return here if self._exists(here) else None
 
     def is_public(self, path: str) -> bool:
-        """Tell whether `path` leads to a file that every user may read."""
+        """Return whether `path` resolves to a file that every user can read."""
         real = self.resolve(path)
         return real is not None and self._is_public(real)
 
     def node(self, path: str) -> Node | None:
-        """Return the device node that `path` leads to."""
+        """Return the device node that `path` resolves to."""
         real = self.resolve(path)
         return None if real is None else self._node(real)
 
@@ -230,29 +231,29 @@ class StoredTree(ABC):
 
 
 class Folder(StoredTree):
-    """A tree below a folder. A device node may also be a regular file that says `c 10:229`."""
+    """A tree below a folder. A device node can also be a regular file that contains `c 10:229`."""
 
     def __init__(self, prefix: str) -> None:
         """Take the folder's path, without links in it."""
         self._prefix = prefix
 
     def resolve(self, path: str) -> str | None:
-        """Return the path of what `path` leads to; absolute links begin at the tree's root, `..` ends there."""
+        """Return the path that `path` resolves to; absolute links begin at the tree's root, `..` ends there."""
         real = self._inside(path)
         if real is not None:
             return real
         folder, _, name = path.rpartition("/")
         above = self._inside(folder)
         if above is not None and name not in ("", ".", "..") and self._target(f"{above}/{name}") is None:
-            return None  # a name that is not there, and no link
+            return None  # a name that does not exist, and is no link
         return super().resolve(path)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write to a file that is there. Raises OSError."""
+        """Write to an existing file. Raises OSError."""
         _write(self._prefix + path, data)
 
     def _inside(self, path: str) -> str | None:
-        """Ask the kernel, which is faster than we are; None unless its answer lies in this tree."""
+        """Ask the kernel, which is faster; None unless its answer is inside this tree."""
         real = _resolve(self._prefix + path)
         return real[len(self._prefix) :] if real and f"{real}/".startswith(f"{self._prefix}/") else None
 
@@ -290,7 +291,7 @@ _LONGEST_NUMBERS = 21  # characters: 32 bits, a colon, 32 bits
 
 
 def parse_node(text: bytes) -> Node | None:
-    """Read a node as captures write it, `c 10:229`; None for anything else."""
+    """Read a node as captures write it, `c 10:229`; None for other texts."""
     kind, _, numbers = text.decode(errors="replace").strip().partition(" ")
     major, _, minor = numbers.partition(":")
     is_number = major.isdecimal() and minor.isdecimal() and len(numbers) <= _LONGEST_NUMBERS
@@ -308,7 +309,7 @@ def _node(status: os.stat_result) -> Node | None:
 
 
 def _refused(error: Exception, nothing: T) -> T:
-    """Return `nothing`, for what is not there; note where that is not known."""
+    """Return `nothing`, for a missing file; record the error if that is not certain."""
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
         _exhaustion.error = error
     return nothing
@@ -322,7 +323,7 @@ def _read(path: str, limit: int) -> bytes | None:
     try:
         data = os.read(descriptor, limit)
         if path.startswith("/sys/"):
-            return data  # comes whole, and there are thousands of them
+            return data  # complete in one read, and there are thousands of them
         if data and len(data) < limit:
             data += _rest(descriptor, limit - len(data))
     except GONE_OR_REFUSED as error:
@@ -333,7 +334,7 @@ def _read(path: str, limit: int) -> bytes | None:
 
 
 def _rest(descriptor: int, limit: int) -> bytes:
-    """Read on: files of /proc come page by page, and may be long."""
+    """Read on: files of /proc are read page by page, and can be long."""
     pages: list[bytes] = []
     while limit > 0 and (page := os.read(descriptor, min(limit, _PAGES))):
         pages.append(page)
@@ -351,7 +352,7 @@ def _write(path: str, data: bytes) -> None:
 
 def _resolve(path: str) -> str | None:
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing, and asks for no permission
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing, and needs no permission
     except GONE_OR_REFUSED as error:
         return _refused(error, None)
     try:

@@ -39,7 +39,7 @@ LONGEST_TABLE = 32 << 20  # bytes of a table of connections (200,000) or mounts
 
 
 def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
-    """Return what of the PCI function at the syspath `function` is in use, in words; empty where nothing is seen.
+    """Return why the PCI function at the syspath `function` is in use; empty if no use is visible.
 
     `parts` are the devices on it. Blocks for as long as /proc takes: use a thread. Raises `UnreadableFile`.
     """
@@ -47,7 +47,7 @@ def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
 
 
 def connected_addresses(host: Host) -> frozenset[str]:
-    """Return the node's addresses over which TCP connections are open, in this network namespace. Blocks.
+    """Return the node's addresses with open TCP connections, in this network namespace. Blocks.
 
     Raises `UnreadableFile`.
     """
@@ -58,7 +58,7 @@ def connected_addresses(host: Host) -> frozenset[str]:
 
 
 def _table(host: Host, path: str) -> bytes:
-    """Return a table; empty where there is none. Raises `UnreadableFile` for one that cannot be read to its end."""
+    """Return a table; empty if there is none. Raises `UnreadableFile` for one that is too long."""
     found = host.read_bytes(path, LONGEST_TABLE + 1) or b""
     if len(found) > LONGEST_TABLE:
         raise UnreadableFile(f"{path}: more than {LONGEST_TABLE} bytes")
@@ -66,7 +66,7 @@ def _table(host: Host, path: str) -> bytes:
 
 
 def _address(digits: str) -> str:
-    """Return an address as it is written, of the kernel's words in the machine's byte order."""
+    """Return an address as text, from the kernel's words in the machine's byte order."""
     words = [int(digits[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(digits), 8)]
     address = ip_address(b"".join(words))
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
@@ -104,7 +104,7 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
 
 
 def _drives(host: Host, function: str) -> bool:
-    """Tell whether a function has a driver that makes interfaces."""
+    """Return whether a function has a driver that creates interfaces."""
     driver = host.link(f"{function}/driver") or ""
     return bool(driver) and "vfio" not in driver and "uio" not in driver and driver != "pci-stub"
 
@@ -113,7 +113,7 @@ def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
     if host.link("/proc/self") == "1":
         yield f"it has the disk {disks[0].name}, and the node's mounts are not visible here (hostPID)"
     tables = (_table(host, f"/proc/{x}/mountinfo") for x in ("1", "self"))
-    # a mount point can have anything in its name but blanks and line feeds, carriage returns included
+    # a mount point can contain any character except blanks and line feeds, carriage returns included
     mounted = {fields[2] for table in tables for x in table.split(b"\n") if len(fields := x.split(b" ")) > 2}
     pool = next(iter(host.folders(_ZFS) or ()), "")
     of_bcachefs = {

@@ -17,17 +17,17 @@ Fingerprint: TypeAlias = tuple[str, ...]
 
 
 def fingerprint(host: Host, device: Device) -> Fingerprint:
-    """Return each node's numbers and the kernel's device behind them, and the USB enumeration; `_facts` names them."""
+    """Return each node's numbers and the kernel's device of it, and the USB enumeration; `_facts` names them."""
     values: list[str] = []
     for node in device.devnodes:
         values += _node_values(host, node, device.syspath)
     if device.syspath:
-        values.append(_presence(host, device.syspath, device.syspath in values))  # behind a node: so it is there
+        values.append(_presence(host, device.syspath, device.syspath in values))  # it exists if it is behind a node
     return tuple(values)
 
 
 def expected_fingerprint(device: Device) -> Fingerprint:
-    """Return the fingerprint of a device of which nothing is otherwise than its scan said; reads nothing."""
+    """Return the fingerprint of a device that has not changed since its scan; reads nothing."""
     values: list[str] = []
     for node in device.devnodes:
         values += (f"{node.kind} {node.major}:{node.minor}", device.syspath)
@@ -37,7 +37,7 @@ def expected_fingerprint(device: Device) -> Fingerprint:
 
 
 def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
-    """Return in words what differs from the fingerprint taken at the scan; empty when nothing does."""
+    """Return what differs from the fingerprint at the scan, as text; empty if nothing does."""
     now = fingerprint(host, device)
     if now == before:
         return ""
@@ -46,7 +46,7 @@ def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
 
 
 def _facts(device: Device) -> Iterator[str]:
-    """Name what the values of a fingerprint are of, in their order. There are thousands, and a name is seldom asked."""
+    """Yield the names of a fingerprint's values, in their order. They are computed because they are seldom needed."""
     for node in device.devnodes:
         yield node.path
         yield f"the kernel's device of {node.path}"
@@ -55,16 +55,16 @@ def _facts(device: Device) -> Iterator[str]:
 
 
 class Fingerprints:
-    """The devices as the last scan found them, and whether they still are."""
+    """The devices as the last scan found them, and whether they are unchanged."""
 
     def __init__(self, host: Host) -> None:
         """Start without devices."""
         self._host = host
         self._devices: dict[str, Device] = {}
-        self._unexpected: dict[str, Fingerprint] = {}  # nearly all are what the device says: thousands are not kept
+        self._unexpected: dict[str, Fingerprint] = {}  # the few that differ from `expected_fingerprint`
 
     def update(self, devices: Iterable[Device]) -> None:
-        """Take over the devices that there are now. One that did not change keeps the fingerprint that it has."""
+        """Take the present devices. One that did not change keeps its fingerprint."""
         known, unexpected = self._devices, self._unexpected
         self._devices, self._unexpected = {}, {}
         for device in map(_without_health, devices):
@@ -81,7 +81,7 @@ class Fingerprints:
                 self._unexpected[device.id] = taken
 
     def why_changed(self, device: Device) -> str:
-        """Return in words what makes `device` another one than at the scan; empty when nothing does."""
+        """Return what distinguishes `device` from the one at the scan, as text; empty if nothing does."""
         known = self._devices.get(device.id)
         plain = _without_health(device)
         if known is None or (known is not plain and known != plain):
@@ -89,24 +89,25 @@ class Fingerprints:
         return why_changed(self._host, device, self.taken(device))
 
     def devnodes(self, identity: str) -> tuple[Devnode, ...]:
-        """Return the nodes that the device with this id has now; none where it has changed since the scan, or is gone.
+        """Return the present nodes of the device with this id; none if it has changed since the scan, or is gone.
 
-        Takes microseconds: whoever handed out nodes of a device long ago asks here whether they still are its.
+        Takes microseconds. Holders of nodes that were allocated long ago check here whether these are still the
+        device's.
         """
         known = self._devices.get(identity)
         return () if known is None or why_changed(self._host, known, self.taken(known)) else known.devnodes
 
     def taken(self, device: Device) -> Fingerprint:
-        """Return the fingerprint of a device at the scan, which it still has if `why_changed` says nothing."""
+        """Return the fingerprint of a device at the scan, which is still valid if `why_changed` is empty."""
         return self._unexpected.get(device.id) or expected_fingerprint(self._devices[device.id])
 
 
 def _completed(scanned: Fingerprint, now: Fingerprint, device: Device) -> Fingerprint:
-    """Return what a scan has read of a device, and of what it has not, what is there now.
+    """Return the values that a scan has read of a device, completed by present ones that it has not read.
 
-    A scan does not read what is behind a node, which may be something below the device, nor anything of the folder that
-    the members of a group have in common. All else that is otherwise by now is somebody else's: a device that was
-    exchanged after it was read must not pass for the one that was.
+    A scan does not read the device behind a node, which can be one below the device, or the folder that the members of
+    a group share. Other values that differ now belong to another device: a device that was exchanged after the scan
+    must not pass for the scanned one.
     """
     values, nodes = list(scanned), 2 * len(device.devnodes)
     values[1:nodes:2] = now[1:nodes:2]
@@ -116,7 +117,7 @@ def _completed(scanned: Fingerprint, now: Fingerprint, device: Device) -> Finger
 
 
 def _without_health(device: Device) -> Device:
-    """Return what does not change when a device falls ill."""
+    """Return the device without its health, which can change while the device stays the same."""
     return device if device.health == HEALTHY else replace(device, health=HEALTHY)
 
 
@@ -126,7 +127,7 @@ def _node_values(host: Host, node: Devnode, syspath: str) -> tuple[str, str]:
         return "", ""
     numbers = f"{now.major}:{now.minor}"
     behind = host.resolve(f"/sys/dev/{'char' if now.kind == 'c' else 'block'}/{numbers}") or ""
-    return f"{now.kind} {numbers}", syspath if behind == syspath else behind  # one text, not two that are the same
+    return f"{now.kind} {numbers}", syspath if behind == syspath else behind  # one string object, not two equal ones
 
 
 def _presence(host: Host, syspath: str, is_there: bool) -> str:
@@ -140,7 +141,7 @@ def _presence(host: Host, syspath: str, is_there: bool) -> str:
 
 
 def enumeration(host: Host, syspath: str) -> str:
-    """Return the number of the USB device at or above `syspath`, which every replug counts up; empty elsewhere.
+    """Return the number of the USB device at or above `syspath`, which every replug increments; empty elsewhere.
 
     Raises `UnreadableFile`.
     """

@@ -4,5 +4,6 @@ import os
 
 __all__: list[str] = []
 
-# gRPC's core prints to standard error what our own logs say better; it reads this when it is loaded
+# gRPC's core logs to standard error what our own logs report with more context. It reads this variable when it is
+# loaded.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

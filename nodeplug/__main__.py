@@ -4,12 +4,12 @@ import sys
 
 
 def main() -> None:
-    """Run a command. The daemon's own needs no parser of command lines, which would stay in memory with it."""
+    """Run a command. The daemon's own command needs no command line parser, which would stay in memory."""
     match sys.argv[1:]:
         case ["run", "--config", path]:
             from nodeplug.deferred import defer_unused
 
-            defer_unused()  # before pathlib, which has urllib.parse import some of it
+            defer_unused()  # before pathlib: it makes urllib.parse import some of these modules
             from pathlib import Path
 
             from nodeplug import process
@@ -23,5 +23,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if not sys.flags.safe_path and not __file__.startswith(sys.path[0] + "/"):
-        del sys.path[0]  # the working directory, which may have packages with the names of ours: kubelet, checkpoint
+        del sys.path[0]  # the working directory, which can contain packages with the names of ours: kubelet, checkpoint
     main()

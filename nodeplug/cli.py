@@ -47,16 +47,16 @@ _SECTIONS: Final = {
         "completion": "Print the completion script for bash, zsh or fish.",
     },
 }
-"""Every command, by what it is about, with what lists say of it: they need not load it."""
+"""The commands by section, each with its line of the help page. A listing does not import the commands."""
 _LIBRARIES: Final = {"grpc": "grpcio"}
-"""What nodeplug.pyz does not bring, by the module's name."""
+"""Libraries that nodeplug.pyz does not contain: import name to package name."""
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a file says that takes no more; where the standard output is a pipe that is closed, the program ends quietly."""
+"""Errors of writing to a file that is full. If the standard output is a closed pipe, the program ends silently."""
 _COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
 
 
 class _Lazy(CommandGroup):
-    """Imports a command's module only when it is asked for: the daemon must not carry what tables need."""
+    """Imports a command's module only when that command is used: the daemon must not carry the code for tables."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -72,9 +72,9 @@ class _Lazy(CommandGroup):
         return command
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line; where nothing can be printed say so, and print nothing where nobody wants it."""
+        """Run the command line. Report output that cannot be written, but not output that has been closed."""
         with contextlib.ExitStack() as unread:
-            if sys.stdout is None:  # who started us has closed it
+            if sys.stdout is None:  # the parent process has closed it
                 sys.stdout = unread.enter_context(open(os.devnull, "w"))
             try:
                 return super().main(*args, **options)
@@ -85,7 +85,7 @@ class _Lazy(CommandGroup):
                 sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; where a library is not here that it cannot do without, say which."""
+        """Run the command. If a library that it needs is not installed, name that library."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

@@ -34,17 +34,17 @@ SETTLE = 0.5
 MOST_SETTLE = 5.0
 AGAIN = 5.0
 _CONFIG_MAP = "..data"
-_MOST_PROBLEMS = 20  # that are remembered of a wrong file
+_MOST_PROBLEMS = 20  # the most problems that are kept of an invalid file
 log = logging.getLogger("nodeplug")
 
 Stamp: TypeAlias = tuple[int, ...]
-"""What tells one content of a file from another, without reading it."""
+"""Distinguishes two contents of a file without reading it."""
 
 
 class ConfigStatus(Struct, frozen=True):
-    """How the last reading of the file ended, and when one ended well, in seconds since the epoch.
+    """Whether the last reading of the file succeeded, and when a reading last succeeded, in seconds since the epoch.
 
-    `problems` say why it is not good, the first of them where there are many.
+    `problems` are the reasons why the file is invalid; only the first ones if there are many.
     """
 
     is_good: bool
@@ -53,15 +53,18 @@ class ConfigStatus(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """How one reading of the file ended: what is wrong with it, or what it changes. Neither: nothing has changed."""
+    """The outcome of one reading of the file: its problems, or the change that it makes.
+
+    Neither: nothing has changed.
+    """
 
     problems: tuple[str, ...] = ()
-    before: Config | None = None  # where it changes something
-    starts_anew: bool = False  # the daemon does, because of what it changes
+    before: Config | None = None  # if the reading changes something
+    starts_anew: bool = False  # whether the daemon restarts because of the change
 
 
 class ConfigFile:
-    """The file that the daemon was started with, and the last good configuration in it."""
+    """The file that the daemon was started with, and the last valid configuration in it."""
 
     def __init__(
         self,
@@ -74,10 +77,10 @@ class ConfigFile:
         stamped: Stamp | None = None,
         again: float = AGAIN,
     ) -> None:
-        """Begin with `config`, which is what `content` says, which was read from `path`; `again` is in seconds.
+        """Begin with `config`, which was read from `path` as `content`. `again` is in seconds.
 
-        `labels` are those of the node; None where nobody has told them, and where no resource asks for them. `stamped`
-        is the file's `stamp` from before that; without it the file is taken for what was read.
+        `labels` are those of the node; None if they are not known and if no resource needs them. `stamped` is the
+        file's `stamp` from before that reading; without it, the present file is taken to be the one that was read.
         """
         self._telemetry = telemetry or Telemetry()
         self.path = path
@@ -86,28 +89,28 @@ class ConfigFile:
         self.labels = labels
         self.status = ConfigStatus(True, time.time())
         self._stamp = stamp(path) if stamped is None else stamped
-        self.is_tried = False  # `config` is new, and the daemon, which says so, may not get what that needs
-        self._before = config, content  # to which `refuse` goes back
+        self.is_tried = False  # whether `config` is new, so that the daemon might fail to get what it needs
+        self._before = config, content  # the state to which `refuse` returns
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
         self._seconds = again
         self._again: asyncio.TimerHandle | None = None
 
     def is_changed(self) -> bool:
-        """Tell whether the file looks otherwise than when it was read last, however that ended."""
+        """Return whether the file differs from its state at the last reading, whatever the outcome of that was."""
         return stamp(self.path) != self._stamp
 
     def request(self) -> None:
-        """Have the file read again (SIGHUP)."""
+        """Request that the file is read again (SIGHUP)."""
         self._asked.set()
 
     def relabel(self, labels: Mapping[str, str]) -> None:
-        """Have the file read again for a node with other labels."""
+        """Request that the file is read again for a node with other labels."""
         self.labels = labels
         self.request()
 
     async def reload(self) -> Reading:
-        """Have the file read again; return how that ended once the daemon has what it says. Needs `changes`."""
+        """Have the file read again; return the outcome once the daemon has applied it. Requires that `changes` runs."""
         reading: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
         self._waiting.append(reading)
         self.request()
@@ -116,14 +119,14 @@ class ConfigFile:
     async def changes(
         self, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
     ) -> AsyncGenerator[Config, None]:
-        """Yield each new configuration that is sound and another one than before.
+        """Yield each new configuration that is valid and differs from the one before.
 
-        `starts_anew` says, for those who wait for it, whether the daemon does so with a configuration.
+        `starts_anew` returns whether the daemon restarts for a configuration; the callers of `reload` learn that.
         """
         names = (self.path.name, _CONFIG_MAP)
 
         def on_change() -> None:
-            if watch.names is not None or self.is_changed():  # without names it is a look that found nothing out
+            if watch.names is not None or self.is_changed():  # without names, this is a periodic check without a result
                 self.request()
 
         watch = watcher.watch(self.path.absolute().parent, on_change, names.__contains__, contents=True)
@@ -159,13 +162,13 @@ class ConfigFile:
             watch.close()
 
     def refuse(self, why: str) -> None:
-        """Go back to the last configuration that the daemon could have: what was read since cannot be had here."""
+        """Return to the last configuration that the daemon could apply: it cannot apply the one that was read since."""
         self._stays([why])
         self.is_tried = False
         self.config, self.content = self._before
 
     async def _quiet(self) -> None:
-        """Return once nobody has asked for `SETTLE` seconds, or after `MOST_SETTLE`."""
+        """Return once no request has arrived for `SETTLE` seconds, at the latest after `MOST_SETTLE`."""
         loop = asyncio.get_running_loop()
         at_the_latest = loop.time() + MOST_SETTLE
         while self._asked.is_set() and loop.time() < at_the_latest:
@@ -173,7 +176,7 @@ class ConfigFile:
             await asyncio.sleep(SETTLE)
 
     async def _read(self) -> tuple[str, ...]:
-        """Read the file; return what is wrong with it."""
+        """Read the file; return its problems."""
         if self._again is not None:
             self._again.cancel()
         self._stamp = stamp(self.path)
@@ -181,12 +184,12 @@ class ConfigFile:
             content, config, labels = await self._read_in_thread()
         except ConfigError as error:
             problems = tuple(error.lines())
-            if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # said already
+            if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # else reported already
                 self._stays(problems)
             if isinstance(error, ConfigUnreadable):
                 self._again = asyncio.get_running_loop().call_later(self._seconds, self.request)
             return problems
-        if self.labels is None:  # else they were told, perhaps others in the meantime, which are read with next
+        if self.labels is None:  # else `relabel` has set them, perhaps during this reading; the next reading uses them
             self.labels = labels
         self.config, self.content = config, content
         self.status = ConfigStatus(True, time.time())
@@ -195,7 +198,7 @@ class ConfigFile:
     async def _read_in_thread(self) -> tuple[bytes, Config, Mapping[str, str] | None]:
         try:
             return await asyncio.to_thread(_read_again, self.path, self.labels)
-        except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+        except RuntimeError as error:  # the process, its cgroup or the node can have no other thread now
             raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
     def _stays(self, problems: Sequence[str]) -> None:
@@ -209,7 +212,7 @@ class ConfigFile:
 
 
 def stamp(path: Path) -> Stamp:
-    """Return the stamp of a file; empty where there is none, and of a pipe, which nobody can read twice."""
+    """Return the stamp of a file; empty if there is none, and for a pipe, which cannot be read twice."""
     try:
         status = path.stat()
     except OSError:
@@ -222,14 +225,14 @@ def stamp(path: Path) -> Stamp:
 def read_for_node(
     path: Path, labels: Mapping[str, str] | None = None
 ) -> tuple[bytes, Config, Mapping[str, str] | None]:
-    """Return a file's content, what it says for this node, and the labels by which it does: remembered ones at first.
+    """Return a file's content, its configuration for this node, and the labels used: at first the remembered ones.
 
     Raises `ConfigError`.
     """
     content = read(path)
     config = loads(content, str(path), node_name(), from_environment(), labels)
     if config.selects_nodes and labels is None:
-        from nodeplug.node_labels import remembered  # with the API server's client, for those who need it
+        from nodeplug.node_labels import remembered  # imported here: it brings the API server's client
 
         settings = config.settings
         labels = remembered(Path(settings.state_directory), node_name(settings.node_name))
@@ -242,17 +245,17 @@ def _read_again(path: Path, labels: Mapping[str, str] | None) -> tuple[bytes, Co
     try:
         return read_for_node(path, labels)
     finally:
-        gc.collect()  # reading makes circles; what waits for the collector between what stays makes memory grow
+        gc.collect()  # reading makes reference cycles; uncollected ones between live objects make memory grow
 
 
 def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
     for future in asking:
-        if not future.done():  # nobody waits any more
+        if not future.done():  # else the caller has gone
             future.set_result(reading)
 
 
 def differences(before: Config, now: Config) -> Iterator[str]:
-    """Yield in words what another configuration changes: settings, resources, and the order of those in both."""
+    """Yield what another configuration changes, as text: settings, resources, and the order of those in both."""
     if names := changed_fields(before.settings, now.settings):
         yield f"settings ({', '.join(names)})"
     if before.waiting != now.waiting:
@@ -268,7 +271,7 @@ def differences(before: Config, now: Config) -> Iterator[str]:
 
 
 def changed_fields(before: Struct, now: Struct) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which two values differ, by the names that they have in the file, with both values."""
+    """Return the fields in which two values differ, by their names in the file, with both values."""
     pairs = {x.encode_name: (getattr(before, x.name), getattr(now, x.name)) for x in structs.fields(now)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

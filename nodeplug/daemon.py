@@ -54,11 +54,11 @@ log = logging.getLogger("nodeplug")
 
 
 class NewConfiguration(Exception):
-    """The file has a configuration for which the daemon must restart: other settings, or the first for DRA."""
+    """The file has a configuration that requires a restart of the daemon: other settings, or the first for DRA."""
 
 
 class Renamed(Exception):
-    """The kubelet has started again since the host has another name, which is the node's now: all must restart."""
+    """A kubelet has started since the host's name, and with it the node's, changed: the daemon must restart."""
 
 
 class Daemon:
@@ -72,7 +72,7 @@ class Daemon:
         file: ConfigFile | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Prepare. `observer` is told of each scan once its devices are offered.
+        """Prepare. `observer` is called after each scan, once its devices are offered.
 
         The resources follow `file`, if there is one.
         """
@@ -81,7 +81,7 @@ class Daemon:
         self._observer = observer
         self._file = file
         self._telemetry = telemetry or Telemetry()
-        self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once the state is ours
+        self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once it has the state
 
     async def run(self) -> None:
         """Offer the devices until cancelled.
@@ -103,7 +103,7 @@ class Daemon:
             await ledger.close()
 
     def _parts(self, ledger: Ledger, watcher: FolderWatcher) -> dict[str, Coroutine[Any, Any, None]]:
-        """Wire everything together; return what is to run, by name."""
+        """Connect all parts; return those that run, by name."""
         config, file = self._config, self._file
         host, telemetry, settings = self._host, self._telemetry, config.settings
         node = node_name(settings.node_name)
@@ -127,7 +127,7 @@ class Daemon:
                 or (needs_evictions(new) and not needs_evictions(config))
                 or (new.selects_nodes and labels is None)
             )
-            is_renamed = node_name(new.settings.node_name) != node  # by the host: all else has the name of before
+            is_renamed = node_name(new.settings.node_name) != node  # by the host: all other parts use the old name
             return new.settings != settings or is_first or is_renamed
 
         running = Running(
@@ -179,7 +179,7 @@ class Daemon:
             self._file.is_tried = False
         leave_folder_of_before(self._config.settings)
         remove_features(self._config.settings)
-        with contextlib.suppress(OSError):  # the ledger says what is wrong with the disk
+        with contextlib.suppress(OSError):  # the ledger reports what is wrong with the disk
             cdi.remove_half_written(Path(self._config.settings.state_directory))
 
     def _observers(
@@ -190,7 +190,7 @@ class Daemon:
         evicting: "Evictions | None",
         to_cluster: "ClusterEvents | None",
     ) -> Iterator[Observer]:
-        """Yield who is told of each scan once its devices are offered."""
+        """Yield the observers that are called after each scan, once its devices are offered."""
         report = to_cluster.devices_changed if to_cluster is not None else None
         recorder = DeviceRecorder(self._telemetry.events, ledger.of_device, report)
         yield lambda offered, _: recorder.update(offered.inventory, offered.assignment)
@@ -210,8 +210,8 @@ class Daemon:
 async def _follow_the_file(
     file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool], offering: Offering
 ) -> None:
-    """Offer what the file says from now on. What pods have stays theirs, as after a restart."""
-    async with contextlib.aclosing(file.changes(watcher, starts_anew)) as changes:  # or it is closed some time later
+    """Offer what the file describes, from now on. Pods keep their devices, as after a restart."""
+    async with contextlib.aclosing(file.changes(watcher, starts_anew)) as changes:  # else it is closed some time later
         async for config in changes:
             if starts_anew(config):
                 raise NewConfiguration
@@ -219,7 +219,10 @@ async def _follow_the_file(
 
 
 async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
-    """Raise `Renamed` once a kubelet has started under another name: until then it has that of its start, as we do."""
+    """Raise `Renamed` once a kubelet has started under another name.
+
+    Until then it uses the name of its start, as we do.
+    """
     registered = asyncio.Event()
     kubelet: object = None
     unsubscribe = telemetry.events.subscribe(lambda x: registered.set() if x.kind == "registered" else None)
@@ -242,7 +245,7 @@ async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None
 
 
 def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield, by name, what answers over HTTP where the settings want that."""
+    """Yield, by name, the HTTP servers that the settings ask for."""
     if settings.metrics_address:
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
         yield "status page", _status_server(settings.metrics_address, running, page)
@@ -253,13 +256,13 @@ def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str,
 
 
 async def _status_server(address: str, running: Running, page: "Callable[[], Site] | None" = None) -> None:
-    from nodeplug.status_server import StatusServer  # where the settings want one
+    from nodeplug.status_server import StatusServer  # imported only if the settings ask for a server
 
     await StatusServer(address, running.metrics, running.not_ready, page).run()
 
 
 def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
-    """Make the page for whoever looks."""
+    """Make the page for a browser that asks for it."""
     from nodeplug.page.feed import Feed
     from nodeplug.page.site import Site, of_running
 

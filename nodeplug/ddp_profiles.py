@@ -19,14 +19,14 @@ _INTEL, _NETWORK = "8086", "02"
 
 
 class DdpProfiles:
-    """What cards have said. `enrich` is called in threads, one at a time."""
+    """What cards have reported. `enrich` is called in threads, one at a time."""
 
     def __init__(self) -> None:
-        """Ask nobody yet."""
+        """Prepare; no card is asked yet."""
         self._known: dict[tuple[str, str], str] = {}  # by address and driver
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory, its network functions with the packages that they run."""
+        """Return the inventory; its network functions have the packages that they run."""
         cards = {card for x in inventory.devices.values() if (card := _card(x, inventory)) is not None}
         problems = self._ask(cards)
         return with_profiles(Inventory(inventory.devices, (*inventory.problems, *problems)), self._known)
@@ -60,7 +60,7 @@ class DdpProfiles:
 
 
 def with_profiles(inventory: Inventory, known: dict[tuple[str, str], str]) -> Inventory:
-    """Return the inventory, its network functions with what is known of their cards, by address and driver."""
+    """Return the inventory; its network functions have the known packages of their cards, by address and driver."""
     found: dict[str, Device] = {}
     for device in inventory.devices.values():
         if (card := _card(device, inventory)) is not None and (profile := known.get(card)):
@@ -69,7 +69,7 @@ def with_profiles(inventory: Inventory, known: dict[tuple[str, str], str]) -> In
 
 
 def _card(device: Device, inventory: Inventory) -> tuple[str, str] | None:
-    """Return the physical function that tells of a network function of Intel's, and its driver; None of others."""
+    """Return the physical function that reports for an Intel network function, and its driver; None for others."""
     attributes = device.attributes
     if device.kind != "pci" or attributes.get("vendor") != _INTEL:
         return None

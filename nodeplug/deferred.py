@@ -20,19 +20,19 @@ _MODULES = (
     "calendar",  # protobuf's well-known types
     "google.protobuf.internal.python_message",  # messages in Python, where protobuf has no C library
     "google.protobuf.text_format",
-    "inspect",  # asyncio and typing_extensions; it brings the syntax trees. Since Python 3.14 asyncio itself needs it
+    "inspect",  # asyncio and typing_extensions; it imports the syntax trees. Since Python 3.14, asyncio itself needs it
     "ipaddress",  # urllib.parse, and rules for claims that the API server applies
     "locale",  # subprocess, which asyncio imports
     "pickle",  # protobuf's containers
     "platform",  # uuid, which msgspec imports
-    "shutil",  # tempfile and ctypes.util; it brings the compression libraries
+    "shutil",  # tempfile and ctypes.util; it imports the compression libraries
     "tempfile",  # ctypes.util, and certificates from a kubeconfig
     "textwrap",  # traceback
     "tokenize",  # inspect and linecache, for the source of a traceback
-    "typing_extensions",  # msgspec, where it is installed
+    "typing_extensions",  # msgspec, if it is installed
 )
 _TYPING = ("NotRequired", "Required", "get_type_hints")
-"""What msgspec takes from typing_extensions, and Python's own typing has as well."""
+"""The names that msgspec imports from typing_extensions, and that Python's own typing has as well."""
 
 
 class _Deferred(ModuleType):
@@ -40,7 +40,7 @@ class _Deferred(ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.__spec__ = ModuleSpec(name, None)  # the import system looks at it, which must not load the module
+        self.__spec__ = ModuleSpec(name, None)  # the import system reads it, which must not load the module
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -54,11 +54,11 @@ class _Deferred(ModuleType):
 
 
 def defer_unused() -> None:
-    """Have these modules loaded at their first use; before asyncio is imported, else they are there already."""
+    """Have these modules loaded at their first use. Call it before asyncio is imported, which would load them."""
     if "asyncio" not in sys.modules:
         for name in _MODULES:
             sys.modules.setdefault(name, _Deferred(name))
         if isinstance(extensions := sys.modules["typing_extensions"], _Deferred):
             vars(extensions).update({name: getattr(typing, name) for name in _TYPING})
         if isinstance(platform := sys.modules["platform"], _Deferred):
-            vars(platform)["system"] = lambda: os.uname().sysname  # which is all that uuid asks for
+            vars(platform)["system"] = lambda: os.uname().sysname  # the only function that uuid uses

@@ -5,7 +5,7 @@ import sys
 
 
 def sha256(content: bytes) -> str:
-    """Return what sha256sum prints; through Python's own code, for hashlib would load OpenSSL into the daemon."""
+    """Return what sha256sum prints. Uses Python's own code, because hashlib would load OpenSSL into the daemon."""
     try:
         module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
     except ImportError:

@@ -15,7 +15,7 @@ log = logging.getLogger("nodeplug")
 
 
 def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUserspace:
-    """Return what finds the drivers' files, and puts them together if they are to be `made`."""
+    """Return the finder of the drivers' files, which also creates their folders if they are to be `made`."""
     settings = config.settings
     return NvidiaUserspace(
         host, settings.driver_root, folder_of(config) if made else None, settings.driver_root_on_host
@@ -23,14 +23,14 @@ def driver_files(config: Config, host: Host, *, made: bool = True) -> NvidiaUser
 
 
 def folder_of(config: Config) -> Path:
-    """Return where the drivers' files are put together."""
+    """Return the folder in which the drivers' files are collected."""
     return Path(config.settings.state_directory) / "userspace"
 
 
 async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
-    """Remove files of which no container has any; of leases that are lost nobody knows, so nothing goes then.
+    """Remove files that no container uses. Nothing is removed after leases were lost: their files are unknown.
 
-    No container of another boot runs.
+    No container of an earlier boot runs.
     """
     if not ledger.is_complete:
         return
@@ -42,5 +42,8 @@ async def prune(files: NvidiaUserspace, ledger: Ledger) -> None:
 
 
 def _key(lease: Lease) -> object:
-    """Return what tells a lease from a later one of the same device; a claim's are written again while it lives."""
+    """Return a key that distinguishes a lease from a later one of the same device.
+
+    A claim's are rewritten while it lives.
+    """
     return (lease.resource, lease.unit, lease.owner if lease.api == "dra" else lease.granted_at)

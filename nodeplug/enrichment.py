@@ -25,23 +25,23 @@ Source = Callable[[Inventory], Inventory]
 def sources(
     config: Config, host: Host, nvml: Source | None, driver_files: Source | None, *, is_here: bool = True
 ) -> tuple[Source, ...]:
-    """Return who adds to an inventory what `config` asks for, but for health over time, in the order of asking.
+    """Return the sources that `config` asks for, without health over time, in the order in which they are called.
 
-    Of a machine that is not this one (`is_here`) nobody can be asked who has no file on it.
+    Of another machine (not `is_here`), only sources that read its files can be used.
     """
     found: list[Source] = []
     if is_here and may_have_uplinks(config):
-        from nodeplug.ways_out import with_ways_out  # for network cards alone
+        from nodeplug.ways_out import with_ways_out  # imported here: only network cards need it
 
         found.append(partial(with_ways_out, host))
     if nvml is not None:
         found.append(nvml)
     if is_here and (profiles := ddp_profiles(config)) is not None:
         found.append(profiles.enrich)
-    if is_here and (probes := own_probes(config)) is not None:  # once others have said what a device is called
+    if is_here and (probes := own_probes(config)) is not None:  # last, when other sources have added device names
         found.append(probes.enrich)
     if pipes := [resource.mps for resource in config.resources if resource.mps]:
-        from userspace import with_mps  # for GPUs alone
+        from userspace import with_mps  # imported here: only GPUs need it
 
         found.append(lambda inventory: with_mps(host, inventory, pipes, config.settings.driver_root))
     found.append(lambda inventory: with_vhost_net(host, inventory, config.resources))
@@ -61,31 +61,31 @@ class Enrichment:
         nvml: "NvmlMonitor | None" = None,
         dra: "DraPlugin | None" = None,
     ) -> None:
-        """Ask nobody yet. `health` is what is remembered from before."""
+        """Prepare; no source is called yet. `health` is the history so far."""
         self._host = host
         self._health = health
         self._dra = dra
         self.driver_files = _driver_files(config, host)
         files = self.driver_files.enrich if self.driver_files is not None else None
         self._sources = sources(config, host, nvml.enrich if nvml is not None else None, files)
-        self._assigned: Assignment | None = None  # the last one, of `_known`
+        self._assigned: Assignment | None = None  # the last one, for `_known`
         self._known: Mapping[str, Device] = {}
 
     def assigned(self, inventory: Inventory, assignment: Assignment) -> None:
-        """Take note of who offers what of an inventory."""
+        """Record which resource offers which device of an inventory."""
         self._known, self._assigned = inventory.devices, assignment
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory with all that. Blocks for as long as sysfs, libraries and other daemons do."""
+        """Return the inventory with all additions. Blocks for as long as sysfs, libraries and other daemons do."""
         found = self._health.sample(self._host, inventory, self._concerned(inventory))
         for add in self._sources:
             found = add(found)
         return self._dra.with_lent(found) if self._dra is not None else found
 
     def _concerned(self, inventory: Inventory) -> Collection[str] | None:
-        """Return whose health counts: of what is offered, and of what may be once this is assigned. None for all.
+        """Return the devices whose health matters: offered ones, and ones that this scan can add to them. None: all.
 
-        That is what is new or another one, and with it what waited for it, such as the rest of a group.
+        The latter are new or changed devices, and with them those that waited for one, such as the rest of a group.
         """
         if self._assigned is None:
             return None
@@ -99,10 +99,10 @@ class Enrichment:
 
 
 def _driver_files(config: Config, host: Host) -> "NvidiaUserspace | None":
-    """Return what gives containers a driver's files; None where nobody is to have them, or has them from before."""
+    """Return the provider of a driver's files; None if no resource asks for them and no earlier files exist."""
     folder = Path(config.settings.state_directory) / "userspace"
     if not (any(resource.userspace for resource in config.resources) or not is_missing(folder)):
         return None
-    from nodeplug.driver_files import driver_files  # for GPUs alone
+    from nodeplug.driver_files import driver_files  # imported here: only GPUs need it
 
     return driver_files(config, host)

@@ -46,7 +46,7 @@ log = logging.getLogger("nodeplug")
 
 
 class Leases(Protocol):
-    """Who has what now; the ledger is one."""
+    """The present leases; the ledger has them."""
 
     def leases(self) -> Iterable[Lease]:
         """Return all leases."""
@@ -54,7 +54,7 @@ class Leases(Protocol):
 
 
 class _Gone(Struct):
-    """A lease whose device is gone, and when its pod is evicted, by our clock; None: it was."""
+    """A lease whose device is gone, and when its pod is evicted, by our clock; None after the eviction."""
 
     lease: Lease
     due: float | None
@@ -74,7 +74,7 @@ class _Status(Struct):
 
 
 class _Pod(Struct):
-    """What is looked at of a pod."""
+    """The fields that are read of a pod."""
 
     metadata: _Metadata
     spec: _Spec | None = None
@@ -105,14 +105,14 @@ class Evictions:
     def note_scan(
         self, inventory: Inventory, presence: Presence, resources: Iterable[Resource], ledger: Leases
     ) -> None:
-        """Take note of a scan, which `presence` has taken over; `ledger` tells at every moment who has what."""
+        """Record a scan that `presence` has applied already. `ledger` returns the leases of each moment."""
         self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
         self._is_blind = any(x.hides_kind for x in inventory.problems)
         self._presence, self._ledger = presence, ledger
         self._changed.set()
 
     async def run(self) -> None:
-        """Evict what is due, until cancelled. What the API server refuses is tried again."""
+        """Evict the pods that are due, until cancelled. What the API server refuses is tried again."""
         try:
             while True:
                 self._changed.clear()
@@ -129,17 +129,17 @@ class Evictions:
         done: dict[str, float | None] = {}
         for key, gone in list(self._gone.items()):
             holder = gone.lease.holder
-            if gone.due is None or gone.due > self._clock() or not holder:  # the kubelet says later whose it is
+            if gone.due is None or gone.due > self._clock() or not holder:  # the kubelet names the holder later
                 continue
             if holder not in done and not self._take_token():
                 done[holder] = self._clock() + PAUSE
             elif holder not in done and self._gone.get(key) is gone:
                 done[holder] = await self._evict(gone.lease)
-                self._refresh()  # the server may have taken its time: some are back
+                self._refresh()  # the answer may have taken long: some devices can be back
             gone.due = done.get(holder, gone.due)
 
     def _refresh(self) -> None:
-        """Work out again which leases have lost their devices; what was known keeps its time."""
+        """Compute again which leases have lost their devices. Those that had before keep their time."""
         devices_in = cache(_devices_in)  # a container's leases have one record
         found: dict[tuple[str, ...], _Gone] = {}
         for lease in self._ledger.leases() if self._ledger and self._patience and not self._is_blind else ():
@@ -153,23 +153,23 @@ class Evictions:
         self._gone = found
 
     def _until_next(self) -> float | None:
-        """Return how long nothing is to be done if no scan says otherwise, in seconds; None for ever."""
+        """Return how long there is nothing to do unless a scan arrives, in seconds; None: for ever."""
         if not self._patience:
             return None
         due = (x.due - self._clock() for x in self._gone.values() if x.due is not None)
         return min(RETRY, max(_LEAST, min(due, default=RETRY)))
 
     def _is_gone(self, lease: Lease, devices_in: Callable[[bytes], Set[str]]) -> bool:
-        """Tell whether nothing of a leased device is on the host, also of those that it was put together from.
+        """Return whether no part of a leased device is on the host, including the devices that it consists of.
 
-        `devices_in` returns what a record has (`_devices_in`).
+        `devices_in` returns the devices in a record (`_devices_in`).
         """
         presence = self._presence
         ids = devices_in(lease.record) & lease.exclusive or lease.exclusive
         return presence is not None and bool(ids) and not any(map(presence.is_there, ids))
 
     async def _evict(self, lease: Lease) -> float | None:
-        """Evict the pod that has a lease; return when that is to be tried again, None where there is nothing left."""
+        """Evict the pod that has a lease. Return when to try again; None if nothing is left to do."""
         match lease.holder.split("/"):
             case ["pod", namespace, name, _]:
                 pass
@@ -180,7 +180,7 @@ class Evictions:
         try:
             uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
             if uid and (self._is_blind or not self._is_gone(lease, _devices_in)):
-                return self._clock()  # the next look says what is to be done
+                return self._clock()  # the next check decides
             if uid:
                 body = {
                     "apiVersion": "policy/v1",
@@ -190,7 +190,7 @@ class Evictions:
                 }
                 await self._client.request("POST", f"{self._pods.path(namespace, name)}/eviction", body)
         except Refused as error:
-            if error.is_missing:  # and not the page of a proxy that has no server now
+            if error.is_missing:  # and the answer is not the page of a proxy that has no server now
                 return None
             hint = "; the overlay `eviction` adds the right" if error.code == _NOT_ALLOWED else ""
             return self._again(f"{error}{hint}", lease)  # a conflict, too: the next look at the pod says what it is
@@ -224,13 +224,13 @@ class Evictions:
 
 
 def _devices_in(record: bytes) -> Set[str]:
-    """Return the ids of all devices that a container was given, as its leases' record says."""
+    """Return the ids of all devices that a container has, from the record of its leases."""
     found = container_record.decode(record)
     return frozenset(i for seen in found.devices for i in seen.device.ids) if found else frozenset()
 
 
 def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:
-    """Return the uid of a pod that is to be evicted; empty where it is another one, over, or being deleted.
+    """Return the uid of a pod that is to be evicted; empty if it is another pod, has ended, or is being deleted.
 
     Raises `DecodeError`.
     """

@@ -10,12 +10,12 @@ from hostdevices.tree import Folder
 from nodeplug.config import Config
 from resources.foreign_cdi import foreign_names
 
-_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # where runtimes look, and generators write
+_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # where runtimes read, and generators write
 _LARGEST = 4 * 1024 * 1024  # bytes of a file
 
 
 def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Device]]) -> Iterator[Problem]:
-    """Yield the devices of others that go with ours and that no spec on `host` describes; of a capture none is known.
+    """Yield the foreign devices that accompany ours and that no spec on `host` describes; none for a capture.
 
     `assigned` are the devices of each resource.
     """
@@ -37,8 +37,8 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
 
 
 def described(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]], list[Problem]]:
-    """Return the qualified names of the devices that each spec describes, by its path, and the files that are none."""
-    from resourceapi.manifests import ManifestError, read_yaml  # yaml: only where a resource names foreign devices
+    """Return the qualified names of the devices that each spec describes, by its path, and the unreadable files."""
+    from resourceapi.manifests import ManifestError, read_yaml  # imported here: few resources need yaml
 
     found: dict[str, set[str]] = {}
     problems: list[Problem] = []
@@ -57,7 +57,7 @@ def described(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]]
 
 
 def _names(spec: object) -> Iterator[str]:
-    """Yield what a spec describes; of what is none, nothing."""
+    """Yield the devices that a spec describes; none if it is not a spec."""
     if not isinstance(spec, dict) or not isinstance(kind := spec.get("kind"), str):
         return
     devices = spec.get("devices")

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from resourceapi.client import AsyncClient
     from resourceapi.client.credentials import Source
 
-_API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for those that are under way
+_API_TIMEOUT = 10.0  # seconds for an answer of the API server; a stop waits for requests in progress
 _EVENT_TIMEOUT = 5.0
 _RENUMBERED = frozenset(kind for kind, reader in BY_KIND.items() if reader.can_be_renumbered)
-_SLICES = 8 * 1024 * 1024  # bytes that the ResourceSlices of this node may have: those of 10,000 devices do not
+_SLICES = 8 * 1024 * 1024  # bytes that the ResourceSlices of this node can have: 10,000 devices stay below that
 log = logging.getLogger("nodeplug")
 
 
@@ -53,7 +53,7 @@ class CannotOffer(Exception):
 def device_plugins(
     config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher, telemetry: Telemetry
 ) -> DevicePlugins:
-    """Make the device plugin side. Without any resource it serves what pods have from before."""
+    """Make the device plugin side. Without any resource, it serves the existing leases of pods."""
     return DevicePlugins(
         of_device_plugins(config),
         host,
@@ -79,14 +79,14 @@ def of_dra(config: Config) -> list[Resource]:
 
 
 def needs_dra(config: Config, ledger: Ledger) -> bool:
-    """Tell whether a resource is offered through DRA, or a claim holds something from before."""
+    """Return whether a resource is offered through DRA, or a claim has a lease from before."""
     return bool(of_dra(config) or ledger.resources("dra"))
 
 
 def dra_plugin(
     config: Config, host: Host, presence: Presence, ledger: Ledger, watcher: FolderWatcher, telemetry: Telemetry
 ) -> "DraPlugin":
-    """Make the DRA side. Raises `CannotOffer` where resources are offered through it and there is no API server."""
+    """Make the DRA side. Raises `CannotOffer` if resources are offered through it and there is no API server."""
     from dra_plugin import DraPlugin
     from resourceapi.client import AsyncClient, CredentialsError, Limits
 
@@ -94,7 +94,7 @@ def dra_plugin(
     credentials = _credentials(config.settings)
     client: AsyncClient | None = AsyncClient(credentials, timeout=_API_TIMEOUT, limits=Limits(collection=_SLICES))
     try:
-        credentials()  # what is missing is said now, and not with every request
+        credentials()  # reports missing credentials now, and not with every request
     except CredentialsError as error:
         if resources:
             names = ", ".join(resource.name for resource in resources)
@@ -109,7 +109,7 @@ def dra_plugin(
 
 
 def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | None":
-    """Make what writes Events to the API server; None where it is not asked for, or there is none to write to."""
+    """Make the writer of Events to the API server; None if the settings do not ask for it, or without an API server."""
     if not config.settings.cluster_events:
         return None
     from nodeplug.events.cluster import ClusterEvents
@@ -119,7 +119,7 @@ def cluster_events(config: Config, telemetry: Telemetry) -> "ClusterEvents | Non
 
 
 def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
-    """Make what asks NVIDIA's library; None unless the settings want it."""
+    """Make the reader of NVIDIA's library; None unless the settings ask for it."""
     settings = config.settings
     if not settings.nvml:
         return None
@@ -129,12 +129,12 @@ def nvml_monitor(config: Config, host: Host) -> "NvmlMonitor | None":
 
 
 def may_have_uplinks(config: Config) -> bool:
-    """Tell whether a resource may mean network cards, or what they are a part of."""
+    """Return whether a resource can select network cards, or the devices that contain them."""
     return any(concerns(resource.selector, kind) for resource in config.resources for kind in ("nic", "pci", "usb"))
 
 
 def ddp_profiles(config: Config) -> "DdpProfiles | None":
-    """Make what asks network cards for their DDP package; None unless the settings want it."""
+    """Make the reader of the DDP packages of network cards; None unless the settings ask for it."""
     if not config.settings.devlink:
         return None
     from nodeplug.ddp_profiles import DdpProfiles
@@ -143,7 +143,7 @@ def ddp_profiles(config: Config) -> "DdpProfiles | None":
 
 
 def own_probes(config: Config) -> "OwnProbes | None":
-    """Make what reads what the administrator's own probes say; None unless the settings say where."""
+    """Make the reader of the results of the administrator's own probes; None unless the settings name their folder."""
     if not config.settings.health_directory:
         return None
     from nodeplug.own_probes import OwnProbes
@@ -152,12 +152,12 @@ def own_probes(config: Config) -> "OwnProbes | None":
 
 
 def needs_evictions(config: Config) -> bool:
-    """Tell whether a resource has pods evicted whose devices are gone."""
+    """Return whether a resource asks for the eviction of pods whose devices are gone."""
     return any(x.evict_after_seconds and x.api != "dra" for x in config.resources)
 
 
 def evictions(config: Config, telemetry: Telemetry) -> "Evictions | None":
-    """Make what evicts pods whose devices are gone; None where nobody asks for it, or there is no API server to ask."""
+    """Make what evicts pods whose devices are gone; None if no resource asks for it, or there is no API server."""
     if not needs_evictions(config):
         return None
     from nodeplug.eviction import Evictions
@@ -167,9 +167,9 @@ def evictions(config: Config, telemetry: Telemetry) -> "Evictions | None":
 
 
 def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str], None]) -> "NodeLabels | None":
-    """Make what reads this node's labels; None where no resource asks for them.
+    """Make the reader of this node's labels; None if no resource needs them.
 
-    Raises `CannotOffer` where one does and there is no API server.
+    Raises `CannotOffer` if one does and there is no API server.
     """
     if file is None or not config.selects_nodes:
         return None
@@ -189,7 +189,7 @@ def node_labels(config: Config, file: ConfigFile | None, failed: Callable[[str],
 
 
 def node_features(config: Config) -> "NodeFeatures | None":
-    """Make what writes down for node-feature-discovery what is offered; None where the settings do not want it."""
+    """Make the writer of the offered devices for node-feature-discovery; None if the settings do not ask for it."""
     settings = config.settings
     if not settings.features_directory:
         return None
@@ -199,14 +199,14 @@ def node_features(config: Config) -> "NodeFeatures | None":
 
 
 def remove_features(settings: Settings) -> None:
-    """Remove what was written for node-feature-discovery while the settings wanted it."""
+    """Remove what was written for node-feature-discovery while the settings asked for it."""
     state = Path(settings.state_directory)
     if settings.features_directory:
         return
     try:
         if not is_there(state / "node-features"):
             return
-    except OSError:  # the ledger, which lies beside it, says what is wrong with the folder
+    except OSError:  # the ledger is in the same directory and reports what is wrong with it
         return
     from nodeplug.node_features import remove_left
 
@@ -218,11 +218,11 @@ def remove_features(settings: Settings) -> None:
 
 @asynccontextmanager
 async def traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
-    """Have spans kept and sent meanwhile, where the settings want that."""
+    """Record and send spans during the context, if the settings ask for it."""
     if not config.settings.tracing:
         yield
         return
-    from nodeplug.tracing import start_tracing  # and with it all of OpenTelemetry
+    from nodeplug.tracing import start_tracing  # imported here: it brings all of OpenTelemetry
 
     close = start_tracing(telemetry, node_name(config.settings.node_name))
     try:
@@ -232,10 +232,10 @@ async def traced(config: Config, telemetry: Telemetry) -> AsyncIterator[None]:
 
 
 def _client_if_any(settings: Settings, without: str) -> "AsyncClient | None":
-    """Make a client for what the daemon can do without, of its own, so that no claim waits behind it.
+    """Make a separate client for an optional purpose, so that no claim waits behind its requests.
 
-    None outside of a cluster where no kubeconfig is named. One that is named and cannot be used yet is read again with
-    each request.
+    None outside of a cluster if no kubeconfig is named. A kubeconfig that cannot be used yet is read again with each
+    request.
     """
     from resourceapi.client import AsyncClient, CredentialsError
 
@@ -256,7 +256,7 @@ def _credentials(settings: Settings) -> "Source":
 
 
 def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:
-    """Return who can say who holds what."""
+    """Return the witnesses of which holder has which device."""
     settings = config.settings
     kubelet = Path(settings.kubelet_root)
     driver = settings.driver_name if dra is not None else ""
@@ -276,7 +276,7 @@ def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugi
 
 
 def paths_of(settings: Settings) -> Paths:
-    """Return where the kubelet and the runtime look for device plugins, by the settings."""
+    """Return the paths that the kubelet and the runtime use for device plugins, from the settings."""
     kubelet = Path(settings.kubelet_root)
     return Paths(
         device_plugins=kubelet / "device-plugins",
@@ -287,7 +287,7 @@ def paths_of(settings: Settings) -> Paths:
 
 
 def driver_options(settings: Settings, environment: Mapping[str, str] = os.environ) -> "DriverOptions":
-    """Return who the DRA driver is and where the kubelet and the runtime look, by the settings and the pod's facts."""
+    """Return the DRA driver's name, node and paths, from the settings and the pod's environment."""
     from dra_plugin import DriverOptions, Folders
 
     kubelet = Path(settings.kubelet_root)

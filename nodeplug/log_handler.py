@@ -17,30 +17,30 @@ import stat
 from typing import Final
 
 PATIENCE: Final = 0.1
-"""Seconds for a reader that is merely slow, once in each hold-up."""
-_ROOM = 4096  # bytes that a pipe or socket takes without blocking where poll() says that it can be written to
-_UNKNOWN: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}  # what a kernel says that cannot refuse for this file
+"""Seconds to wait for a slow reader, once in each hold-up."""
+_ROOM = 4096  # bytes that a pipe or socket takes without blocking when poll() reports it writable
+_UNKNOWN: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}  # errors of a kernel that cannot refuse for this file
 
 
 class UnblockedHandler(logging.Handler):
-    """Writes lines to a descriptor, and waits for nobody."""
+    """Writes lines to a descriptor without waiting for its reader."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to `descriptor`, which stays as it is, its flags too: others may write there."""
+        """Write to `descriptor`, whose flags stay unchanged: other processes can write to the same file."""
         super().__init__()
         self.descriptor = descriptor
         self._writable = select.poll()
         self._writable.register(descriptor, select.POLLOUT)
         self._is_held_up = False
         self._asks_for_refusal = _can_hang(descriptor)
-        self._rest = b""  # of a line that was begun
-        self._lost = 0  # lines since one was written
+        self._rest = b""  # the unwritten rest of a line that was begun
+        self._lost = 0  # lines lost since the last one that was written
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, or drop it: also where the descriptor takes nothing (closed, a full disk)."""
+        """Write a line, or drop it, also if the descriptor takes nothing (closed, a full disk)."""
         try:
             line = self._line(record)
-        except Exception:  # a defect of who logs, which is said as every handler says it
+        except Exception:  # a defect in the logging call, reported in the same way as by every handler
             self.handleError(record)
             return
         if self._lost and self._begin(self._words_of_loss()):
@@ -56,7 +56,7 @@ class UnblockedHandler(logging.Handler):
         return self._line(logging.LogRecord("nodeplug", logging.WARNING, __file__, 0, text, (self._lost,), None))
 
     def _begin(self, line: bytes) -> bool:
-        """Write a line as far as there is room; tell whether it was begun."""
+        """Write as much of a line as there is room for; return whether any of it was written."""
         if not self._end():
             return False
         self._rest = line
@@ -67,11 +67,11 @@ class UnblockedHandler(logging.Handler):
         return is_begun
 
     def _end(self) -> bool:
-        """Write what is left of the line that was begun; tell whether nothing is."""
+        """Write the rest of the line that was begun; return whether all of it is written."""
         while self._rest and self._has_room():
             try:
                 self._rest = self._rest[self._write(self._rest[:_ROOM]) :]
-            except OSError:  # others write there, too, or the disk is full; what was begun is ended later
+            except OSError:  # another process writes there too, or the disk is full; the line is completed later
                 return False
         return not self._rest
 
@@ -91,7 +91,10 @@ class UnblockedHandler(logging.Handler):
 
 
 def _can_hang(descriptor: int) -> bool:
-    """Tell whether a write waits for who reads; one to a file waits for the disk, and must not be refused for that."""
+    """Return whether a write waits for a reader.
+
+    A write to a file waits for the disk, and must not be refused for that.
+    """
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:  # closed

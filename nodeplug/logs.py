@@ -21,14 +21,14 @@ from nodeplug.log_handler import UnblockedHandler
 _FIELDS = ("resource", "device", "claim", "holder")
 _LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
 _TRACEBACK_LINES = 100
-_MOST_RECENT = 20  # warnings and errors that are kept
+_MOST_RECENT = 20  # the most warnings and errors that are kept
 LogFormat = Literal["auto", "text", "json"]
 
 
 def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None = None) -> None:
-    """Send the logs of the whole process to `stream`, replacing what was set up before.
+    """Send the logs of the whole process to `stream`, replacing the earlier set-up.
 
-    Without one to standard error, for which nobody waits; where that is closed, nowhere.
+    Default: standard error, without waiting for its reader; no output if that is closed.
     """
     root = logging.getLogger()
     handlers: list[logging.Handler] = [_recent_handler() or _Recent(logging.WARNING)]
@@ -38,26 +38,26 @@ def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None =
         handlers.append(handler)
     root.handlers[:] = handlers
     root.setLevel(level.upper())
-    for library in ("grpc", "urllib3", "watchdog"):  # their debug lines are about themselves
+    for library in ("grpc", "urllib3", "watchdog"):  # their debug lines concern the libraries only
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def _handler(stream: TextIO | None) -> logging.Handler | None:
     if stream is not None:
         return logging.StreamHandler(stream)
-    if sys.stderr is None:  # the process was started so
+    if sys.stderr is None:  # the process was started with it closed
         return None
     try:
         descriptor = sys.stderr.fileno()
-    except io.UnsupportedOperation:  # somebody in this process reads it
+    except io.UnsupportedOperation:  # other code in this process reads it
         return logging.StreamHandler(sys.stderr)
-    # one that is there may have begun a line, and knows how many were lost
+    # an existing one can have begun a line, and has the count of lost ones
     before = (x for x in logging.getLogger().handlers if isinstance(x, UnblockedHandler) and x.descriptor == descriptor)
     return next(before, None) or UnblockedHandler(descriptor)
 
 
 class Logged(Struct, frozen=True, omit_defaults=True):
-    """An event of before: when, in seconds since the epoch, and what it said."""
+    """An earlier log event: its time, in seconds since the epoch, and its text."""
 
     time: float
     level: str
@@ -66,13 +66,13 @@ class Logged(Struct, frozen=True, omit_defaults=True):
 
 
 def recent() -> tuple[Logged, ...]:
-    """Return the latest warnings and errors, the oldest first; nothing where `setup` was not called."""
+    """Return the latest warnings and errors, the oldest first; none if `setup` was not called."""
     handler = _recent_handler()
     return tuple(handler.events) if handler is not None else ()
 
 
 class _Recent(logging.Handler):
-    """Keeps the latest warnings and errors, for whoever asks the daemon how it stands."""
+    """Keeps the latest warnings and errors, for the daemon's status."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
@@ -118,7 +118,7 @@ def _extra(record: logging.LogRecord) -> list[tuple[str, str]]:
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """Both ends of the traceback: where it began, and the error."""
+    """Return both ends of the traceback: where it began, and the error."""
     assert record.exc_info
     lines = formatter.formatException(record.exc_info).split("\n")
     del lines[_TRACEBACK_LINES // 2 : -_TRACEBACK_LINES // 2]

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from dra_plugin import DraStatus
 
 MOST_LEASES: Final = 1000
-"""Leases that are told one by one: each is a time series in somebody's Prometheus."""
-_LONGEST = 253  # characters of a name in Kubernetes
+"""The most leases that are listed one by one: each is a time series in Prometheus."""
+_LONGEST = 253  # the most characters of a name in Kubernetes
 _PYTHON = platform.python_version()
 
 
@@ -74,9 +74,9 @@ def collect(
     *,
     leases_writable: bool = True,
 ) -> Iterator[Metric]:
-    """Yield the metrics of this moment; `dra` where there is a DRA side, `scan` once the host is watched.
+    """Yield the metrics of this moment; `dra` if there is a DRA side, `scan` once the host is watched.
 
-    `config_sha256` is of the file that counts.
+    `config_sha256` is the digest of the file in force.
     """
     yield _gauge(
         "nodeplug_build_info", "The version of nodeplug and of Python.", ({"version": VERSION, "python": _PYTHON}, 1)

@@ -20,12 +20,15 @@ log = logging.getLogger("nodeplug")
 
 
 def leave_folder_of_before(settings: Settings) -> None:
-    """Remove what is ours in another folder than today's, and remember today's. Call it once the state is ours."""
+    """Remove our files from the earlier folder, and record the present one.
+
+    Call it once this instance has the state.
+    """
     mark = Path(settings.state_directory) / _MARK
     before, now = _named(mark), settings.cdi_directory
     if before == now:
         return
-    if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is /run, mostly
+    if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is usually a link to /run
         is_seen = not is_missing(Path(before))
         try:
             for owner in get_args(Api):
@@ -42,7 +45,7 @@ def leave_folder_of_before(settings: Settings) -> None:
                 " remove nodeplug-* in it"
             )
             log.warning(says, now, before)
-    with contextlib.suppress(OSError):  # the ledger, which lies beside it, says what is wrong with the disk
+    with contextlib.suppress(OSError):  # the ledger is in the same directory and reports what is wrong with the disk
         mark.parent.mkdir(0o700, parents=True, exist_ok=True)
         cdi.replace_file(mark, f"{now}\n".encode())
 

@@ -36,21 +36,21 @@ NAME: Final = "nodeplug"
 EXPIRES: Final = 3600.0  # seconds
 RENEWED: Final = 1200.0
 RETRY: Final = 30.0
-LOOK: Final = 60.0  # between two looks at the clock
+LOOK: Final = 60.0  # the longest time between two readings of the clock
 LARGEST: Final = 65_536  # bytes; nfd-worker reads no larger file
-_LONGEST = 63  # characters of a label's name, and of its value
+_LONGEST = 63  # the most characters of a label's name, and of its value
 _MARK = "node-features"
 _MIB = 1 << 20
 _PROPERTIES = (("model", "model"), ("driver-version", "driverVersion"), ("memory", "memory"))
-"""Ends of labels, and the attributes that they show; memory in MiB."""
+"""Suffixes of labels, and the attributes that they show; memory in MiB."""
 log = logging.getLogger("nodeplug")
 
 
 class NodeFeatures:
-    """Keeps the file true while `run` runs. Belongs to the loop."""
+    """Keeps the file up to date while `run` runs. Belongs to the event loop."""
 
     def __init__(self, directory: Path, state: Path, clock: Callable[[], float] = time.time) -> None:
-        """Prepare to write into NFD's `directory`, and to note that in the folder `state`; `clock` is the host's."""
+        """Prepare to write into NFD's `directory`, and to record that in the folder `state`. `clock` is the host's."""
         self._path = directory / NAME
         self._state = state
         self._clock = clock
@@ -60,14 +60,14 @@ class NodeFeatures:
         self._expires = 0.0  # by the clock
 
     def update(self, assignment: Assignment) -> None:
-        """Take over what is offered now."""
+        """Take the devices that are offered now."""
         lines = tuple(feature_lines(assignment))
         if lines != self._lines:
             self._lines = lines
             self._changed.set()
 
     async def run(self) -> None:
-        """Write the file whenever it says something else, and before it expires, until cancelled."""
+        """Write the file whenever its content changes, and before it expires, until cancelled."""
         await self._changed.wait()
         while True:
             self._changed.clear()
@@ -78,7 +78,10 @@ class NodeFeatures:
                 await self._changed_within(RETRY)
 
     def _is_good(self) -> bool:
-        """Tell whether the file need not be renewed yet: whoever sets the clock may bring the moment near, or away."""
+        """Return whether the file need not be renewed yet.
+
+        A clock that is set can bring that time nearer, or move it away.
+        """
         return EXPIRES - RENEWED < self._expires - self._clock() <= EXPIRES
 
     async def _changed_within(self, seconds: float) -> None:
@@ -90,7 +93,7 @@ class NodeFeatures:
         self._expires = self._clock() + EXPIRES
         try:
             await asyncio.to_thread(self._replace, _text(self._lines or (), self._expires))
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
                 log.warning("%s; nodeplug tries again every %g s", problem, RETRY)
@@ -109,7 +112,7 @@ class NodeFeatures:
 
 
 def written_before(state: Path) -> Path | None:
-    """Return where a file was written, by the folder `state`; None where none was."""
+    """Return the path of the file that was written, which the folder `state` records; None if there is none."""
     try:
         text = (state / _MARK).read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -118,16 +121,16 @@ def written_before(state: Path) -> Path | None:
 
 
 def remove_left(state: Path) -> None:
-    """Remove the file that was written while the settings wanted one. Raises OSError."""
+    """Remove the file that was written while the settings asked for one. Raises OSError."""
     path = written_before(state)
-    if path is not None and not is_missing(path):  # where there is no such folder an error would come each time
+    if path is not None and not is_missing(path):  # without the folder, each start would report an error
         path.unlink(missing_ok=True)
         log.info("features of this node are no longer configured: %s is removed", path)
     (state / _MARK).unlink(missing_ok=True)
 
 
 def feature_lines(assignment: Assignment) -> Iterator[str]:
-    """Yield what is said of each resource that has devices, in the order of the configuration."""
+    """Yield the lines of each resource that has devices, in the order of the configuration."""
     for resource, devices in assignment.devices.items():
         if not devices:
             continue
@@ -139,13 +142,13 @@ def feature_lines(assignment: Assignment) -> Iterator[str]:
 
 
 def _common(devices: Sequence[Device], attribute: str) -> AttributeValue | None:
-    """Return the value that all devices have; None where one has another, or none."""
+    """Return the value that all devices have; None if one has another value, or none."""
     first = devices[0].attributes.get(attribute)
     return first if all(x.attributes.get(attribute) == first for x in devices) else None
 
 
 def _line(resource: str, end: str, text: str) -> Iterator[str]:
-    """Yield a label; none where its name would be too long, or nothing of the value can be in one."""
+    """Yield a label; none if its name would be too long, or no character of the value is allowed."""
     value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST].strip("._-")
     if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _LONGEST:
         yield f"{resource}.{end}={value}"

@@ -38,7 +38,7 @@ class _Remembered(Struct):
 
 
 def remembered(state: Path, node: str) -> Mapping[str, str] | None:
-    """Return the labels that `node` had when they were last read; None where they never were, or cannot be had."""
+    """Return the labels that `node` had at the last reading; None if there was none, or its record cannot be read."""
     try:
         with (state / _FILE).open("rb") as file:
             known = msgspec.json.decode(file.read(_LARGEST), type=_Remembered)
@@ -48,9 +48,9 @@ def remembered(state: Path, node: str) -> Mapping[str, str] | None:
 
 
 class NodeLabels:
-    """Reads them while `run` runs; `changed` is called with them whenever they are other ones than those `known`.
+    """Reads them while `run` runs, and calls `changed` with them whenever they differ from those `known`.
 
-    `failed` is called with the reason when they cannot be read. Belongs to the loop; `run` closes the client.
+    `failed` is called with the reason when they cannot be read. Belongs to the event loop; `run` closes the client.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class NodeLabels:
         *,
         again: float = AGAIN,
     ) -> None:
-        """Prepare to read those of `node` every `again` seconds, and to remember them in the folder `state`."""
+        """Prepare to read the labels of `node` every `again` seconds, and to record them in the folder `state`."""
         self._client = client
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._node = node
@@ -74,10 +74,10 @@ class NodeLabels:
         self._failed = failed
         self._again = again
         self._problem = ""
-        self._is_remembered = True  # `known` is, and other ones are noted when they are read
+        self._is_remembered = True  # whether `known` is recorded on disk; other labels are recorded when they are read
 
     async def run(self) -> None:
-        """Read them again and again until cancelled. Raises nothing of the API server's."""
+        """Read them repeatedly until cancelled. Handles all errors of the API server."""
         try:
             while True:
                 seconds = self._again if await self._read() else RETRY
@@ -104,10 +104,10 @@ class NodeLabels:
         return True
 
     async def _remember(self, labels: Mapping[str, str]) -> bool:
-        """Note labels for the next start; tell whether that was possible, or is to be tried again."""
+        """Record labels for the next start; return whether that succeeded. If not, it is tried again."""
         try:
             await asyncio.to_thread(self._write, labels)
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available
             log.warning("the labels of this node are not remembered for the next start: %s", error)
             return False
         return True

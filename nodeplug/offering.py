@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
 
-LABELS_PATIENCE: Final = 15.0  # seconds that devices which wait for no labels wait for them, too
-MOST_LINES: Final = 100  # about devices that are not offered, at once
+LABELS_PATIENCE: Final = 15.0  # seconds that all devices wait for the labels, also those that do not depend on them
+MOST_LINES: Final = 100  # of the log about devices that are not offered, at once
 log = logging.getLogger("nodeplug")
 
 
 class Offered(Struct, frozen=True):
-    """What is offered since a scan, and by which configuration."""
+    """What is offered since a scan, and the configuration of it."""
 
     config: Config
     inventory: Inventory
@@ -44,13 +44,13 @@ class Offered(Struct, frozen=True):
 
 
 Observer = Callable[[Offered, Diff], None]
-"""Is told what is offered, and what the scan found changed."""
+"""Called with what is offered, and with the changes that the scan found."""
 
 
 class Offering:
-    """Keeps what the kubelet is offered true to host and configuration. Belongs to the loop.
+    """Keeps what is offered to the kubelet up to date with host and configuration. Belongs to the event loop.
 
-    `run` does, while `poll_health` and `prune_driver_files` run beside it.
+    `run` does this, while `poll_health` and `prune_driver_files` run beside it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Offering:
         nvml: "NvmlMonitor | None" = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        """Prepare. `presence` follows each scan; `observers` are told of it once the fronts have the devices."""
+        """Prepare. `presence` follows each scan; `observers` are called after it once the fronts have the devices."""
         self.config = config
         self._host = host
         self._presence = presence
@@ -77,28 +77,28 @@ class Offering:
         self._watcher: Watcher | None = None
         self._driver_files: NvidiaUserspace | None = None
         self._latest: Offered | None = None
-        self._empty: tuple[Offered | None, Mapping[str, str]] = (None, {})  # why resources have no device, of an offer
-        self._refused: dict[str, str] = {}  # devices that resources mean and cannot have, with the reason
-        self._why_waiting = "this node's labels are not read yet"  # for resources that wait for them
-        self._may_begin = asyncio.Event()  # the labels are known, or cannot be had now
+        self._empty: tuple[Offered | None, Mapping[str, str]] = (None, {})  # why resources are empty, for one offer
+        self._refused: dict[str, str] = {}  # devices that resources select and cannot have, with the reason
+        self._why_waiting = "this node's labels are not read yet"  # the reason for resources that wait for them
+        self._may_begin = asyncio.Event()  # the labels are known, or cannot be read now
         if not config.waiting:
             self._may_begin.set()
-        self._until_configured: asyncio.Timeout | None = None  # ends the look at the host that is under way
-        self._is_configured = asyncio.Event()  # what the configuration says is offered
-        self._needs_polling = asyncio.Event()  # something is offered whose health no kernel event announces
-        self._may_prune = asyncio.Event()  # a driver's files may be nobody's by now
+        self._until_configured: asyncio.Timeout | None = None  # ends the present watch of the host
+        self._is_configured = asyncio.Event()  # the configuration's devices are offered
+        self._needs_polling = asyncio.Event()  # a device is offered whose health has no kernel events
+        self._may_prune = asyncio.Event()  # a driver's files might be unused by now
         ledger.observe(lambda *_: self._files_may_be_free())
         if nvml is not None:
             nvml.observe(self._enrich_again)
 
     @property
     def inventory(self) -> Inventory | None:
-        """What the host has; None before it was first read."""
+        """The host's devices; None before the first scan."""
         return self._latest.inventory if self._latest is not None else None
 
     def scan_status(self) -> "ScanStatus | None":
-        """Return how the watcher of the host stands; None before there is one."""
-        from nodeplug.metrics import ScanStatus  # for those who ask
+        """Return the state of the watcher of the host; None before there is one."""
+        from nodeplug.metrics import ScanStatus  # imported on first use
 
         watcher = self._watcher
         return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads)) if watcher is not None else None
@@ -111,11 +111,11 @@ class Offering:
         return [f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else []
 
     def why_empty(self) -> Mapping[str, str]:
-        """Return of each resource without a device why it has none. It takes a while once after a scan: in a thread."""
+        """Return for each resource without a device why it has none. Slow once after each scan: call it in a thread."""
         offered, found = self._empty
         latest = self._latest
         if latest is not offered and latest is not None:
-            from resources.emptiness import why_empty  # for those who ask
+            from resources.emptiness import why_empty  # imported on first use
 
             without = [x for x in latest.config.resources if not latest.assignment.devices[x.name]]
             found = {x.name: why_empty(x, latest.inventory, latest.assignment) for x in without}
@@ -123,11 +123,11 @@ class Offering:
         return found
 
     async def configured(self) -> None:
-        """Return once what the configuration says is offered."""
+        """Wait until the configuration's devices are offered."""
         await self._is_configured.wait()
 
     def configure(self, config: Config) -> None:
-        """Offer what another configuration says from now on."""
+        """Offer the resources of another configuration from now on."""
         self.config = config
         self._may_begin.set()
         self._is_configured.clear()
@@ -135,19 +135,19 @@ class Offering:
             self._until_configured.reschedule(0.0)
 
     def labels_failed(self, why: str) -> None:
-        """Begin without the node's labels; what waits for them is not offered, and `why` says why."""
+        """Begin without the node's labels. The resources that wait for them are not offered, with the reason `why`."""
         self._why_waiting = why
         self._may_begin.set()
 
     def withheld_changed(self) -> None:
-        """Offer what was found last again, with what is withheld now."""
+        """Offer the devices of the last scan again, with the present withholdings."""
         if self._latest is not None:
             self._give(self._latest.config, self._latest.assignment)
 
     async def run(self) -> None:
         """Follow the host until cancelled."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LABELS_PATIENCE):  # slices without what a moment decides would look like a fact
+            async with asyncio.timeout(LABELS_PATIENCE):  # incomplete slices would look like a fact
                 await self._may_begin.wait()
         while True:
             self._until_configured = until_configured = asyncio.timeout(None)
@@ -159,30 +159,33 @@ class Offering:
                     raise
 
     async def poll_health(self) -> None:
-        """Have health sampled in between, while something is offered that needs it: nobody wakes for nothing."""
+        """Sample health periodically while a device is offered that needs it.
+
+        Otherwise the process does not wake up.
+        """
         while True:
             await self._needs_polling.wait()
             await asyncio.sleep(self.config.settings.health_seconds)
             self._enrich_again()
 
     async def prune_driver_files(self) -> None:
-        """Remove a driver's files with the last lease of their time, once the state is ours."""
+        """Remove a driver's files after the last lease that uses them, once this instance has the state."""
         await self._ledger.owned()
         while True:
             await self._may_prune.wait()
             self._may_prune.clear()
             if self._driver_files is not None:
-                from nodeplug.driver_files import prune  # for GPUs alone
+                from nodeplug.driver_files import prune  # imported here: only GPUs need it
 
                 await prune(self._driver_files, self._ledger)
 
     def _files_may_be_free(self) -> None:
-        """Take note that leases or devices have changed, where that may free a driver's files."""
+        """Record that leases or devices have changed, which can free a driver's files."""
         if self._driver_files is not None:
             self._may_prune.set()
 
     def _enrich_again(self) -> None:
-        """Have what no scan reads looked at again, of what was found last."""
+        """Request that the sources beside the scan are read again for the devices of the last scan."""
         if self._watcher is not None:
             self._watcher.request_rescan([])
 
@@ -202,11 +205,11 @@ class Offering:
                 self._give(config, assignment, watcher.noticed_at)
                 for observer in self._observers:
                     observer(self._latest, change.diff)
-                del change  # the difference is a list of thousands, which need not wait for the next one
+                del change  # the difference is a list of thousands, which should not stay in memory until the next one
                 self._files_may_be_free()
                 if is_first:
                     is_first = False
-                    if config is self.config:  # and not another one since a moment ago
+                    if config is self.config:  # and not replaced a moment ago
                         self._is_configured.set()
                     log.info("offering resources: %d", len(config.resources))
 
@@ -221,7 +224,7 @@ class Offering:
         )
 
     def _assign(self, config: Config, inventory: Inventory) -> Assignment:
-        """Return which resource has which device; have everybody know where those are that are offered or leased."""
+        """Return which resource has which device; update the presence of those that are offered or leased."""
         for problem in inventory.problems:
             log.debug("unreadable: %s: %s", problem.where, problem.reason)
         assignment = assign(inventory, config.resources)
@@ -233,7 +236,7 @@ class Offering:
         return assignment
 
     def _report_refused(self, assignment: Assignment) -> None:
-        """Say once of each device that a resource means why it is not offered."""
+        """Log once for each device that a resource selects why it is not offered."""
         refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
         new = [device for device, reason in refused.items() if self._refused.get(device) != reason]
         for device in new[:MOST_LINES]:
@@ -243,7 +246,7 @@ class Offering:
         self._refused = refused
 
     def _give(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
-        """Give the two fronts their devices. `noticed_at` is when the host said so, by the loop's clock."""
+        """Pass the devices to the two fronts. `noticed_at` is the time of the host's event, by the loop's clock."""
         devices = with_withheld(assignment, self._ledger.withheld).devices
         listed = {x.name: devices[x.name] for x in of_device_plugins(config)}
         claimed = ((x, devices[x.name]) for x in config.resources if x.name not in listed)

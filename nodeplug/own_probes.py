@@ -20,7 +20,7 @@ from hostdevices import Device, Health, Inventory, Problem
 from hostdevices.shown import shown
 from resources.unit_names import unit_names
 
-_MOST_BYTES = 1024  # that are read of a file
+_MOST_BYTES = 1024  # the most bytes that are read of a file
 _MOST_FILES = 4096
 log = logging.getLogger("nodeplug")
 
@@ -29,12 +29,12 @@ class OwnProbes:
     """The folder of a configuration. `enrich` is called in threads, one at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Look at nothing yet."""
+        """Prepare; nothing is read yet."""
         self._folder = folder
         self._logged: frozenset[Problem] = frozenset()
 
     def enrich(self, inventory: Inventory) -> Inventory:
-        """Return the inventory, the devices of which a probe says so unhealthy. Blocks for as long as the disk does."""
+        """Return the inventory; the devices with a probe's file are unhealthy. Blocks for as long as the disk does."""
         try:
             names = sorted(x for x in os.listdir(self._folder) if not x.startswith("."))
         except FileNotFoundError:
@@ -76,7 +76,7 @@ def _names(device: Device) -> set[str]:
 
 
 def _first_line(path: Path) -> str:
-    """Return what a file begins with; empty for what cannot be read, and for what is no file."""
+    """Return the first line of a file; empty if it cannot be read or is not a regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -15,7 +15,7 @@ _MOST_BYTES = 64 * 1024
 
 
 def ask(address: str, path: str) -> tuple[bool, str]:
-    """Tell whether GET of a path is answered with 200, and with what words. Raises OSError."""
+    """Return whether GET of a path is answered with 200, and the body of the answer. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_SECONDS)
         connection.connect(address)
@@ -28,7 +28,7 @@ def ask(address: str, path: str) -> tuple[bool, str]:
 
 
 def main(address: str, path: str = "/readyz") -> int:
-    """Ask, print what is answered, and return the exit code."""
+    """Ask, print the answer, and return the exit code."""
     try:
         is_ready, words = ask(address, path)
     except OSError as error:

@@ -16,9 +16,9 @@ RUNTIME, CONFIGURATION, LOCKED = 1, 2, 3
 def run(path: Path, root: Path) -> int:
     """Offer the host's devices to the kubelet until SIGTERM or SIGINT; return the exit code."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(thresholds[0], 1_000)  # modules stay: to look at each once while they are loaded is enough
+    gc.set_threshold(thresholds[0], 1_000)  # modules stay: checking each once while they are loaded is enough
     defer_unused()
-    path = path.absolute()  # as whoever asks from elsewhere is told
+    path = path.absolute()  # the path that clients in other folders receive
     from nodeplug.config import ConfigError
     from nodeplug.config_file import ConfigFile, read_for_node, stamp
 
@@ -43,10 +43,10 @@ def run(path: Path, root: Path) -> int:
 
     log = logging.getLogger("nodeplug")
     _share_one_arena()
-    gc.freeze()  # modules stay: a full run of the collector takes 1 ms without them, 15 with, and calls wait for it
+    gc.freeze()  # modules stay: a full collection takes 1 ms without them and 15 with them, and calls wait for it
     gc.set_threshold(*thresholds)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio has a handler, and to replace that loads inspect
-    telemetry = Telemetry()  # of the process: it outlives a daemon that restarts
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio installs a handler, and replacing it loads inspect
+    telemetry = Telemetry()  # for the process: it outlives a daemon that restarts
     file = ConfigFile(path, config, content, telemetry, labels=labels, stamped=stamped)
     try:
         asyncio.run(run_until_signalled(file, Host(root), telemetry))
@@ -54,20 +54,21 @@ def run(path: Path, root: Path) -> int:
         log.error("%s", error)
         return LOCKED
     except (OSError, HostDevicesError, CannotOffer, DevicePluginError, FolderGone, PartFailed) as error:
-        log.error("%s", "; ".join((str(error), *getattr(error, "__notes__", ()))))  # notes name the part
+        log.error("%s", "; ".join((str(error), *getattr(error, "__notes__", ()))))  # the notes name the part
         return RUNTIME
-    except Exception as error:  # a defect of ours: say where, and let the supervisor start us again
+    except Exception as error:  # a defect of ours: log where, and let the supervisor start the process again
         log.exception("nodeplug failed: %s", "; ".join(getattr(error, "__notes__", ())))
         return RUNTIME
     return 0
 
 
 def _share_one_arena() -> None:
-    """Have all threads allocate from one arena, where the C library is glibc.
+    """Make all threads allocate from one arena, if the C library is glibc.
 
-    Each would get its own, and what a scan's thread leaves free there nobody else could have. Only one runs at a time.
+    Otherwise each thread gets its own arena, and other threads cannot reuse what a scan's thread frees there. Only one
+    thread runs at a time.
     """
-    import ctypes  # which inotify needs anyway
+    import ctypes  # inotify needs it in any case
 
     if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_M_ARENA_MAX, 1)

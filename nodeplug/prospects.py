@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Blocked(Struct, frozen=True):
-    """A device that would be offered, and that nobody gets before a lease ends."""
+    """A device that would be offered, but is unavailable until a lease ends."""
 
     resource: str
     device: str
 
     def __str__(self) -> str:
-        """Name it."""
+        """Return the device and its resource."""
         return f"{self.device} of {self.resource}"
 
 
 class Prospect(Struct, frozen=True):
-    """A lease, what the configuration changes about it (empty where nothing), and what it keeps from others then.
+    """A lease, what the configuration changes about it (empty if nothing), and the devices that it then blocks.
 
-    The first four say which lease it is, as `Lease` does.
+    The first four fields identify the lease, as in `Lease`.
     """
 
     resource: str
@@ -44,7 +44,7 @@ class Prospect(Struct, frozen=True):
     blocks: tuple[Blocked, ...] = ()
 
     def __str__(self) -> str:
-        """Say what would become of it."""
+        """Describe the change for the lease."""
         if not self.change:
             return "unchanged"
         is_claim = self.api == "dra"
@@ -54,7 +54,7 @@ class Prospect(Struct, frozen=True):
 
 
 def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[Prospect]:
-    """Return for each lease what would become of it."""
+    """Return the change for each lease."""
     leases = Book(held)
     offers = _offers(config, assignment)
     units = {
@@ -86,7 +86,7 @@ def _of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
 
 
 def _of_claim(lease: Lease, offers: "Offers | None") -> str:
-    name, at, _ = lease.unit.partition("@")  # behind it: whose administrator's access it is, which takes nothing
+    name, at, _ = lease.unit.partition("@")  # the part after it is the administrator's access, which takes nothing
     name = name.partition("/")[0]
     offered = offers.find(name) if offers is not None else None
     if offered is None:
@@ -99,7 +99,7 @@ def _of_claim(lease: Lease, offers: "Offers | None") -> str:
 def _kept(
     config: Config, assignment: Assignment, offers: "Offers | None", leases: Book
 ) -> Iterator[tuple[str, Blocked]]:
-    """Yield the owners of leases beside which a device that is offered cannot be had, with the device."""
+    """Yield the owners of leases that make an offered device unavailable, with the device."""
     for resource in config.resources:
         if resource.api != "dra":
             for device in assignment.devices[resource.name]:
@@ -112,10 +112,10 @@ def _kept(
 
 
 def _offers(config: Config, assignment: Assignment) -> "Offers | None":
-    """Return what would be offered through DRA; None where nothing is."""
+    """Return what would be offered through DRA; None if nothing is."""
     if all(resource.api == "device-plugin" for resource in config.resources):
         return None
-    from dra_plugin.publishing.offers import Offers  # with the API's objects
+    from dra_plugin.publishing.offers import Offers  # imported here: it brings the API's objects
 
     offers = Offers(config.resources)
     offers.update(assignment.devices)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def why_not_ready(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
-    """Return a reason for each resource, and for DRA, that the kubelet does not know of; empty when it knows of all.
+    """Return a reason for each resource, and for DRA, that is not registered with the kubelet; empty if all are.
 
-    DRA is ready once its ResourceSlices were stored, too: without a right to write them no pod gets a device. Who waits
+    DRA also needs stored ResourceSlices: without the right to write them, no pod gets a device. An instance that waits
     for the state has none to store yet.
     """
     away = [(f"resource {x.name}", x.last_error) for x in resources if not x.streaming]

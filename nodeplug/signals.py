@@ -24,21 +24,21 @@ from nodeplug.fronts import CannotOffer, traced
 from nodeplug.systemd import notify
 from telemetry import Telemetry
 
-END_PATIENCE: Final = 8.0  # seconds; systemd and the kubelet kill after more than that
+END_PATIENCE: Final = 8.0  # seconds; systemd and the kubelet kill the process later than that
 log = logging.getLogger("nodeplug")
 
 
 async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
-    """Run a daemon until SIGTERM or SIGINT, at whatever moment; a second signal ends the process at once.
+    """Run a daemon until SIGTERM or SIGINT, whenever that arrives; a second signal ends the process at once.
 
-    SIGHUP has the configuration read again. Whatever ends the daemon, the process ends some seconds later, also where a
+    SIGHUP makes the configuration be read again. After the daemon ends, the process ends within seconds, even if a
     thread hangs in the kernel. Raises what `Daemon.run` does.
     """
     running = asyncio.ensure_future(_run_with(file, host, telemetry))
 
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
-        notify("STOPPING=1")  # and not where the daemon restarts: systemd kills what does not end after that
+        notify("STOPPING=1")  # not for a restart of the daemon: systemd kills a process that does not end after this
         _end_in_time()
         running.cancel()
         signal.signal(number, signal.SIG_DFL)
@@ -57,10 +57,10 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
 
 @contextmanager
 def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) -> Iterator[None]:
-    """Have the running loop call a handler for each of these signals.
+    """Call a handler on the running loop for each of these signals.
 
-    As `loop.add_signal_handler` does it, which asks inspect whether that is a coroutine: a mebibyte of modules. The
-    socket, to which Python writes whichever thread gets one, only wakes the loop's: it is full after some hundred.
+    Like `loop.add_signal_handler`, which uses inspect to check for a coroutine: a mebibyte of modules. Python writes to
+    the socket in whichever thread gets the signal. It only wakes the loop: it is full after some hundred bytes.
     """
     loop = asyncio.get_running_loop()
     receiver, sender = socket.socketpair()
@@ -86,7 +86,7 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
 
 
 async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
-    """Run a daemon; again with a configuration that needs that, and with the one before where it cannot be had."""
+    """Run a daemon; run it again with a new configuration that needs that, or with the earlier one if that fails."""
     while True:
         config = file.config
         logs.setup(config.settings.log_level, config.settings.log_format)
@@ -107,7 +107,7 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
 
 
 def _end_in_time() -> None:
-    """End the process in `END_PATIENCE` seconds, should it not have ended by then."""
+    """End the process after `END_PATIENCE` seconds if it has not ended by then."""
 
     def end() -> None:
         log.error("a thread did not end within %g s: the process ends without it", END_PATIENCE)
@@ -117,5 +117,5 @@ def _end_in_time() -> None:
     timer.daemon = True
     try:
         timer.start()
-    except RuntimeError:  # no thread is left: the kernel does it, without a word
+    except RuntimeError:  # no thread is available: the kernel ends the process, without a message
         signal.setitimer(signal.ITIMER_REAL, END_PATIENCE)

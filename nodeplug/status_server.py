@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 64
 MOST_BYTES = 8 * 1024
-"""Of a request, up to the empty line."""
+"""The most bytes of a request, up to the empty line."""
 SECONDS = 5.0
-"""That a connection lasts at the most."""
-_MOST_AFTERWARDS = 64 * 1024  # bytes after the request
-_AGAIN = 5.0  # seconds until the next try to listen
+"""The longest time that a connection lasts."""
+_MOST_AFTERWARDS = 64 * 1024  # the most bytes after the request
+_AGAIN = 5.0  # seconds until the next attempt to listen
 _END_OF_HEAD = b"\r\n\r\n"
 _PLAIN = "text/plain; charset=utf-8"
 log = logging.getLogger("nodeplug")
@@ -41,7 +41,7 @@ log = logging.getLogger("nodeplug")
 class StatusServer:
     """Answers while `run` runs. `metrics` and `not_ready` are called on the loop; no reason means ready.
 
-    `listening` is set while somebody can connect, at `port`: the system's choice where the address has port 0.
+    `listening` is set while clients can connect, at `port`: a port that the system chooses if the address has port 0.
     """
 
     def __init__(
@@ -51,10 +51,9 @@ class StatusServer:
         not_ready: Callable[[], Sequence[str]],
         page: "Callable[[], Site] | None" = None,
     ) -> None:
-        """Prepare to listen at `address`: `HOST:PORT`, with an IPv6 address in brackets; without a host everywhere.
+        """Prepare to listen at `address`: `HOST:PORT`, an IPv6 address in brackets; without a host, on all addresses.
 
-        Or at a socket with a path, which is an address that begins with a slash. `page` makes the page, which is done
-        when somebody looks.
+        An address that begins with a slash is the path of a socket. `page` makes the page at the first request for it.
         """
         host, _, port = ("", "", "0") if address.startswith("/") else address.rpartition(":")
         self._address, self._host, self.port = address, host.strip("[]") or None, int(port)
@@ -65,9 +64,9 @@ class StatusServer:
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
-        """Answer until cancelled. While nobody can listen that is tried again: it is no reason for others to end.
+        """Answer until cancelled. If listening fails, it is tried again: other parts need not end for that.
 
-        At the end a socket's file goes, unless it is somebody else's by then: another instance that took the place.
+        At the end the socket's file is removed, unless it belongs to another instance that has replaced it.
         """
         server = await self._listen()
         socket_file = _identity(self._address)
@@ -79,7 +78,7 @@ class StatusServer:
         finally:
             self.listening.clear()
             server.close()
-            if socket_file is not None and _identity(self._address) == socket_file:  # Python 3.13 does it by itself
+            if socket_file is not None and _identity(self._address) == socket_file:  # Python 3.13 does this itself
                 with contextlib.suppress(OSError):
                     os.unlink(self._address)
             for connection in list(self._open):
@@ -104,7 +103,7 @@ class StatusServer:
             return _Connection(self._open, self._answer, self._shows if self._make_page is not None else None)
 
         if self._address.startswith("/"):
-            # in the place of one that was left
+            # replaces one that was left
             server = await loop.create_unix_server(connection, self._address, backlog=ONE_AT_ONCE)
         else:
             server = await loop.create_server(connection, self._host, self.port, backlog=ONE_AT_ONCE)
@@ -116,7 +115,7 @@ class StatusServer:
         return server
 
     def _shows(self, line: bytes, head: bytes, transport: asyncio.Transport) -> bool:
-        """Have the page answer a request, if it is for that; tell whether it is."""
+        """Pass a request for the page to the page; return whether it is one."""
         assert self._make_page is not None
         if line.partition(b" ")[2].partition(b" ")[0].partition(b"?")[0] not in (b"/", b"/live"):
             return False
@@ -126,7 +125,7 @@ class StatusServer:
         return True
 
     def _answer(self, line: bytes) -> bytes:
-        """Return the answer to a request line; to HEAD what GET is answered, without the body."""
+        """Return the answer to a request line; for HEAD, the answer to GET without the body."""
         method, _, rest = line.partition(b" ")
         answer = self._response(method, rest)
         return answer[: answer.index(_END_OF_HEAD) + len(_END_OF_HEAD)] if method == b"HEAD" else answer
@@ -149,7 +148,7 @@ class StatusServer:
 
 
 def _identity(address: str) -> tuple[int, int] | None:
-    """Return which file is at an address now; None where it is none, and of one that is not for a socket."""
+    """Return device and inode of the socket file at an address; None without a file, or if it is not a path."""
     if not address.startswith("/"):
         return None
     try:
@@ -160,7 +159,7 @@ def _identity(address: str) -> tuple[int, int] | None:
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its answer. What comes after the request is thrown away."""
+    """One request and its answer. Data after the request is discarded."""
 
     def __init__(
         self,
@@ -198,7 +197,7 @@ class _Connection(asyncio.Protocol):
         if _END_OF_HEAD in head or b"\n\n" in head:
             line = head.partition(b"\n")[0].rstrip(b"\r")
             if self._shows is not None and self._shows(line, head, self._transport):
-                self.connection_lost(None)  # it is another's now
+                self.connection_lost(None)  # the page owns the connection now
             else:
                 self._send(self._answered(line))
         elif len(self._received) > MOST_BYTES:
@@ -218,7 +217,7 @@ class _Connection(asyncio.Protocol):
             return _response("500 Internal Server Error", "see the log\n")
 
     def _send(self, answer: bytes) -> None:
-        """The other side closes the connection when it has read all, or we do in the end."""
+        """Send the answer. The client closes the connection when it has read all; otherwise the timer does."""
         self._is_answered = True
         self._received.clear()
         self._transport.write(answer)
@@ -233,7 +232,7 @@ def _response(status: str, body: str, *, kind: str = _PLAIN, allow: str = "") ->
 
 
 def _in_words(error: Exception) -> str:
-    """Return why nobody can listen, without asyncio's words for the address, which is said already."""
-    if isinstance(error, OSError) and error.errno and error.errno > 0:  # a name that cannot be looked up has its own
+    """Return why listening fails, without asyncio's text for the address, which the message contains already."""
+    if isinstance(error, OSError) and error.errno and error.errno > 0:  # an unresolvable name has a text of its own
         return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error)

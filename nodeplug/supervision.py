@@ -9,13 +9,13 @@ log = logging.getLogger("nodeplug")
 
 
 class PartFailed(Exception):
-    """A part of the daemon has ended although nobody asked it to; says which one, and why."""
+    """A part of the daemon has ended without being cancelled; the message names it and the reason."""
 
 
 async def run_together(parts: Mapping[str, Coroutine[Any, Any, None]], may_end: Collection[str]) -> None:
-    """Run all parts until cancelled. Raises what ended one, as it is, with a note that names the part.
+    """Run all parts until cancelled. Raises the exception that ended one, unchanged, with a note that names the part.
 
-    Raises `PartFailed` where one returns that is none of `may_end`.
+    Raises `PartFailed` if one returns that is not in `may_end`.
     """
 
     async def run(name: str, part: Coroutine[Any, Any, None]) -> None:
@@ -37,7 +37,7 @@ async def run_together(parts: Mapping[str, Coroutine[Any, Any, None]], may_end: 
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first of errors in groups, with its own cause; the others are what ended with it."""
+    """Return the first error in nested groups, with its own cause; the others ended because of it."""
     while isinstance(error, BaseExceptionGroup):
         for other in error.exceptions[1:]:
             log.error("also failed: %r", other)

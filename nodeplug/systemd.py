@@ -5,36 +5,36 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 
-_PATIENCE = 0.5  # seconds that a busy systemd may hold up the loop
-_AGAIN = 1.0  # seconds until what was not heard is said again
+_PATIENCE = 0.5  # the longest time, in seconds, that a busy systemd delays the loop
+_AGAIN = 1.0  # seconds until a message that was not delivered is sent again
 
 
 def notify(state: str) -> bool:
-    """Send `READY=1`, `STOPPING=1` or `STATUS=...`; tell whether it was taken. Without systemd this does nothing."""
+    """Send `READY=1`, `STOPPING=1` or `STATUS=...`; return whether it was delivered. Does nothing without systemd."""
     try:
         with _socket() as out:
             return _send(out, state)
-    except OSError:  # no descriptor is left: the daemon works nevertheless
+    except OSError:  # no descriptor is available: the daemon works nevertheless
         return False
 
 
 async def notify_ready(ready: Callable[[], Awaitable[object]]) -> None:
-    """Tell systemd that we are ready once `ready` returns, until it has heard that.
+    """Report readiness to systemd once `ready` returns, until that is delivered.
 
-    It ends a service of which it does not hear that, after the TimeoutStartSec.
+    Systemd ends a service that does not report it within TimeoutStartSec.
     """
     await ready()
-    while not notify("READY=1"):  # noqa: ASYNC110 - nobody tells when it can hear again
+    while not notify("READY=1"):  # noqa: ASYNC110 - no event announces when the socket has room
         await asyncio.sleep(_AGAIN)
 
 
 async def watchdog() -> None:
-    """Tell systemd that the loop turns, twice as often as its WatchdogSec wants to hear it, until cancelled.
+    """Report to systemd that the loop runs, twice as often as its WatchdogSec requires, until cancelled.
 
-    Without one there is nothing to do. A loop that stands still is killed, and the process started again.
+    Without WatchdogSec there is nothing to do. Systemd kills and restarts a process whose loop hangs.
     """
     if seconds := _watchdog_seconds():
-        with _socket() as out:  # kept, so that it is there while the process or the node has no descriptor left
+        with _socket() as out:  # kept open, so that it works while the process or the node has no descriptor left
             while True:
                 _send(out, "WATCHDOG=1")
                 await asyncio.sleep(seconds / 2)
@@ -52,13 +52,13 @@ def _send(out: socket.socket, state: str) -> bool:
     if address.startswith(("/", "@")):
         try:
             out.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
-        except OSError:  # busy, or nobody listens any more: that must not stop a daemon that works
+        except OSError:  # busy, or no longer listening: a daemon that works must not stop for that
             return False
     return True
 
 
 def _watchdog_seconds() -> float:
-    """Return after how long a silence systemd acts; 0: never (sd_watchdog_enabled(3))."""
+    """Return after how many seconds of silence systemd acts; 0: never (sd_watchdog_enabled(3))."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not (microseconds.isascii() and microseconds.isdecimal()) or pid not in ("", str(os.getpid())):
         return 0.0

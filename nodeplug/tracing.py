@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
 
 END_PATIENCE: Final = 2.0  # seconds
-MOST_VALUES: Final = 32  # of an attribute that is a list
-LONGEST: Final = 500  # characters of a text
-_DOMAIN = "opentelemetry"  # whose logs are not ours: they repeat themselves
+MOST_VALUES: Final = 32  # the most values of an attribute that is a list
+LONGEST: Final = 500  # the most characters of a text
+_DOMAIN = "opentelemetry"  # the logger of the library, whose lines repeat
 log = logging.getLogger("nodeplug")
 
 
 def start_tracing(
     telemetry: Telemetry, node: str, environment: Mapping[str, str] = os.environ
 ) -> Callable[[], Awaitable[None]]:
-    """Have the spans of all rooms kept and sent from now on; return what ends that.
+    """Record and send the spans of all packages from now on; return the function that ends that.
 
-    Where they cannot be, the log says why, and there are none: no device depends on it.
+    If that is impossible, the log has the reason, and there are no spans: no device depends on them.
     """
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
     protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -63,7 +63,7 @@ def start_tracing(
             "settings.tracing: no traces are sent: %s is not installed; pip install nodeplug[tracing]", error.name
         )
         return _nothing
-    except Exception as error:  # whatever OpenTelemetry finds wrong with its environment
+    except Exception as error:  # any error of OpenTelemetry about its environment
         log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error)
         return _nothing
     telemetry.tracer = _KeepingTracer(provider)
@@ -91,7 +91,7 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
     library.propagate = False
 
     class Exporter(SpanExporter):
-        """Sends spans, and says once that it cannot."""
+        """Sends spans, and logs once that it fails."""
 
         def __init__(self) -> None:
             self._sender = OTLPSpanExporter()
@@ -123,7 +123,7 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
 
 
 async def _shut_down(provider: "TracerProvider") -> None:
-    """Send what waits, for a moment."""
+    """Send the remaining spans, for at most `END_PATIENCE`."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def shut_down() -> None:
@@ -133,7 +133,7 @@ async def _shut_down(provider: "TracerProvider") -> None:
 
     try:
         threading.Thread(target=shut_down, daemon=True, name="the last traces").start()
-    except RuntimeError as error:  # the process, its cgroup or the node may have no other thread now
+    except RuntimeError as error:  # the process, its cgroup or the node can have no other thread now
         log.warning("the last traces are not sent: %s", error)
         return
     with contextlib.suppress(TimeoutError):
@@ -142,7 +142,7 @@ async def _shut_down(provider: "TracerProvider") -> None:
 
 
 class _LastWords(logging.Handler):
-    """Keeps why something failed last."""
+    """Keeps the reason of the last failure."""
 
     words = ""
 
@@ -151,7 +151,7 @@ class _LastWords(logging.Handler):
 
 
 class _KeepingTracer(Tracer):
-    """Makes spans that are kept where they are sampled."""
+    """Makes spans that are recorded if they are sampled."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -170,7 +170,7 @@ class _KeepingTracer(Tracer):
         return self._kept(self._tracer.start_span(name, context, Kind[kind.upper()], start_time=began))
 
     def part_of(self, whole: "OtelSpan", name: str) -> Span:
-        """Return a part of a span."""
+        """Return a child of a span."""
         from opentelemetry.trace import set_span_in_context
 
         return self._kept(self._tracer.start_span(name, set_span_in_context(whole)))
@@ -180,7 +180,7 @@ class _KeepingTracer(Tracer):
 
 
 class _OtelSpan(KeptSpan):
-    """A span of OpenTelemetry's."""
+    """A span of OpenTelemetry."""
 
     def __init__(self, tracer: _KeepingTracer, span: "OtelSpan") -> None:
         self._tracer = tracer

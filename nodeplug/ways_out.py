@@ -25,13 +25,13 @@ _NET = "/sys/class/net"
 
 
 def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
-    """Return the inventory, its interfaces and PCI functions marked over which a default route leads.
+    """Return the inventory; interfaces and PCI functions that carry a default route are marked.
 
-    Raises `HostExhausted` where the kernel does not say that now: an uplink must not pass for an ordinary card.
+    Raises `HostExhausted` if the kernel does not answer now: an uplink must not pass for an ordinary card.
     """
     try:
         uplinks, others = certainly(partial(_ways_out, host))
-    except OSError as error:  # it never does here, for a sandbox is in between
+    except OSError as error:  # permanent here: a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
     found = {i: _as_other(device) for i, device in _carriers(host, inventory, others)}
@@ -40,7 +40,7 @@ def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
 
 
 def _carriers(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterator[tuple[str, Device]]:
-    """Yield the devices, with their ids, that these interfaces are or sit on, and that are no uplinks."""
+    """Yield the devices, with their ids, that are or carry these interfaces, and that are not marked as uplinks."""
     functions = {function_above(host.resolve(f"{_NET}/{name}") or "") for name in names} - {None}
     for i, device in inventory.devices.items():
         is_carrier = device.name in names if device.kind == "nic" else device.syspath in functions
@@ -49,7 +49,10 @@ def _carriers(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterat
 
 
 def _ways_out(host: Host) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the interfaces that carry default routes, the main table's and others'. Raises OSError."""
+    """Return the names of the interfaces that carry default routes: of the main table, and of others.
+
+    Raises OSError.
+    """
     for _ in range(ROUNDS):
         known = dict(socket.if_nameindex())
         if shown_interfaces(host) == set(known.values()):

@@ -11,7 +11,7 @@ from resources.assignment import Assignment
 
 
 def with_withheld(assignment: Assignment, withheld: Mapping[str, Withheld]) -> Assignment:
-    """Return an assignment whose devices say why they are withheld: for themselves, a member, or what they are on."""
+    """Return an assignment whose devices have the reason why they, a member or a parent are withheld."""
     if not withheld:
         return assignment
 

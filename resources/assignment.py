@@ -32,14 +32,14 @@ from resources.resource import Resource
 from resources.selector import concerns
 from resources.unit_names import why_unnamed
 
-_SHOWN_REASONS = 2  # of resources that are about a device's kind and do not mean it
+_SHOWN_REASONS = 2  # of resources for the device's kind that do not select it
 
 _SHOWN_NODES = 3
-_MORE_THAN_NODES = frozenset({"nic", "pci"})  # an interface or a function can be handed out without a node
+_MORE_THAN_NODES = frozenset({"nic", "pci"})  # an interface or a function can be allocated without a node
 
 
 class Unassigned(Struct, frozen=True):
-    """A device that no resource owns, and why; refused where a resource means it and cannot have it."""
+    """A device without an owner, and why; refused if a resource selects it and cannot have it."""
 
     device: Device
     reason: str
@@ -47,12 +47,12 @@ class Unassigned(Struct, frozen=True):
 
 
 class Assignment(Struct, frozen=True):
-    """Who owns what.
+    """The owner of each device.
 
-    `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have the
-    health that the resource's policy gives them. `owners` tells the resource of each id: of the devices as offered,
-    and of their members. `rest` are the other devices of the inventory. `refusals` has by the ids of devices,
-    also of those that another resource owns, why a resource that means one may not have it, by the resource's name.
+    `devices` has an entry for every resource, in their order; its devices are in the order of their ids and have their
+    health according to the resource's policy. `owners` has the resource of each id: of the devices as offered, and of
+    their members. `rest` are the other devices of the inventory. `refusals` has, by device id and resource name, why a
+    resource that selects a device cannot have it, also for devices that another resource owns.
     """
 
     devices: Mapping[str, tuple[Device, ...]] = {}
@@ -62,7 +62,7 @@ class Assignment(Struct, frozen=True):
 
 
 def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
-    """Give each device of `inventory` to the first of `resources` that means it and may have it."""
+    """Assign each device of `inventory` to the first of `resources` that selects it and can have it."""
     hierarchy = Hierarchy(inventory)
     by_kind: dict[str, list[Device]] = {}
     for device in inventory.devices.values():
@@ -125,7 +125,7 @@ def _withdraw_harmful_resets(
     resources: Sequence[Resource],
     hierarchy: Hierarchy,
 ) -> None:
-    """Offer no device whose reset would hit another one: on the same PCI function, or a virtual function of it."""
+    """Remove devices whose reset would affect another one: on the same PCI function, or a virtual function of it."""
     resetting = [resource for resource in resources if resource.reset]
     if not resetting:
         return
@@ -133,7 +133,7 @@ def _withdraw_harmful_resets(
     for device in (device for offered in devices.values() for device in offered):
         for address in {*device.pci_functions, *hierarchy.physical_functions(device)}:
             on_function.setdefault(address, []).append(device)
-    for resource in reversed(resetting):  # of two, the first may stay
+    for resource in reversed(resetting):  # of two, the first can stay
         for device in reversed(devices[resource.name]):
             hit = next((x for a in device.pci_functions for x in on_function[a] if x.id != device.id), None)
             if hit is None:
@@ -148,7 +148,7 @@ def _withdraw_harmful_resets(
 
 
 def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
-    """Return why a resource that means `device` may not have it; empty when it may."""
+    """Return why a resource that selects `device` cannot have it; empty if it can."""
     if taken := hierarchy.why_owned(device.id, owners):
         return taken
     if never := why_never(device):
@@ -173,7 +173,7 @@ def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owner
 def _bundles(
     resource: Resource, devices: Sequence[Device], hierarchy: Hierarchy, owners: Mapping[str, str]
 ) -> Grouping:
-    """Return what is handed out as one, each with all its parts, wholes first."""
+    """Return the bundles, each with all parts of its devices, wholes first."""
     wholes_first = sorted(devices, key=lambda device: len(hierarchy.ancestors(device.id)))
     if resource.dra.bind:
 
@@ -226,7 +226,7 @@ def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
 def _with_sriov_peers(
     devices: Mapping[str, tuple[Device, ...]], inventory: Inventory, hierarchy: Hierarchy
 ) -> Mapping[str, tuple[Device, ...]]:
-    """Return the devices; each virtual function's with the ids of its physical one's, and the other way round."""
+    """Return the devices; virtual functions and their physical ones have each other's ids as peers."""
     if not any(PHYSICAL in device.attributes for device in inventory.devices.values()):
         return devices
     offered = {device.id: device for each in devices.values() for device in each}
@@ -257,7 +257,7 @@ def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnod
 
 
 def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
-    """Return that `nodes` keeps all of a device from containers, in words; empty where there is more to a device."""
+    """Return that `nodes` leaves a container no node of a device; empty if a device is more than its nodes."""
     if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
         return ""
     kept = [node.path for device in bundle.devices for node in device.devnodes]
@@ -271,7 +271,7 @@ def _why_nobody(
     owners: Mapping[str, str],
     refusals: Mapping[str, Mapping[str, str]],
 ) -> str:
-    """Return the nearest reason: refused by who means it, bound to an owned device, or what it lacks to be meant."""
+    """Return the nearest reason: a refusal, an owned whole or part, or the unmet condition of a selector."""
     if device.id in refusals:
         return "; ".join(f"{name}: {reason}" for name, reason in refusals[device.id].items())
     if taken := hierarchy.why_owned(device.id, owners):

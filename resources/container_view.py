@@ -26,7 +26,7 @@ class ContainerView:
     """How containers see the devices of one resource."""
 
     def __init__(self, resource: Resource) -> None:
-        """Find out once what thousands of devices are asked for."""
+        """Compute once what thousands of devices need."""
         self._resource = resource
         self._naming = [(place, text) for place, text in _templates(resource) if template.names_facts(text)]
 
@@ -81,7 +81,7 @@ class ContainerView:
 
 
 def two_at_one_path(devices: Sequence[Device]) -> str:
-    """Return the path at which a container with all of these would see one node of two; empty where there is none."""
+    """Return a path at which a container with all of these would have two different nodes; empty if there is none."""
     found: dict[str, tuple[str, int, int]] = {}
     for device in devices:
         for node in device.devnodes:
@@ -92,7 +92,7 @@ def two_at_one_path(devices: Sequence[Device]) -> str:
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, str]]:
-    """Yield what may name facts of a device, each with its place in the configuration."""
+    """Yield the templates of a resource, each with its place in the configuration."""
     yield "containerPath", resource.container_path
     yield from ((f"env.{name}", text) for name, text in resource.env.items())
     yield from ((f"annotations.{name}", text) for name, text in resource.annotations.items())
@@ -102,7 +102,7 @@ def _templates(resource: Resource) -> Iterator[tuple[str, str]]:
 
 
 def _filled(path: str, device: Device) -> str:
-    """Fill the fields of a path; what stands for them is one name, whatever somebody's stick calls itself."""
+    """Fill the fields of a path; each value becomes a single name, whatever text a device reports."""
     plain = {
         name: _NOT_IN_PATHS.sub("_", value) if isinstance(value, str) else value
         for name, value in device.attributes.items()

@@ -13,7 +13,7 @@ from typing import Final
 from hostdevices.device import Device, Devnode
 
 DANGEROUS: Final = "`dangerous: true`"
-"""What a resource says to get them."""
+"""The key that a resource needs for them."""
 
 _MEMORY = "gives access to the kernel's memory or I/O ports"
 _LOG = "gives access to the kernel's log"
@@ -32,7 +32,7 @@ _KEYS = "can clear the node's TPM, and with it the keys of its disks"
 _GPUS = "can reconfigure all of the node's GPUs"
 _ENGINES = "can stop all of the node's QAT engines"
 
-# (major, minors, what it does)
+# (major, minors, effect)
 _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (1, (1, 2, 4), _MEMORY),
     (1, (11,), _LOG),
@@ -40,7 +40,7 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (3, range(256), _SESSION),
     (4, range(64), _CONSOLE),
     (5, (0, 1, 2), _CONSOLE),
-    (5, (3,), _LOG),  # ttyprintk: what is written there stands in the kernel's log, which others act upon
+    (5, (3,), _LOG),  # ttyprintk: text written there appears in the kernel's log, which other programs act on
     (7, range(256), _CONSOLE),
     (10, (130,), _POWER),
     (10, (135, 228), _CLOCK),  # 228: hpet, whose registers can be mapped
@@ -53,7 +53,7 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (10, (234, 235, 236, 237), _STORAGE),
     (10, (242,), _RADIO),
     (21, range(256), _STORAGE),
-    (29, range(256), _CONSOLE),  # fb: the screen on which it is
+    (29, range(256), _CONSOLE),  # fb: the screen with the console
     (90, range(1 << 20), _STORAGE),  # mtd: raw flash, where firmware lies
     *((major, range(1 << 20), _SESSION) for major in range(136, 144)),  # /dev/pts
     (162, range(1 << 20), _STORAGE),  # raw, until Linux 5.13
@@ -62,10 +62,10 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
 )
 
 _NAMES: tuple[tuple[str, str], ...] = (
-    ("/dev/aac[0-9]*", _STORAGE),  # any command to what is behind an Adaptec controller
+    ("/dev/aac[0-9]*", _STORAGE),  # any command to the disks of an Adaptec controller
     ("/dev/bcachefs*ctl", _STORAGE),
     ("/dev/bsg/*", _STORAGE),
-    ("/dev/cachefiles", _STORAGE),  # answers for the files of others
+    ("/dev/cachefiles", _STORAGE),  # replaces the content of others' files
     ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
     ("/dev/cros_ec", _FIRMWARE),  # of Chromebooks and Framework's laptops: the embedded controller's flash
     ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
@@ -79,9 +79,9 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/megadev[0-9]*", _STORAGE),
     ("/dev/megaraid_sas_ioctl_node", _STORAGE),
     ("/dev/mei[0-9]*", _FIRMWARE),  # Intel's management engine
-    ("/dev/mmcblk*rpmb", _STORAGE),  # a character device, whose key is written once for ever
+    ("/dev/mmcblk*rpmb", _STORAGE),  # a character device, whose key can be written only once
     ("/dev/mpt*ctl", _STORAGE),
-    ("/dev/mst/*", _FIRMWARE),  # of NVIDIA network cards, the uplink among them
+    ("/dev/mst/*", _FIRMWARE),  # of NVIDIA network cards, possibly the uplink
     ("/dev/ndctl[0-9]*", _STORAGE),
     ("/dev/ng[0-9]*", _STORAGE),
     ("/dev/nmem[0-9]*", _STORAGE),
@@ -109,14 +109,14 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/vmmon", _MEMORY),
     ("/dev/vtpmx", _MADE),
     ("/dev/watchdog*", _POWER),
-    ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls into it
+    ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls to it
     ("/dev/xen/hypercall", _MEMORY),
     ("/dev/xen/privcmd", _MEMORY),
     ("/dev/zfs", _STORAGE),
 )
 
 
-_BY_MAJOR: Final = {  # few devices have such a number or name: what most are asked for is one look at each
+_BY_MAJOR: Final = {  # few devices have such a number or name: for most, one lookup each suffices
     major: tuple(each for each in _NUMBERS if each[0] == major) for major, *_ in _NUMBERS
 }
 _BUTTON: Final = re.compile(r"[A-Z0-9]+/button/input")  # by its place: who has its node can write that it was pressed
@@ -124,7 +124,7 @@ _ANY_NAME: Final = re.compile("|".join(translate(glob) for glob, _ in _NAMES))
 
 
 def why_dangerous(device: Device) -> str:
-    """Return what a container could do with `device` to the node, in words; empty where it is an ordinary device."""
+    """Return the harm that a container could do to the node with `device`; empty for an ordinary device."""
     for node in device.devnodes:
         if reason := _why_node(node):
             return f"{node.path} {reason}"
@@ -146,7 +146,7 @@ def why_dangerous(device: Device) -> str:
 
 
 def why_never(device: Device) -> str:
-    """Return why nobody may have `device`, whatever a resource says; empty where somebody may."""
+    """Return why no resource can have `device`, whatever it allows; empty if one can."""
     if device.attributes.get("uplink") is True:
         return "it carries a default route (or, on a node without one, another route); an uplink is never offered"
     return ""

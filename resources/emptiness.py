@@ -1,4 +1,4 @@
-"""Why a resource has no device, in words. Pure.
+"""Why a resource has no device. Pure.
 
 The closest match decides: a selected device that another resource owns, a selected device that the resource cannot own,
 a folder instead of a node, or a device of the right kind that is not selected. Otherwise no device of the kind exists.
@@ -11,18 +11,18 @@ from resources.presets import PRESETS
 from resources.resource import Resource, Selector
 from resources.selector import AllOf, AnyOf, Kinds, Paths, Preset, concerns, fulfilled, path_globs
 
-_MOST = 2  # devices that are named
+_MOST = 2  # the most devices that are named
 _DANGEROUS_KINDS = {
     kind
     for entry in PRESETS.values()
     if entry.is_dangerous and isinstance(entry.selector, Kinds)
     for kind in entry.selector.kinds
 }
-_UNLIKE = "it has no attribute"  # a device of another sort; one with another value comes nearer
+_UNLIKE = "it has no attribute"  # a device of another type; one with another value is nearer
 
 
 def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
-    """Return that `resource`, which `assignment` gives nothing, has no device here, and why if something comes near."""
+    """Return that `resource`, which has nothing in `assignment`, has no device here, and the nearest reason if any."""
     reason = _reason(resource, inventory, assignment)
     text = f"no device here: {reason}" if reason else "no device here"
     if not resource.dangerous and DANGEROUS not in text and _needs_danger(resource.selector):
@@ -59,7 +59,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
 
 
 def _needs_danger(selector: Selector) -> bool:
-    """Tell whether all that a selector can mean is dangerous, as far as presets and kinds say it."""
+    """Return whether everything that a selector can select is dangerous, as far as presets and kinds determine it."""
     match selector:
         case Preset(name, inner):
             return PRESETS[name].is_dangerous if name in PRESETS else _needs_danger(inner)

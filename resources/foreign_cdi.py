@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from hostdevices.device import Device
 from resources import template
 
-_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")  # as runtimes want it, of values of the hardware
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")  # as runtimes require it, for values of the hardware
 
 
 def foreign_names(templates: Iterable[str], device: Device) -> tuple[str, ...]:
-    """Fill the names for one device that has all that they name, each once. Raises `FieldMissing`, `ValueTooLong`."""
+    """Fill the names for one device that has all their attributes, each once. Raises `FieldMissing`, `ValueTooLong`."""
     filled = (template.render(text, [device.id], [device], of=f"the CDI device {text}") for text in templates)
     return tuple(dict.fromkeys(filled))
 
 
 def why_no_name(templates: Iterable[str], device: Device) -> str:
-    """Return why a device cannot be named so, in words; empty where it can."""
+    """Return why a device cannot have such names; empty if it can."""
     for text in templates:
         if field := template.missing(text, device):
             return f"it has no {field}, which cdiDevices uses"

@@ -20,7 +20,7 @@ _USB_ADDRESS = "usbAddress"
 
 
 class Within(Struct, frozen=True, tag="within"):
-    """Devices that are parts of one device of this kind (`usb`, `pci`), that one included; without: of their parent."""
+    """Devices that are parts of one device of this kind (`usb`, `pci`), including it; default: of their parent."""
 
     kind: str = ""
 
@@ -36,7 +36,7 @@ class Functions(Struct, frozen=True, tag="functions"):
 
 
 class PathMember(Struct, frozen=True):
-    """One node of a set of paths, and where the container sees it."""
+    """One node of a set of paths, and its path in the container."""
 
     glob: str
     container_path: str = ""
@@ -44,19 +44,19 @@ class PathMember(Struct, frozen=True):
 
 
 class PathSet(Struct, frozen=True, tag="paths"):
-    """Nodes whose paths fit these globs, one each; the wildcards of all of them stand for the same text."""
+    """Nodes whose paths match these globs, one each; the wildcards of all globs match the same text."""
 
     members: tuple[PathMember, ...]
 
 
 class Folder(Struct, frozen=True, tag="folder"):
-    """All nodes in a folder below /dev and in its folders, whoever has them: /dev/snd."""
+    """All nodes in a folder below /dev and in its subfolders, whichever devices they belong to: /dev/snd."""
 
     path: str
 
     @property
     def glob(self) -> str:
-        """Return what the paths of its nodes fit."""
+        """Return the glob that matches its nodes."""
         return f"{self.path}/**/*"
 
 
@@ -64,7 +64,7 @@ Group: TypeAlias = Within | SameAttribute | Functions | PathSet | Folder
 
 
 class Bundle(Struct, frozen=True):
-    """Devices to be handed out as one: `key` is what they have in common, `devnodes` what a container gets of them."""
+    """Devices to allocate as one: `key` is what they have in common, `devnodes` are the nodes for a container."""
 
     key: str
     devices: tuple[Device, ...]
@@ -72,14 +72,14 @@ class Bundle(Struct, frozen=True):
 
 
 class Grouping(Struct, frozen=True):
-    """What `group` makes of some devices; `left_out` says why for those that are in no bundle."""
+    """The result of `group` for some devices; `left_out` has the reasons for those in no bundle."""
 
     bundles: tuple[Bundle, ...]
     left_out: Mapping[str, str] = {}
 
 
 def group(rule: Group, devices: Sequence[Device], ancestors: Callable[[str], Sequence[Device]]) -> Grouping:
-    """Put `devices` together by `rule`; `ancestors` are what the device with an id is a part of, the nearest first."""
+    """Group `devices` by `rule`; `ancestors` returns the wholes of the device with an id, the nearest first."""
     if isinstance(rule, PathSet):
         return _by_paths(rule, devices)
     if isinstance(rule, Folder):
@@ -112,12 +112,12 @@ def combine(resource: str, bundle: Bundle) -> Device:
 
 
 def is_group_id(text: str, resource: str) -> bool:
-    """Tell whether an id is that of a group of `resource`, today's or one of before; others begin with their kind."""
+    """Return whether an id belongs to a group of `resource`, present or former; other ids begin with their kind."""
     return text.startswith(re.sub(r"[^a-z0-9]+", "-", resource.lower())[: MAX_LENGTH // 2])
 
 
 def united_devnodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:
-    """Return the nodes of all of `devices`, each once, however many names it has, ordered by path."""
+    """Return the nodes of all of `devices`, each once even if it has several names, ordered by path."""
     found: dict[tuple[str, int, int], Devnode] = {}
     for device in devices:
         for node in device.devnodes:
@@ -126,7 +126,7 @@ def united_devnodes(devices: Iterable[Device]) -> tuple[Devnode, ...]:
 
 
 def united_functions(devices: Iterable[Device]) -> tuple[str, ...]:
-    """Return the addresses of all PCI functions that `devices` sit on, each once."""
+    """Return the addresses of all PCI functions of `devices`, each once."""
     return tuple(dict.fromkeys(address for device in devices for address in device.pci_functions))
 
 
@@ -178,7 +178,7 @@ def _in_folder(rule: Folder, devices: Sequence[Device]) -> Grouping:
 
 
 def _is_link(device: Device) -> bool:
-    """Tell whether a device is another name for a node, which comes after the node itself."""
+    """Return whether a device is another name for a node, which comes after the node itself."""
     return any(node.target for node in device.devnodes)
 
 
@@ -192,7 +192,7 @@ def _fitting(rule: PathSet, device: Device) -> Iterator[tuple[PathMember, Devnod
 def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
     """Unite attributes; those on which members disagree belong to none of them in particular and are dropped.
 
-    But for USB addresses: a machine that gets a group is given all of them.
+    An exception are USB addresses: a machine that gets a group needs all of them.
     """
     values: dict[str, dict[AttributeValue, None]] = {}
     for device in devices:
@@ -204,7 +204,7 @@ def _united(devices: Iterable[Device]) -> dict[str, AttributeValue]:
 
 
 def _common_folder(syspaths: Iterable[str]) -> str:
-    """Return where in sysfs all members are, which tells how near they are to other devices."""
+    """Return the common folder of all members in sysfs, which determines their distance to other devices."""
     known = [path for path in syspaths if path.startswith("/sys/devices/")]
     return os.path.commonpath(known) if known else ""
 

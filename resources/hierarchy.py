@@ -11,7 +11,7 @@ PHYSICAL = "pf"  # a virtual function's attribute: the address of its physical o
 
 
 class Hierarchy:
-    """What an inventory's devices are parts of, and have as parts."""
+    """The wholes and parts of an inventory's devices."""
 
     def __init__(self, inventory: Inventory) -> None:
         """Follow `Device.parents` and `Device.children` of all devices."""
@@ -40,12 +40,12 @@ class Hierarchy:
         return self._reached(device, self._children, self._descendants)
 
     def physical_functions(self, device: Device) -> frozenset[str]:
-        """Return the addresses of the physical functions whose virtual ones a device is or has."""
+        """Return the addresses of the physical functions of a device, or of its members, that are virtual functions."""
         parts = (self._devices[i] for i in device.ids if i in self._devices)
         return frozenset(x for part in parts if isinstance(x := part.attributes.get(PHYSICAL), str))
 
     def named(self, device: Device) -> Device | None:
-        """Return the device whose node a `path` names, with that node only; None for devices of other kinds."""
+        """Return the device whose node a `path` device names, with that node only; None for devices of other kinds."""
         if device.kind != "path":
             return None
         whole = next((x for x in self.ancestors(device.id) if x.kind != "path"), None)
@@ -54,7 +54,7 @@ class Hierarchy:
         return structs.replace(whole, devnodes=tuple(nodes)) if whole else None
 
     def why_owned(self, device: str, owners: Mapping[str, str]) -> str:
-        """Return who owns a whole or a part of `device`, in words; empty when nobody does."""
+        """Return the owner of a whole or a part of `device`, as text; empty if there is none."""
         for whole in self.ancestors(device):
             if whole.id in owners:
                 return f"it is a part of {whole.id}, which {owners[whole.id]} owns"

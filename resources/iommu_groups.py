@@ -17,7 +17,7 @@ _BRIDGE = "06"  # PCI base class
 
 
 def whole_groups(devices: Sequence[Device], functions: Iterable[Device], why_not: Callable[[Device], str]) -> Grouping:
-    """Put each of `devices` together with the `functions` of its IOMMU group; `why_not` says which cannot be had."""
+    """Group each of `devices` with the `functions` of its IOMMU group; `why_not` returns why one is not available."""
     groups: dict[object, list[Device]] = {}
     for function in functions:
         if (number := function.attributes.get(_GROUP)) is not None and not _is_bridge(function):

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 from hostdevices.device import AttributeValue, Version
 
 Accepted: TypeAlias = bool | int | str
-"""What an attribute is compared with: a value, a glob, a comparison (`>=2`) or a range (`2..7`)."""
+"""The condition on an attribute: a value, a glob, a comparison (`>=2`) or a range (`2..7`)."""
 
 
 def accepts(wanted: Accepted, value: AttributeValue) -> bool:
-    """Tell whether an attribute's value is what is wanted; a number never equals a text or a truth."""
+    """Return whether an attribute's value matches; a number never equals a text or a boolean."""
     if isinstance(value, bool) or isinstance(wanted, bool):
         return value is wanted
     if isinstance(wanted, int):
@@ -30,7 +30,7 @@ def accepts(wanted: Accepted, value: AttributeValue) -> bool:
 
 
 def version_key(text: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, int, str], ...]]:
-    """Return a key in the order of semver.org: missing numbers are zeros, build metadata does not count."""
+    """Return a sort key in the order of semver.org: missing numbers are zeros, build metadata does not count."""
     numbers, dash, suffix = text.strip().lstrip("vV").partition("+")[0].partition("-")
     fields = [int(field) if field.isdecimal() else 0 for field in numbers.split(".")]
     while fields and not fields[-1]:
@@ -50,7 +50,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @lru_cache(maxsize=4096)
 def _conditions(wanted: str) -> tuple[tuple[Callable[[Any, Any], bool], str], ...]:
-    """Take `>=2`, `2..7` or `2.1` apart to operators and operands."""
+    """Split `>=2`, `2..7` or `2.1` into operators and operands."""
     low, dots, high = wanted.partition("..")
     if dots:
         return (operator.ge, low), (operator.le, high)

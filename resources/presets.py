@@ -10,7 +10,7 @@ from resources.selector import AllOf, AnyOf, Attribute, Kinds, Not, Preset, Sele
 
 
 class PresetEntry(Struct, frozen=True):
-    """What a preset means: `selector` for the program, `help` for people.
+    """A preset: `selector` for the program, `help` for people.
 
     `is_dangerous`: only a resource with `dangerous: true` gets any of these.
     """
@@ -21,7 +21,7 @@ class PresetEntry(Struct, frozen=True):
 
 
 def preset(name: str) -> Preset:
-    """Return the selector with this name. Raises `KeyError` where there is none."""
+    """Return the selector with this name. Raises `KeyError` if there is none."""
     return Preset(name, PRESETS[name].selector)
 
 
@@ -29,7 +29,7 @@ _BECAUSE = {
     "driver": "it decodes, encodes or converts images, and captures none",
     "partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
 }
-"""Why a preset leaves out the devices that have an attribute, where that does not say it by itself."""
+"""Why a preset excludes the devices with an attribute, if the attribute does not explain it."""
 
 
 def _selector(kind: str, facts: PresetFacts) -> Selection:

@@ -15,7 +15,7 @@ _FUNCTIONS = "/sys/bus/pci/devices"
 
 
 class ResetFailed(HostDevicesError):
-    """A device could not be reset; says which one and why."""
+    """A device could not be reset; the message names it and the reason."""
 
 
 def reset(host: Host, devices: Sequence[Device]) -> None:

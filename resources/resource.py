@@ -1,6 +1,6 @@
 """A resource: a name under which some of the host's devices are offered, and how a container gets them.
 
-The kubelet's device plugins and DRA both serve resources; a configuration file is where they come from.
+The device plugin side and DRA both serve resources; a configuration file defines them.
 """
 
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ CdiPolicy: TypeAlias = bool | Literal["auto"]
 
 
 class Selector(Protocol):
-    """Says which devices are meant (selector.py has the kinds)."""
+    """Selects devices (selector.py has the kinds of selectors)."""
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant, in words; empty when it is."""
+        """Return why `device` is not selected, as text; empty if it is."""
         ...
 
 
 class Shares(Struct, frozen=True):
-    """How many shares the devices have that `selector` means: `count`, or one for each `memory` bytes of theirs."""
+    """How many shares the devices of `selector` have: `count`, or one for each `memory` bytes of theirs."""
 
     selector: Selector | None = None
     count: int = 1
@@ -46,11 +46,11 @@ class Mount(Struct, frozen=True):
 
 
 VHOST_NET = ("/dev/vhost-net", "/dev/net/tun")
-"""The nodes with which a DPDK program gives the kernel packets (virtio_user as exceptional path)."""
+"""The nodes with which a DPDK program passes packets to the kernel (virtio_user as exceptional path)."""
 
 
 class NodeAccess(Struct, frozen=True):
-    """Who owns a device node inside the container, so that a user other than root can open it. Applied through CDI."""
+    """The owner and mode of a device node inside the container, for users other than root. Applied through CDI."""
 
     uid: int | None = None
     gid: int | None = None
@@ -58,10 +58,11 @@ class NodeAccess(Struct, frozen=True):
 
 
 class Capacity(Struct, frozen=True):
-    """How much of something a device has, and which amounts of it can be asked for. Amounts are Kubernetes quantities.
+    """The capacity of a device, and the amounts of it that can be requested. Amounts are Kubernetes quantities.
 
-    The policy is for devices with shares: `default` is what who asks for nothing gets. `valid_values`, in ascending
-    order, or a range from `minimum` to `maximum` in steps, say what can be asked for; without both, any amount.
+    The policy is for devices with shares: `default` is the amount for a request without one. `valid_values`, in
+    ascending order, or a range from `minimum` to `maximum` in steps, are the amounts that can be requested; without
+    both, any amount.
     """
 
     value: str
@@ -73,9 +74,9 @@ class Capacity(Struct, frozen=True):
 
 
 class Partition(Struct, frozen=True):
-    """A part of a device that can be given out alone, `count` times, as long as it finds what it consumes.
+    """A part of a device that can be allocated alone, `count` times, as long as what it consumes is available.
 
-    `consumes` are amounts of the device's counters. `attributes` come on top of the device's; `capacity` is the part's
+    `consumes` are amounts of the device's counters. `attributes` are added to the device's; `capacity` is the part's
     alone.
     """
 
@@ -87,7 +88,7 @@ class Partition(Struct, frozen=True):
 
 
 class InterfaceMoves(Struct, frozen=True):
-    """Network interfaces move into pods, and a claim may choose this of them; addresses from these prefixes."""
+    """Network interfaces move into pods; a claim can choose these properties, with addresses from these prefixes."""
 
     name: bool = False
     mtu: bool = False
@@ -108,10 +109,10 @@ class DriverBinding(Struct, frozen=True):
 class DraOptions(Struct, frozen=True, rename="camel"):
     """How devices are offered through DRA.
 
-    `taint` is what an unhealthy device gets. `attributes` come on top of a device's own; texts are templates. With
-    `partitions` each device is offered in parts, which draw on its `counters`, and never as a whole. With
-    `extended_resource` the generated DeviceClass says that pods may ask for it by the resource's name. With `interface`
-    the network interface of a device moves into the pod.
+    `taint` is the taint of an unhealthy device. `attributes` are added to a device's own; texts are templates. With
+    `partitions` each device is offered in parts, which consume its `counters`, and never as a whole. With
+    `extended_resource` the generated DeviceClass lets pods request it by the resource's name. With `interface` the
+    network interface of a device moves into the pod.
     """
 
     taint: TaintPolicy = "NoSchedule"
@@ -129,28 +130,42 @@ class DraOptions(Struct, frozen=True, rename="camel"):
 class Resource(Struct, frozen=True, rename="camel"):
     """A named set of devices and how containers get them; encoded, fields have the names of the configuration.
 
-    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers may use one device at once,
-    `shares_of` how many of those devices that the first of them means (shares.py).
-    `evict_after_seconds`: how long a device must be gone until the pod that has it is evicted; 0: it never is.
-    `group` puts devices together that are handed out as one. `nodes` are path globs: only these of a device's nodes
-    are handed out (all of them without). `container_path` is where a container sees a device's one node, or the nodes
-    of a folder; it may name facts of the device.
-    `env` values and annotations may name the facts of the devices given: `{ids}`, `{devnodes}`, `{attribute}`.
-    `topology`: the kubelet's topology manager is told the NUMA nodes of devices.
-    `identity`: what a device is known by: itself, or its USB port, for one that becomes another device there.
-    `ids`: by which name the device plugin API knows a device (unit_names.py). `device_info`: the variable that tells
-    containers more of their PCI devices, in the device plugin API; with it Multus is told, too, in both
-    (deviceplugin/device_info.py). `additional_info` is what the variable says besides, by the address of a device, or
-    by `*` of all.
+    `name` is an extended resource name, `example.com/gpu`. `shares` is how many containers can use one device at once;
+    for some devices the first matching entry of `shares_of` overrides it (shares.py).
+
+    `evict_after_seconds`: how long a device must be gone until the pod that has it is evicted; 0: never.
+
+    `group` combines devices that are allocated as one. `nodes` are path globs: only these of a device's nodes are
+    passed to containers (default: all). `container_path` is the path of a device's one node in a container, or of the
+    nodes of a folder; it can contain attributes of the device.
+
+    `env` values and annotations can contain facts of the allocated devices: `{ids}`, `{devnodes}`, `{attribute}`.
+
+    `topology`: the kubelet's topology manager gets the NUMA nodes of devices.
+
+    `identity`: how a device is identified: by itself, or by its USB port, for one that becomes another device there.
+
+    `ids`: the name of a device in the device plugin API (unit_names.py). `device_info`: the variable with details of
+    PCI devices for containers, in the device plugin API; with it, Multus gets details through both APIs
+    (deviceplugin/device_info.py). `additional_info` are further details in the variable, by the address of a device, or
+    by `*` for all.
+
     `vhost_net`: containers get `VHOST_NET` beside their devices.
+
     `health`: with `strict` every signal counts, with `present` only that the device and its nodes exist.
-    `cdi_devices`: names of CDI devices that others describe, which go with each device (foreign_cdi.py).
+
+    `cdi_devices`: names of CDI devices that others describe, which accompany each device (foreign_cdi.py).
+
     `userspace`: containers get the host's files of this driver with the device, by its CDI name.
-    `mps`: the folder in which programs find the service that shares GPUs among them; without it nobody gets a device.
+
+    `mps`: the folder in which programs find the service that shares GPUs among them; without the service, no pod gets a
+    device.
+
     `reset`: reset the device through sysfs before each container starts (PCI function-level reset).
-    `cdi`: device nodes travel by CDI names (True), as plain nodes (False), or as both, for whoever knows names
-    ("auto"). `dangerous`: offer devices with which a container can harm the node (danger.py), too. `api`: through which
-    of the kubelet's APIs; `dra` has what DRA alone can say.
+
+    `cdi`: containers get device nodes by CDI names (True), as plain nodes (False), or both ways, for runtimes that know
+    CDI ("auto"). `dangerous`: also offer devices with which a container can harm the node (danger.py). `api`: through
+    which of the kubelet's APIs; `dra` has the options for DRA alone.
     """
 
     name: str
@@ -185,10 +200,10 @@ class Resource(Struct, frozen=True, rename="camel"):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether devices are offered in shares, be it one."""
+        """Return whether devices are offered in shares, even if it is only one."""
         return self.shares > 1 or bool(self.shares_of)
 
     @property
     def needs_cdi(self) -> bool:
-        """Tell whether a container that is not given CDI names would lack something."""
+        """Return whether a container without CDI names would lack something."""
         return self.cdi is True or self.userspace is not None

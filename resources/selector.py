@@ -24,7 +24,7 @@ class Kinds(Struct, frozen=True, tag="kind"):
     kinds: tuple[str, ...]
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         return "" if device.kind in self.kinds else f"its kind is {device.kind}, not {_either(self.kinds)}"
 
 
@@ -35,7 +35,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
     accepted: tuple[Accepted, ...]
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         value = device.attributes.get(self.name)
         if value is None:
             return f"it has no attribute {self.name}{told_by(self.name, device)}"
@@ -45,16 +45,16 @@ class Attribute(Struct, frozen=True, tag="attribute"):
 
 
 class Paths(Struct, frozen=True, tag="path"):
-    """Devices all of whose nodes fit one of these globs; `*` does not cross `/`, `**` does.
+    """Devices all of whose nodes match one of these globs; `*` does not cross `/`, `**` does.
 
-    All, because a device is handed out with all its nodes: who names one node of a sound card gets that node (the
+    All, because a device is allocated with all its nodes. A glob for one node of a sound card selects that node (the
     device of kind `path` that the glob makes), not the card.
     """
 
     globs: tuple[str, ...]
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         if not device.devnodes:
             return "it has no device node"
         for node in device.devnodes:
@@ -64,34 +64,34 @@ class Paths(Struct, frozen=True, tag="path"):
 
 
 class Ids(Struct, frozen=True, tag="id"):
-    """Devices whose id fits one of these globs."""
+    """Devices whose id matches one of these globs."""
 
     globs: tuple[str, ...]
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         fits = any(fnmatchcase(device.id, glob) for glob in self.globs)
         return "" if fits else f"its id is not {_either(self.globs)}"
 
 
 class Preset(Struct, frozen=True, tag="preset"):
-    """A selector that is known by a name; presets.py has ours."""
+    """A selector with a name; presets.py has ours."""
 
     name: str
     selector: "Selection"
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         return self.selector.why_not(device)
 
 
 class AllOf(Struct, frozen=True, tag="all"):
-    """Devices that every one of these means; all devices when there are none."""
+    """Devices that each of these selects; all devices if there are none."""
 
     selectors: tuple["Selection", ...]
 
     def why_not(self, device: Device) -> str:
-        """Return the first reason why `device` is not meant; empty when it is."""
+        """Return the first reason why `device` is not selected; empty if it is."""
         for selector in self.selectors:
             if reason := selector.why_not(device):
                 return reason
@@ -99,12 +99,12 @@ class AllOf(Struct, frozen=True, tag="all"):
 
 
 class AnyOf(Struct, frozen=True, tag="any"):
-    """Devices that at least one of these means; none when there are none."""
+    """Devices that at least one of these selects; none if there are none."""
 
     selectors: tuple["Selection", ...]
 
     def why_not(self, device: Device) -> str:
-        """Return the reasons of those that are about this kind of device; empty when one of them means it."""
+        """Return the reasons of those that concern this kind of device; empty if one of them selects it."""
         reasons: dict[str, bool] = {}
         for selector in self.selectors:
             reason = selector.why_not(device)
@@ -116,13 +116,13 @@ class AnyOf(Struct, frozen=True, tag="any"):
 
 
 class Not(Struct, frozen=True, tag="not"):
-    """Devices that the other selector does not mean; `because` says in words why those are left out."""
+    """Devices that the other selector does not select; `because` is the reason in words."""
 
     selector: "Selection"
     because: str = ""
 
     def why_not(self, device: Device) -> str:
-        """Return why `device` is not meant; empty when it is."""
+        """Return why `device` is not selected; empty if it is."""
         if self.selector.why_not(device):
             return ""
         return self.because or f"it is excluded: {describe(self.selector)}"
@@ -133,9 +133,9 @@ NOTHING = AnyOf(())
 
 
 def fulfilled(selector: Selector, device: Device) -> int:
-    """Return how many of a selector's conditions a device meets: of those that are not meant, most come nearest.
+    """Return how many of a selector's conditions a device meets: of unselected devices, the highest number is nearest.
 
-    What is to be left out does not count: it says nothing of what is wanted.
+    Exclusions do not count: they do not describe the desired devices.
     """
     match selector:
         case Preset(_, inner):
@@ -148,7 +148,7 @@ def fulfilled(selector: Selector, device: Device) -> int:
 
 
 def concerns(selector: Selector, kind: str) -> bool:
-    """Tell whether a device of `kind` can be meant at all; where it cannot, the reason why it is not says little."""
+    """Return whether a device of `kind` can be selected at all; if not, its reason is of little use."""
     match selector:
         case Kinds(kinds):
             return kind in kinds
@@ -163,7 +163,7 @@ def concerns(selector: Selector, kind: str) -> bool:
 
 
 def describe(selector: Selection) -> str:
-    """Write a selector in one line, for reasons and tables."""
+    """Return a selector as one line, for reasons and tables."""
     match selector:
         case Kinds(kinds):
             return f"kind {_either(kinds)}"
@@ -184,9 +184,9 @@ def describe(selector: Selection) -> str:
 
 
 def path_globs(selector: Selector) -> tuple[str, ...]:
-    """Return the path globs that find devices of kind `path`, in order: what must be listed and watched below /dev.
+    """Return the path globs that find devices of kind `path`, in order: the paths to list and watch below /dev.
 
-    Of others (`kind: block` and a path) the kernel says when they come: sooner, and with all that there is of them.
+    For others (`kind: block` and a path), the kernel's events are enough: they come sooner, and with all data.
     """
     if not concerns(selector, "path"):
         return ()
@@ -206,7 +206,7 @@ def _either(values: tuple[Accepted, ...]) -> str:
 
 
 def _shown(value: AttributeValue) -> str:
-    """Write a value that may come from a device (a USB product name) without its control characters."""
+    """Return a value that can come from a device (a USB product name) without its control characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)

@@ -14,14 +14,17 @@ MEMORY = "memory"  # readers' attribute, bytes
 
 
 class DeviceShares(Struct, frozen=True):
-    """Of a device: its shares, and what each has of its memory where they go by that, in bytes."""
+    """The shares of a device; if they are by memory, also the memory of each, in bytes."""
 
     count: int
     memory_each: int = 0
 
 
 def shares_of(resource: Resource, device: Device | None) -> DeviceShares:
-    """Return the shares of a device of `resource`; at least one. Of what is not there nothing but the resource says."""
+    """Return the shares of a device of `resource`; at least one.
+
+    For a missing device, only the resource's count applies.
+    """
     rule = _rule(resource, device) if device is not None else None
     if rule is None or device is None:
         return DeviceShares(resource.shares)
@@ -31,7 +34,7 @@ def shares_of(resource: Resource, device: Device | None) -> DeviceShares:
 
 
 def why_unshared(resource: Resource, device: Device) -> str:
-    """Return why a device cannot be shared as its resource says; empty where it can."""
+    """Return why a device cannot be shared as its resource requires; empty if it can."""
     rule = _rule(resource, device)
     if rule is None or not rule.memory or _memory(device) >= rule.memory:
         return ""

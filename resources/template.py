@@ -27,9 +27,9 @@ from hostdevices.errors import HostDevicesError
 
 FUNCTIONS = "pciFunctions"
 FIELDS = ("ids", "devnodes", FUNCTIONS)
-"""What a template can name beside attributes."""
+"""The fields of a template beside attributes."""
 MOST_BYTES = 32 * 1024
-"""Of a value when it is filled."""
+"""The most bytes of a filled value."""
 
 _SHORT = {full: short for short, full in STANDARD.items()}
 _FIELD = re.compile(r"\{([^{}]*)\}")
@@ -49,30 +49,30 @@ _NOT_FOR_CLAIMS = re.compile(
 
 
 class ValueTooLong(HostDevicesError):
-    """A template that has more than MOST_BYTES when it is filled; says for what it was meant."""
+    """A filled template has more than MOST_BYTES; the message names its purpose."""
 
 
 class FieldMissing(HostDevicesError):
-    """A template names a fact that one of the devices does not have; says for what it was meant."""
+    """A template has a field that one of the devices does not have; the message names its purpose."""
 
 
 class Template(Struct, frozen=True):
-    """A template that was read. `text` has the attributes' full names; what is wrong with it is in the other two."""
+    """A template that was read. `text` has the attributes' full names; its mistakes are in the other two."""
 
     text: str
     unknown: tuple[str, ...] = ()  # fields that no device has
-    is_unbalanced: bool = False  # a brace without its other
+    is_unbalanced: bool = False  # whether it has a single brace
 
 
 def read(text: str) -> Template:
-    """Return a template as it is written in a configuration, where standard attributes may have their short names."""
+    """Return a template from a configuration, in which standard attributes can have their short names."""
     parts = _BRACES.split(text)
     unknown: list[str] = []
     is_unbalanced = False
     for i, part in enumerate(parts):
         if part in ("{{", "}}"):
             continue
-        names = dict.fromkeys(_FIELD.findall(part))  # a claim may name one a thousand times
+        names = dict.fromkeys(_FIELD.findall(part))  # a claim can name one a thousand times
         unknown += [name for name in names if STANDARD.get(name, name) not in ATTRIBUTES and name not in FIELDS]
         is_unbalanced |= bool(set(_FIELD.sub("", part)) & set("{}"))
         for name in names.keys() & STANDARD.keys():
@@ -81,11 +81,11 @@ def read(text: str) -> Template:
 
 
 def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: str = "a value") -> str:
-    """Fill a template (`Template.text`) with the facts of different `devices`; `ids` are the names they go by.
+    """Fill a template (`Template.text`) with the facts of different `devices`; `ids` are their names.
 
-    Control characters are dropped: names and serial numbers come from the hardware, and the container's environment is
-    no place for what somebody's stick calls itself. `of` says in errors what the value is for. Raises `ValueTooLong`,
-    and `FieldMissing` rather than to leave out what a device does not have: nobody could tell whose value is whose.
+    Control characters are dropped: names and serial numbers come from the hardware, and must not alter a container's
+    environment. `of` is the purpose of the value in errors. Raises `ValueTooLong`, and `FieldMissing` instead of
+    omitting the fact of a device, because then the values could not be matched to devices.
     """
 
     @cache
@@ -119,32 +119,32 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
 
 
 def sole_attribute(template: str) -> str:
-    """Return the attribute that is all of a template (`Template.text`), `{name}`; empty where there is more or none."""
+    """Return the attribute that is all of a template (`Template.text`), `{name}`; empty if there is more or none."""
     found = _FIELD.fullmatch(template)
     return found[1] if found is not None and found[1] not in FIELDS else ""
 
 
 def named(template: str) -> dict[str, None]:
-    """Return the attributes that a template (`Template.text`) names, in order."""
+    """Return the attributes in a template (`Template.text`), in order."""
     return dict.fromkeys(name for name in _fields(template) if name not in FIELDS)
 
 
 def names_facts(template: str) -> bool:
-    """Tell whether a template names anything that a device may not have (`missing`)."""
+    """Return whether a template has a field that a device might not have (`missing`)."""
     return bool(named(template)) or FUNCTIONS in _fields(template)
 
 
 def missing(template: str, device: Device) -> str:
-    """Return the short name of an attribute that a template names and `device` does not have; empty for none."""
+    """Return the short name of a field in a template that `device` does not have; empty if there is none."""
     if FUNCTIONS in _fields(template) and not device.pci_functions:
         return FUNCTIONS
     return next((short_name(name) for name in named(template) if name not in device.attributes), "")
 
 
 def facts(templates: Iterable[str], device: Device) -> dict[str, str]:
-    """Return what templates name of a device beside its ids and nodes, as text: its attributes, its functions.
+    """Return the facts of a device in templates beside its ids and nodes, as text: its attributes, its functions.
 
-    A device with these among its attributes fills the templates, whatever else is known of it (`render`).
+    A device with these attributes fills the templates, whatever its other facts (`render`).
     """
     fields = (name for text in templates for name in _fields(text))
     values = {name: _fact(device, name) for name in fields if name not in FIELDS or name == FUNCTIONS}
@@ -152,17 +152,17 @@ def facts(templates: Iterable[str], device: Device) -> dict[str, str]:
 
 
 def short_name(attribute: str) -> str:
-    """Return the name under which a configuration may speak of an attribute."""
+    """Return the name of an attribute in configurations."""
     return _SHORT.get(attribute, attribute)
 
 
 def is_variable(name: str) -> bool:
-    """Tell whether an environment variable can have this name."""
+    """Return whether an environment variable can have this name."""
     return _VARIABLE.fullmatch(name) is not None
 
 
 def is_reserved(name: str, *, for_claim: bool = False) -> bool:
-    """Tell whether a variable is not for a configuration to set (see the module); a claim's own may set fewer."""
+    """Return whether a configuration must not set a variable (see the module); a claim's own can set fewer."""
     return bool(_RESERVED.fullmatch(name) or (for_claim and _NOT_FOR_CLAIMS.fullmatch(name)))
 
 
@@ -171,7 +171,7 @@ def _fields(template: str) -> Iterator[str]:
 
 
 def _fact(device: Device, field: str) -> str | None:
-    """Return what a device says of itself; None where it says nothing."""
+    """Return a fact of a device as text; None if the device does not have it."""
     if field == FUNCTIONS and device.pci_functions:
         return ",".join(device.pci_functions)
     return _text(device.attributes[field]) if field in device.attributes else None

@@ -6,7 +6,7 @@ _BY_NVML = frozenset({"hive", "memory", "placement", "profile", "uuid"})
 
 
 def told_by(name: str, device: Device) -> str:
-    """Return in brackets who would say the attribute of a device that lacks it; empty where nobody would."""
+    """Return the setting that provides an attribute which a device lacks, in brackets; empty if none does."""
     facts = device.attributes
     if name in _BY_NVML and device.kind == "gpu" and facts.get("vendor") == "10de":
         return " (set `settings.nvml` to read it from NVIDIA's library)"

@@ -14,16 +14,16 @@ from resources.resource import Ids
 from resources.told_by import told_by
 
 SHARE = "::"
-"""What separates a name that is not our own id from the number of a share, as NVIDIA's device plugin does it."""
+"""Separates a name that is not our own id from the number of a share, as in NVIDIA's device plugin."""
 LONGEST = MAX_LENGTH - 1
-"""Bytes of a name that is not our own id, so that with its separator no unit is longer than one of ours."""
+"""The most bytes of a name that is not our own id; with its separator, no unit is longer than one of ours."""
 
 _ATTRIBUTES = {"pciBusID": PCI_BUS_ID, "uuid": "uuid", "auxiliary": "auxiliary"}
 _PLAIN = re.compile(r"[!-~]+")
 
 
 def unit_name(ids: Ids, device: Device) -> str:
-    """Return the name of a device; empty where it has none."""
+    """Return the name of a device; empty if it has none."""
     if ids == "identity":
         return device.id
     if ids == "path":
@@ -33,12 +33,12 @@ def unit_name(ids: Ids, device: Device) -> str:
 
 
 def unit_names(device: Device) -> Iterator[str]:
-    """Yield every name that a device can have, whichever the configuration takes."""
+    """Yield every name that a device can have, whichever the configuration chooses."""
     yield from filter(None, (unit_name(each, device) for each in get_args(Ids)))
 
 
 def why_unnamed(ids: Ids, devices: Sequence[Device]) -> dict[str, str]:
-    """Return why devices of one resource cannot be listed under such names, by their ids; the others can."""
+    """Return, by device id, why devices of one resource cannot be listed under such names; the others can."""
     if ids == "identity":
         return {}
     holders: dict[str, list[str]] = {}

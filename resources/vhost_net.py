@@ -12,7 +12,7 @@ from resources.resource import VHOST_NET, Resource
 
 
 def with_vhost_net(host: Host, inventory: Inventory, resources: Iterable[Resource]) -> Inventory:
-    """Return the inventory, its devices with those of the nodes that are not there, where a resource asks for them."""
+    """Return the inventory; if a resource needs the nodes, its devices have those that are missing."""
     if not any(resource.vhost_net for resource in resources):
         return inventory
     absent = tuple(path for path in VHOST_NET if host.devnode(path) is None)

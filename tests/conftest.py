@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Shared by all tests."""
 
 import fcntl
 import functools
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Scenarios that play on the stand-in and on a real kubelet are no test modules, and yet say what they saw instead.
+# Scenarios for the stand-in and for a real kubelet are no test modules; their assertions need details as well.
 pytest.register_assert_rewrite("tests.kubelet.both")
 
-# Examples are the same in each run, and how long one takes is not judged: it is no fault that a machine is busy.
+# Examples are the same in each run, and have no time limit: a busy machine is not a failure.
 settings.register_profile(
     "suite",
     max_examples=25,
@@ -29,19 +29,19 @@ settings.register_profile("long", settings.get_profile("suite"), max_examples=20
 settings.load_profile("suite")
 
 
-# Programs in Go that tests start, such as kubectl, live for a moment: what they collect is a fifth of their work.
+# Go programs that tests start, such as kubectl, are short-lived: garbage collection is a fifth of their work.
 os.environ.setdefault("GOGC", "off")
 
 
 def pytest_configure() -> None:
-    """Say once what many tests would fail of, each in other words."""
+    """Report once a condition under which many tests would fail, each with another message."""
     if tempfile.gettempdir().startswith("/dev/"):
         raise pytest.UsageError("TMPDIR is below /dev, where the daemon takes files for devices: choose another folder")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, None, None]:
-    """The tests themselves are no garbage: keep the collector from looking at thousands of them again and again."""
+    """Keep the garbage collector from checking the collected tests repeatedly: they are thousands of live objects."""
     gc.disable()
     try:
         return (yield)
@@ -52,7 +52,7 @@ def pytest_collection() -> Generator[None, None, None]:
 
 @pytest.fixture
 def socket_dir() -> Iterator[Path]:
-    """A folder with a short path: a socket's has 107 bytes, and pytest's own folders use most of them."""
+    """A folder with a short path: a socket's path has at most 107 bytes, and pytest's own folders use most of them."""
     folder = Path(tempfile.mkdtemp(prefix="np-"))
     yield folder
     shutil.rmtree(folder)
@@ -60,7 +60,7 @@ def socket_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Unpacks the archive of a machine once for all workers and returns its root; what is in it stays as it is."""
+    """Unpacks the archive of a machine once for all workers and returns its root; its content must not be changed."""
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -70,7 +70,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
         with (folder / f"{file.name}.lock").open("w") as lock, tarfile.open(file) as archive:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not machine.exists():
-                # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
+                # Not in Python 3.11.0 to 3.11.3; these archives have nothing that it refuses.
                 archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
                 archive.extractall(folder / f"{file.name}.part")
                 (folder / f"{file.name}.part").rename(machine)

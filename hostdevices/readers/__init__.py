@@ -1,9 +1,9 @@
 """One reader per device class. A new class is a file here (classes.py: a row there) and its name in `FILES`.
 
-What a reader says of its class stands in reader.py, what every location gives in location.py; docs/device-classes.md is
-the catalogue as a page. Ids of vendors and models are lower-case hexadecimal digits without 0x ("8086", "020000").
-Texts are cut at 64 bytes with an ellipsis. A value that the kernel writes in another form than it should is a `Problem`
-of that device.
+reader.py defines what a reader declares about its class, location.py the attributes of every location;
+docs/device-classes.md is the catalogue as a page. Ids of vendors and models are lower-case hexadecimal digits without
+0x ("8086", "020000"). Texts are cut at 64 bytes with an ellipsis. A value that the kernel writes in an unexpected form
+is a `Problem` of that device.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from hostdevices.device import Device
 from hostdevices.readers.paths import PATH, parts_of_other_devices, paths_reader, read_paths
 from hostdevices.readers.reader import Finding, Reader
 
-FILES = (  # in the order in which a scan runs them
+FILES = (  # in the order of a scan
     "misc",
     "pci",
     "gpu",
@@ -37,20 +37,20 @@ BY_KIND: Mapping[str, Reader] = {reader.kind: reader for reader in (*READERS, PA
 
 
 def readers_of(device: Device) -> tuple[Reader, ...]:
-    """Return the reader of a device, or those of the devices that a group was put together from."""
+    """Return the reader of a device, or those of a group's members."""
     ids = device.children if device.kind not in BY_KIND else ()
     kinds = (device.kind, *(name for i in ids for name in _kinds_of(i)))
     return tuple(BY_KIND[kind] for kind in dict.fromkeys(kinds) if kind in BY_KIND)
 
 
 def can_be_renumbered(device: Device) -> bool:
-    """Tell whether another device may have one of this one's nodes tomorrow."""
+    """Return whether another device can have one of this one's nodes later."""
     readers = readers_of(device)
     return not readers or any(reader.can_be_renumbered for reader in readers)
 
 
 def _kinds_of(identity: str) -> tuple[str, str]:
-    """Return what the kind may be with which an id begins (identity.py): dma_heap, or dma."""
+    """Return the possible kinds at the beginning of an id (identity.py): dma_heap, or dma."""
     first, second, *_ = (*identity.split("-"), "")
     return f"{first}_{second}", first
 

@@ -1,6 +1,7 @@
 """Compute accelerators that have a class of their own.
 
 Classes: accel (NPUs, Gaudi, AIC100, XDNA), habanalabs, Neuron, Coral (apex), Hailo, Tenstorrent.
+
 Source for the last two: hailo-ai/hailort-drivers, linux/pcie; tenstorrent/tt-kmd, docs/sysfs-attributes.md.
 """
 

@@ -14,13 +14,13 @@ from hostdevices.device import Device
 
 
 class Before(Struct, frozen=True):
-    """Devices of one reader, and the paths that events name since they were read."""
+    """Devices of one reader, and the paths of events since they were read."""
 
     devices: Sequence[Device] = ()
     named: frozenset[str] = frozenset()
 
     def known(self, where: Callable[[Device], str]) -> dict[str, Device]:
-        """Return the devices by the path that `where` gives; not one that is named, or a part or whole of it is."""
+        """Return the devices by the path from `where`, except those that an event concerns, or a part or whole of."""
         below = tuple(f"{path}/" for path in self.named)
         near = {folder for path in self.named for folder in accumulate(path.split("/"), "{}/{}".format)}
         found = ((where(device), device) for device in self.devices)

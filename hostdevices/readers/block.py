@@ -18,9 +18,9 @@ from hostdevices.readers.reader import Finding, PresetFacts, Reader, attributes,
 from hostdevices.readers.signals import state
 from hostdevices.readers.sysfs import devnodes, known, natural, natural_order, text
 
-_SECTOR = 512  # bytes; what `size` counts, whatever the disk's own sectors are
+_SECTOR = 512  # bytes; the unit of `size`, whatever the disk's own sectors are
 _SCSI = re.compile(r"/[0-9]+:([0-9]+:[0-9]+:[0-9]+)/block/")  # host, channel, target, unit
-_ATA = re.compile(r".*/(ata[0-9]+)(?=/)")  # a port, by a number that all controllers count up together
+_ATA = re.compile(r".*/(ata[0-9]+)(?=/)")  # a port, by a number that is counted up over all controllers
 _CONTROLLER = re.compile(r"nvme[0-9]+")
 _SUBSYSTEM = re.compile(r"/nvme-subsystem/nvme-subsys[0-9]+$")
 
@@ -35,7 +35,7 @@ class _Disk(NamedTuple):
 
 
 class _Disks:
-    """The whole disks, in the order in which they are listed."""
+    """The whole disks, in the order of their listing."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -72,10 +72,10 @@ def _wholes(path: str, place: SysfsLocation) -> tuple[str, ...]:
 
 
 def _place_on_controller(host: Host, syspath: str) -> tuple[str, ...]:
-    """Return where a SCSI disk is on its controller, `0:1:0`, without the host's number; nothing for the first place.
+    """Return the place of a SCSI disk on its controller, `0:1:0`, without the host's number; empty for the first.
 
-    At a SATA controller each port is a host of its own: `ata2`, by its number there. Disks that say no name of their
-    own (of virtual machines, of card readers, drives for discs) are known by that, not by their order.
+    At a SATA controller each port is a separate host: `ata2`, by its number there. Disks without a name of their own
+    (in virtual machines and card readers, optical drives) are identified by this, not by their order.
     """
     found, port = _SCSI.search(syspath), _ATA.match(syspath)
     number = natural(host, f"{port[0]}/ata_port/{port[1]}/port_no") if port else None

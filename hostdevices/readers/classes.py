@@ -45,7 +45,7 @@ def _input(host: Host, syspath: str) -> Attributes:
 
 def _hidraw(host: Host, syspath: str) -> Attributes:
     facts = uevent(host, f"{syspath}/device")
-    # The kernel names a HID device by its ids; its uevent has them, too, beside words of the device's own.
+    # The kernel names a HID device by its ids. Its uevent has them too, beside texts from the device itself.
     named = _HID.fullmatch((host.resolve(f"{syspath}/device") or "").rpartition("/")[2])
     identity = named[0].partition(".")[0] if named else facts.get("HID_ID", "")
     _, vendor, product = [*identity.lower().split(":"), "", "", ""][:3]
@@ -103,7 +103,7 @@ def _video_role(host: Host, syspath: str) -> tuple[str, ...]:
 
 
 def _paired_role(host: Host, syspath: str) -> tuple[str, ...]:
-    """Tell apart what is paired with a receiver: its place is that of all others, which come and go each for itself."""
+    """Distinguish the devices that are paired with one receiver: all have its location, and come and go separately."""
     parts = syspath.split("/")
     depths = [depth for depth, part in enumerate(parts) if _HID.fullmatch(part)]
     if len(depths) < 2:
@@ -117,12 +117,11 @@ def _chip_select(_host: Host, syspath: str) -> tuple[str, ...]:
 
 
 class SmallClass(Struct, frozen=True):
-    """A row: where the class lies, which of its entries are meant, and what they say.
+    """A row: the folder of the class, its relevant entries, and their attributes.
 
-    `facts` are the attributes, which `described` describes. `help` is that of the preset, which has the kind's name.
-    `role` tells devices at one place apart where the kernel numbers them by itself. `more_nodes` are handed out with
-    the device's own. `subsystems` are those whose events concern it besides its own. `is_dangerous` is
-    the preset's.
+    `facts` reads the attributes, which `described` describes. `help` is that of the preset, which has the kind's name.
+    `role` distinguishes devices at one location where the kernel only numbers them. `more_nodes` are allocated with the
+    device's own. Events of `subsystems` concern the class besides those of its own. `is_dangerous` is the preset's.
     """
 
     kind: str
@@ -146,8 +145,8 @@ _INPUT = """
     vendor   hexadecimal
     product  hexadecimal
 """
-# Drivers from memory to memory: decoders, encoders, scalers, and the part of a camera's path behind its sensor.
-# Their nodes can be told from a camera's by a call alone (VIDIOC_QUERYCAP), for which they would have to be opened.
+# Memory-to-memory drivers: decoders, encoders, scalers, and the part of a camera's pipeline after its sensor. Only a
+# call distinguishes their nodes from a camera's (VIDIOC_QUERYCAP), for which they would have to be opened.
 _MEMORY_TO_MEMORY = (
     "amphion-vpu",
     "bcm2835-codec",
@@ -258,7 +257,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
         name = syspath.rpartition("/")[2]
         location = locations.of(syspath)
         if location.attributes["bus"] == "virtual":
-            # Without a location, what the driver says of itself is all that does not count up.
+            # Without a location, only what the driver reports about itself is not counted up.
             names = map(row.facts(host, syspath).get, ("unique", "phys", "model"))
             location = structs.replace(location, facts=next(((str(x),) for x in names if x), location.facts))
         identity, parents = locations.identify(row.kind, location, *row.role(host, syspath))
@@ -281,7 +280,7 @@ def read_class(row: SmallClass, host: Host) -> Iterator[Finding]:
 
 
 def small_reader(row: SmallClass) -> Reader:
-    """Return the reader that a row makes."""
+    """Return the reader for a row."""
     subsystem = row.folder.removeprefix("/sys/class/").removeprefix("/sys/bus/").removesuffix("/devices")
     return Reader(
         row.kind,

@@ -46,7 +46,7 @@ def read(host: Host) -> Iterator[Finding]:
             if partition := amd.partition(nodes):
                 function, role = partition.function, (f"xcp{partition.number}",)
             elif amd.has_topology():
-                return None  # amdgpu makes nodes for as many as there could be
+                return None  # amdgpu creates nodes for the highest possible number
         location = locations.of(next(iter(minors), syspath) if function == syspath else function)
         identity, parents = locations.identify("gpu", location, *role)
         name = next((x for x in children if x.startswith("card")), syspath.rpartition("/")[2])
@@ -110,7 +110,7 @@ def _intel_memory(host: Host, syspath: str, minors: Sequence[str]) -> int | None
 
 
 def _gpus(host: Host) -> Iterator[str]:
-    """Yield the syspaths of what has DRM cards or is known to NVIDIA's driver, each once."""
+    """Yield the syspaths of functions that have DRM cards or are known to NVIDIA's driver, each once."""
     minors = entries(host, "/sys/class/drm", lambda x: x.startswith(("card", "renderD")) and "-" not in x)
     of_drm = (minor.rpartition("/drm/")[0] for minor in minors if "/virtual/" not in minor)
     held = (
@@ -120,7 +120,7 @@ def _gpus(host: Host) -> Iterator[str]:
 
 
 def signals(sample: Sample, syspath: str) -> None:
-    """Take what amdgpu counts; other drivers say nothing in sysfs."""
+    """Take the counters of amdgpu; other drivers have none in sysfs."""
     host = sample.host
     if host.read(f"{syspath}/power/runtime_status") not in AWAKE:
         return

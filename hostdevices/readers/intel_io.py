@@ -15,7 +15,8 @@ from hostdevices.readers.signals import ErrorCounter, Sample
 from hostdevices.readers.sysfs import devnodes, hexadecimal, known, natural, shared_node, text, text_value
 from hostdevices.readers.vfio import group_id
 
-# Virtual functions are known by their PCI ids, or by the driver of their physical function (drivers/crypto/intel/qat).
+# Virtual functions are identified by their PCI ids, or by the driver of their physical function
+# (drivers/crypto/intel/qat).
 _QAT_VIRTUAL = frozenset({"0443", "18a1", "19e3", "37c9", "4941", "4943", "4945", "4947", "4949", "6f55"})
 _QAT_DRIVERS = frozenset({"4xxx", "420xx", "6xxx", "c3xxx", "c6xx", "dh895xcc", "d15xx", "200xx"})
 _FUNCTIONS = "/sys/bus/pci/devices"
@@ -24,7 +25,7 @@ _QUEUE = re.compile(r"wq[0-9]+\.[0-9]+")
 
 
 def read_qat(host: Host) -> Iterator[Finding]:
-    """Yield one device per QAT function that vfio holds, with the nodes of its group; nothing else can use one."""
+    """Yield one device per QAT function that vfio holds, with the nodes of its group; only those are usable."""
     locations = SysfsLocations(host)
 
     def function(syspath: str) -> Device | None:
@@ -33,7 +34,7 @@ def read_qat(host: Host) -> Iterator[Finding]:
             return None
         location = locations.of(syspath)
         identity, parents = locations.identify("qat", location)
-        # A function that vfio holds is listed as its group, too: they have one owner.
+        # A function that vfio holds is also listed as its group: they have one owner.
         group = group_id(host, syspath)
         facts: dict[str, AttributeValue | None] = {
             "name": syspath.rpartition("/")[2],
@@ -109,7 +110,7 @@ def read_dsa(host: Host) -> Iterator[Finding]:
 
 
 def _queue_nodes(host: Host, syspath: str, accelerator: str) -> tuple[Devnode, ...]:
-    """Return the node of a work queue: by its character device below it, else where idxd puts it."""
+    """Return the node of a work queue: by its character device below it, else at idxd's fixed path."""
     for name in host.list(syspath):
         if nodes := devnodes(host, f"{syspath}/{name}") if _QUEUE.fullmatch(name) else ():
             return nodes

@@ -1,9 +1,9 @@
-"""AMD GPUs: what amdgpu and the kernel fusion driver (kfd) say; compute needs /dev/kfd beside the render node.
+"""AMD GPUs: the facts of amdgpu and of the kernel fusion driver (kfd); compute needs /dev/kfd beside the render node.
 
-A GPU in a compute partition mode (MI300X: DPX, QPX, CPX) is several: the PCI function has the nodes of the first
-partition, and a platform device amdgpu_xcp_N those of each other one. Nothing in sysfs leads from there to the GPU, and
-amdgpu makes more of them than there are partitions: kfd's topology says which are real, and of which GPU. GPUs that
-xGMI joins are one hive; between those that it joins directly, kfd's links say how wide.
+A GPU in a compute partition mode (MI300X: DPX, QPX, CPX) is several devices: the PCI function has the nodes of the
+first partition, and a platform device amdgpu_xcp_N those of each other one. Nothing in sysfs leads from there to the
+GPU, and amdgpu creates more of them than there are partitions: kfd's topology reports which are real, and of which GPU.
+GPUs that xGMI connects are one hive; kfd's links report the width of each direct connection.
 
 Source: Linux, drivers/gpu/drm/amd/amdkfd (kfd_crat.c and .h, kfd_topology.c).
 """
@@ -35,13 +35,13 @@ class AmdGpus:
     """The GPUs that amdgpu holds."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._by_render_minor: dict[int, Mapping[str, int]] | None = None
         self._numbers: dict[int, int] = {}  # of kfd's nodes, by render minor
 
     def of(self, function: str, nodes: tuple[Devnode, ...]) -> OfDriver:
-        """Return what the driver says about the GPU at a PCI function; `nodes` are its DRM nodes, or a partition's."""
+        """Return the driver's facts about the GPU at a PCI function; `nodes` are its DRM nodes, or a partition's."""
         host = self._host
         if host.link(f"{function}/driver") != "amdgpu":
             return OfDriver()
@@ -56,7 +56,7 @@ class AmdGpus:
             "memoryPartition": text(host, f"{function}/current_memory_partition"),
         }
         if not is_whole:
-            # what is the whole GPU's
+            # these belong to the whole GPU
             attributes |= {
                 "parentUUID": attributes["uuid"],
                 "uuid": None,
@@ -72,21 +72,21 @@ class AmdGpus:
         return OfDriver(attributes, shared_node(host, "/dev/kfd"), tuple(sorted(links.items())))
 
     def is_partition(self, syspath: str) -> bool:
-        """Tell whether what has DRM nodes at `syspath` is a platform device for a partition."""
+        """Return whether the device with DRM nodes at `syspath` is a platform device for a partition."""
         return _PARTITION.fullmatch(syspath.rpartition("/")[2]) is not None
 
     def has_topology(self) -> bool:
-        """Tell whether kfd says which GPUs and partitions there are."""
+        """Return whether kfd reports the existing GPUs and partitions."""
         return bool(self._compute_nodes())
 
     def partition(self, nodes: tuple[Devnode, ...]) -> Partition | None:
-        """Return whose partition has the DRM nodes `nodes`; None where kfd knows of none."""
+        """Return the partition that has the DRM nodes `nodes`; None if kfd reports none."""
         compute = self._compute_node(nodes)
         function = self._host.resolve(f"{_PCI}/{_address(compute)}") if compute else None
         return Partition(function, _number(compute)) if function else None
 
     def _links(self, compute: Mapping[str, int]) -> dict[str, int]:
-        """Return the addresses of GPUs that xGMI joins directly with one, and by how many links."""
+        """Return the addresses of GPUs that xGMI connects directly with this one, with the number of links."""
         number = self._numbers[compute["drm_render_minor"]]
         addresses = {self._numbers[minor]: _address(node) for minor, node in self._compute_nodes().items()}
         found: dict[str, int] = {}
@@ -94,7 +94,7 @@ class AmdGpus:
             link = self._properties(f"{_TOPOLOGY}/{number}/io_links/{name}/properties")
             end = addresses.get(link.get("node_to", -1))
             if end is not None and link.get("type") == _XGMI and link.get("weight", 0) <= _ONE_HOP:
-                # The least is that of one link; older kernels say neither.
+                # The least bandwidth is that of one link; older kernels report neither.
                 count = link.get("max_bandwidth", 0) // (link.get("min_bandwidth", 0) or 1)
                 found[end] = min(max(count, 1), _MOST_LINKS)
         return found
@@ -122,9 +122,9 @@ class AmdGpus:
 
 
 def _address(compute: Mapping[str, int]) -> str:
-    """Write the address of a node's PCI function, which has number 0.
+    """Return the address of a node's PCI function, which has number 0.
 
-    What stands there in `location_id` is the partition's number, or was before Linux had the upper bits for it.
+    That digit of `location_id` is the partition's number, or was before Linux used the upper bits for it.
     """
     location = compute.get("location_id", 0)
     return f"{compute.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
@@ -136,7 +136,7 @@ def _number(compute: Mapping[str, int]) -> int:
 
 
 def _target(number: int) -> str | None:
-    """Write kfd's 90010 as compilers do: gfx90a."""
+    """Return kfd's 90010 in the compilers' notation: gfx90a."""
     if not number:
         return None
     major, minor, step = number // 10000, number // 100 % 100, number % 100

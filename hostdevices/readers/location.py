@@ -31,7 +31,7 @@ EVERYWHERE = attributes("""
     resource.kubernetes.io/pcieRoot  text
     resource.kubernetes.io/numaNode  integer
 """)
-"""What devices of every kind say."""
+"""The attributes of devices of every kind."""
 
 ON_PCI = attributes("""
     resource.kubernetes.io/pciBusID  text         "0000:3b:00.0"
@@ -44,7 +44,7 @@ ON_PCI = attributes("""
     sfIndex                          integer      of a sub-function: the number that it was given (sfnum)
     vfIndex                          integer
 """)
-"""What all say that sits on a PCI function."""
+"""The attributes of devices on a PCI function."""
 
 ON_USB = attributes("""
     vendor     hexadecimal
@@ -54,26 +54,26 @@ ON_USB = attributes("""
     byPath     text         the place as links below by-path have it: "pci-0000:00:14.0-usb-0:2.3:1.0"
     interface  integer
 """)
-"""What all say that sits on a USB device."""
+"""The attributes of devices on a USB device."""
 
 
 class SysfsLocation(Struct, frozen=True):
-    """A location: the facts that make ids, the ids of the parents from near to far, and what the hardware says."""
+    """A location: the facts for ids, the ids of the parents from near to far, and the attributes of the hardware."""
 
     facts: tuple[str, ...]
     parents: tuple[str, ...] = ()
     attributes: Mapping[str, AttributeValue] = {}
     numa_nodes: tuple[int, ...] = ()
-    function: str = ""  # the syspath of the PCI function; empty where it sits on none
-    other_facts: tuple[str, ...] = ()  # the facts it has when its USB device's serial number is unique no more, or now
-    port_facts: tuple[str, ...] = ()  # the facts it has where its USB device is known by the port
+    function: str = ""  # the syspath of the PCI function; empty if it is on none
+    other_facts: tuple[str, ...] = ()  # the facts after its USB device's serial number becomes ambiguous, or unique
+    port_facts: tuple[str, ...] = ()  # the facts if its USB device is identified by the port
 
 
 class SysfsLocations:
-    """The locations of a host's class devices; good for the time of one scan."""
+    """The locations of a host's class devices; valid for one scan."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._functions = PciFunctions(host)
         self._usb = UsbDevices(host)
@@ -84,7 +84,7 @@ class SysfsLocations:
         host = self._host
         parts = syspath.split("/")
         extra: tuple[str, ...] = ()
-        within = ""  # of a USB device: configuration and interface
+        within = ""  # configuration and interface of a USB device
         facts: dict[str, AttributeValue | None] = {"driver": self._driver(syspath)}
         for depth in range(len(parts), 3, -1):
             part = parts[depth - 1]
@@ -138,7 +138,7 @@ class SysfsLocations:
     def identify(self, kind: str, location: SysfsLocation, *role: str) -> tuple[str, tuple[str, ...]]:
         """Return the id of the next device of `kind` at a location, and the ids of its parents.
 
-        `role` tells devices at one location apart (a port's number); where it does not, their order does.
+        `role` distinguishes devices at one location (a port's number); otherwise their order does.
         """
         facts = (*location.facts, *role)
         self._seen[kind, *facts] += 1
@@ -154,7 +154,7 @@ class SysfsLocations:
         return self._host.link(f"{syspath}/device/driver")
 
     def _platform_device(self, syspath: str) -> str:
-        """Return the name of the nearest parent that firmware or board named."""
+        """Return the name of the nearest parent that firmware or the board named."""
         parent = self._host.resolve(f"{syspath}/device") or syspath.rpartition("/")[0]
         names = parent.split("/")[3:]
         while len(names) > 1 and (names[-1] in _FOLDERS or _COUNTED.fullmatch(names[-1])):

@@ -1,4 +1,4 @@
-"""Singletons of the misc class: kvm, fuse, tun, vhost-net, vsock, rtc and their like. Their name is their identity."""
+"""Singletons of the misc class: kvm, fuse, tun, vhost-net, vsock, rtc and others. Their name is their identity."""
 
 from collections.abc import Iterator
 

@@ -31,7 +31,7 @@ def read(host: Host) -> Iterator[Finding]:
         identity, parents = locations.identify("nic", location, *role)
         kind_of_link = link_type(host, syspath)
         if kind_of_link is None:
-            return None  # bonding_masters and its like, or gone
+            return None  # bonding_masters and similar files, or gone
         virtual = location.attributes["bus"] == "virtual"
         facts: dict[str, AttributeValue | None] = {
             "name": name,
@@ -69,7 +69,7 @@ def read(host: Host) -> Iterator[Finding]:
 
 def signals(sample: Sample, syspath: str) -> None:
     """Take the state of the link."""
-    # An interface that is down waits to be configured by whoever gets it: its link says nothing yet.
+    # An interface that is down waits for its user to configure it: its link state means nothing yet.
     if is_up(sample.host, syspath) and sample.host.read(f"{syspath}/carrier") == "0":
         sample.faults["carrier"] = "it has no carrier: check the cable and the other end"
     sample.count(LINK_LOSSES, f"{syspath}/carrier_down_count")

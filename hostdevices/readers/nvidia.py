@@ -28,15 +28,15 @@ _COMPUTE_INSTANCE = re.compile(r"ci([0-9]+)")
 
 
 class OfDriver(NamedTuple):
-    """What a driver adds to a GPU."""
+    """A driver's additions to a GPU."""
 
     attributes: Mapping[str, AttributeValue | None] = {}
     devnodes: tuple[Devnode, ...] = ()
-    links: tuple[tuple[str, int], ...] = ()  # as a device has them
+    links: tuple[tuple[str, int], ...] = ()  # as in `Device`
 
 
 def module_version(host: Host) -> str:
-    """Return the version of the kernel module that is loaded, as it is written; empty where it does not say."""
+    """Return the version of the loaded kernel module, as written; empty if it does not report one."""
     contents = host.read_bytes("/proc/driver/nvidia/version") or host.read_bytes("/sys/module/nvidia/version") or b""
     text = contents.decode(errors="replace")
     found = _VERSION.search(text) or _PLAIN_VERSION.fullmatch(text.strip())
@@ -47,11 +47,11 @@ class NvidiaGpus:
     """The GPUs that NVIDIA's driver holds."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
 
     def of(self, function: str) -> OfDriver:
-        """Return what the driver says about the GPU at a PCI function; nothing where it does not hold it."""
+        """Return the driver's facts about the GPU at a PCI function; nothing if the driver does not hold it."""
         host = self._host
         folder = f"{_GPUS}/{function.rpartition('/')[2]}"
         if not host.exists(folder):
@@ -105,7 +105,7 @@ class NvidiaGpus:
                     "parentUUID": gpu.attributes.get("uuid"),
                     "gpuInstance": int(gi.removeprefix("gi")),
                     "computeInstance": int(ci.removeprefix("ci")),
-                    **dict.fromkeys(("render", "uuid", "memory")),  # what is the whole GPU's
+                    **dict.fromkeys(("render", "uuid", "memory")),  # these belong to the whole GPU
                 }
             ),
             devnodes=tuple(x for x in gpu.devnodes if x not in render) + tuple(x for y in capabilities for x in y),

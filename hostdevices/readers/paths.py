@@ -1,7 +1,7 @@
-"""Files below /dev that configured globs match: devices that no other reader knows, or that the user knows by a name.
+"""Files below /dev that configured globs match: devices without another reader, or with a name that the user knows.
 
-The name that the glob matched is the identity and stays so when a link (/dev/serial/by-id/...) comes to lead to another
-node. Links are followed inside /dev only.
+The name that the glob matched is the identity. It stays the same when a link (/dev/serial/by-id/...) starts to lead to
+another node. Links are followed inside /dev only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,11 +18,11 @@ from hostdevices.readers.before import NOTHING, Before
 from hostdevices.readers.reader import Finding, Reader, attributes, each
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 
-_MOST_FOLDERS = 4096  # that are listed for one glob
+_MOST_FOLDERS = 4096  # the most folders that are listed for one glob
 
 
 def paths_reader(globs: Iterable[str]) -> Reader:
-    """Return a reader of what the globs match; wake it with events of the subsystem `path`."""
+    """Return a reader for the matches of the globs; it reads again after events of the subsystem `path`."""
     patterns = tuple(dict.fromkeys(globs))
     return structs.replace(
         PATH,
@@ -34,7 +34,7 @@ def paths_reader(globs: Iterable[str]) -> Reader:
 def read_paths(host: Host, globs: Iterable[str], before: Before = NOTHING) -> Iterator[Finding]:
     """Yield one device of kind `path` per device node or link to one that a glob matches.
 
-    `*` does not cross `/`, `**` does (see globs.path_pattern). What is no device node is passed over.
+    `*` does not cross `/`, `**` does (see globs.path_pattern). Other files are skipped.
     """
     known = before.known(lambda device: device.devnodes[0].path)
     folders = DeviceFolders(host)
@@ -54,7 +54,7 @@ def parts_of_other_devices(devices: Iterable[Device]) -> Iterator[Device]:
     """Yield the devices; one of kind `path` becomes a part of the device whose node it names.
 
     So /dev/ttyUSB0 by its path and as a tty has one owner. A node that several devices share (/dev/vfio/vfio) belongs
-    to none of them. Of several names for one node the first is the whole.
+    to none of them. Of several names for one node, the first is the whole.
     """
     everything = tuple(devices)
     paths = [device for device in everything if device.kind == "path"]
@@ -112,7 +112,7 @@ def _device(host: Host, path: str) -> Device | None:
 PATH = Reader(
     "path",
     frozenset({"path"}),
-    lambda _: iter(()),  # which globs, only a configuration says
+    lambda _: iter(()),  # only a configuration has globs
     one_per="file below /dev that a configured glob matches",
     attributes=attributes("""
         path       text

@@ -1,8 +1,8 @@
-"""PCI functions: what a function is, where it sits, its part in SR-IOV, and its health.
+"""PCI functions: their facts, location, part in SR-IOV, and health.
 
 Sources: Linux, ABI/testing/sysfs-bus-pci, sysfs-bus-pci-devices-aer_stats and hwmon/sysfs-interface.
 
-The PCI address is the identity. A virtual function is no part of its physical function: each can have its own owner.
+The PCI address is the identity. A virtual function is not a part of its physical function: each can have its own owner.
 """
 
 import re
@@ -34,7 +34,7 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 _DEVICES = "/sys/bus/pci/devices"
-_DEAD = b"\xff" * 8  # a virtual function has ffff ffff as vendor and device even when alive: look at eight bytes
+_DEAD = b"\xff" * 8  # a virtual function has ffff ffff as vendor and device even when it works: check eight bytes
 _AER = {
     "fatal": ErrorCounter("fatal PCIe errors", 0),  # after which the link has been reset
     "nonfatal": ErrorCounter("non-fatal PCIe errors", 10),
@@ -45,28 +45,28 @@ _TEMPERATURE = re.compile(r"(temp[0-9]+)_input")
 _ALARM = re.compile(r"((fan|in|temp)[0-9]+)_(crit_|emergency_)?alarm")
 _NETWORK = "02"  # PCI base class
 _VDPA = "/sys/bus/vdpa/devices"
-_VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that has it
+_VDPA_TYPES = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}  # by the driver that holds it
 _VIRTUAL_FUNCTION = re.compile(r"virtfn[0-9]+")
 
 
 def location_attributes(syspath: str, numa: tuple[int, ...]) -> dict[str, AttributeValue]:
-    """Return the standard attributes that any device has by its place."""
+    """Return the standard attributes that any device has by its location."""
     return known({PCIE_ROOT: pcie_root(syspath), NUMA_NODE: numa[0] if numa else None})
 
 
 class PciFunctions:
-    """The facts of PCI functions, each read once; good for the time of one scan."""
+    """The facts of PCI functions, each read once; valid for one scan."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._shared: dict[str, dict[str, AttributeValue]] = {}
         self._physical: dict[str, _PhysicalFunction] = {}
         self._interfaces: dict[str, str | None] = {}
-        self._vdpa: dict[str, str] | None = None  # names of vDPA devices, by what they are made of
+        self._vdpa: dict[str, str] | None = None  # names of vDPA devices, by the syspath of their parent
 
     def shared(self, syspath: str) -> dict[str, AttributeValue]:
-        """Return those facts that what sits on a function (a NIC, a GPU) shows too. Raises `UnreadableFile`."""
+        """Return the facts that devices on a function (a NIC, a GPU) show too. Raises `UnreadableFile`."""
         if syspath not in self._shared:
             self._shared[syspath] = self._read_shared(syspath)
         return self._shared[syspath]
@@ -91,21 +91,21 @@ class PciFunctions:
             attributes.update(self._of_network(syspath))
         if shared.get("sriov") == "pf":
             attributes["totalVFs"] = natural(host, f"{syspath}/sriov_totalvfs")
-            # Counted, because reading sriov_numvfs waits while functions are being made.
+            # Counted, because reading sriov_numvfs waits while functions are being created.
             attributes["numVFs"] = sum(1 for name in host.list(syspath) if _VIRTUAL_FUNCTION.fullmatch(name))
         return known(attributes)
 
     def interface(self, syspath: str) -> str | None:
-        """Return the first own interface of a function; None while it is in another network namespace, too."""
+        """Return the first own interface of a function; None also while it is in another network namespace."""
         if syspath not in self._interfaces:
             self._interfaces[syspath] = next(iter(interfaces(self._host, syspath)), None)
         return self._interfaces[syspath]
 
     def _of_network(self, syspath: str) -> dict[str, AttributeValue | None]:
-        """Return what only network functions are asked for."""
+        """Return the facts that only network functions have."""
         host = self._host
         names = host.list(syspath)
-        # A virtual function's own interface may be in a pod; what it is like its physical one says.
+        # A virtual function's own interface can be in a pod; its physical function has the same link type.
         card = (host.resolve(f"{syspath}/physfn") or "") if "physfn" in names else syspath
         interface = self.interface(card)
         port = next(iter(host.list(f"{syspath}/infiniband")), None) if "infiniband" in names else None
@@ -121,7 +121,7 @@ class PciFunctions:
         }
 
     def _vdpa_devices(self) -> Mapping[str, str]:
-        """Return vDPA devices by the syspath of what they are made of; of several on one function the first."""
+        """Return vDPA devices by the syspath of their parent; of several on one function the first."""
         if self._vdpa is None:
             self._vdpa = {}
             for name in sorted(self._host.list(_VDPA), key=natural_order):
@@ -149,7 +149,7 @@ class PciFunctions:
         )
 
     def _of_physical(self, syspath: str) -> "_PhysicalFunction":
-        """Return what a virtual function needs to know of its physical one."""
+        """Return the facts that a virtual function needs from its physical one."""
         physical = self._host.resolve(f"{syspath}/physfn") or ""
         if physical not in self._physical:
             names = (name for name in self._host.list(physical) if _VIRTUAL_FUNCTION.fullmatch(name))
@@ -165,7 +165,7 @@ class _PhysicalFunction(NamedTuple):
 
 
 def numa_of(attributes: Mapping[str, AttributeValue]) -> tuple[int, ...]:
-    """Return the NUMA node that attributes tell of."""
+    """Return the NUMA node in attributes."""
     node = attributes.get(NUMA_NODE)
     return (node,) if isinstance(node, int) else ()
 
@@ -176,7 +176,7 @@ def partition_key(host: Host, rdma: str) -> str | None:
 
 
 def function_above(syspath: str) -> str | None:
-    """Return the syspath of the nearest PCI function at or above a device; None where there is none."""
+    """Return the syspath of the nearest PCI function at or above a device; None if there is none."""
     while syspath:
         if ADDRESS.fullmatch(syspath.rpartition("/")[2]):
             return syspath
@@ -198,7 +198,7 @@ def is_on(device: Device, function: str) -> bool:
 
 
 def read(host: Host) -> Iterator[Finding]:
-    """Yield one device per PCI function; those that carry a default route say so."""
+    """Yield one device per PCI function; those that carry a default route are marked."""
     functions = PciFunctions(host)
     known_uplinks = uplinks(host)
     names: dict[str | None, set[str]] = {}
@@ -222,9 +222,9 @@ def read(host: Host) -> Iterator[Finding]:
 
 
 def function_signals(sample: Sample, function: str, card: str | None) -> None:
-    """Take the signals of a PCI function, which are those of everything on it. `card` is its physical one's interface.
+    """Take the signals of a PCI function, which apply to every device on it. `card` is the physical one's interface.
 
-    A virtual function's packets go by that one's link.
+    A virtual function's packets use the link of the physical one.
     """
     host = sample.host
     runtime = host.read(f"{function}/power/runtime_status")
@@ -247,7 +247,7 @@ def function_signals(sample: Sample, function: str, card: str | None) -> None:
 
 
 def _physical_link(sample: Sample, interface: str) -> None:
-    """Take the link of an interface. One that is down says nothing."""
+    """Take the link of an interface. One that is down has no signal."""
     if is_up(sample.host, interface) and sample.host.read(f"{interface}/carrier") == "0":
         name = interface.rpartition("/")[2]
         sample.faults["physical link"] = f"its physical function's interface {name} has no carrier"

@@ -1,7 +1,7 @@
 """RDMA devices: one per ibdev, with the nodes that verbs, management and the connection manager need.
 
-Nodes are found by the `ibdev` that they name, below the same hardware; in the host's view (`rdma system`: exclusive
-network namespaces) a device that was moved is not here.
+Nodes are found by their `ibdev`, below the same hardware. With exclusive network namespaces (`rdma system`), a device
+that was moved is not visible here.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _nodes(host: Host, syspath: str, name: str) -> Iterator[Devnode]:
 def _attributes(host: Host, syspath: str, location: SysfsLocation) -> dict[str, AttributeValue | None]:
     ports = sorted(host.list(f"{syspath}/ports"), key=natural_order)
     states = {port: _word(host, f"{syspath}/ports/{port}/state") for port in ports}
-    # The port that says most about the device: the first that is up, else the first.
+    # The most informative port: the first that is up, else the first.
     port = next((port for port in ports if states[port] == "ACTIVE"), next(iter(ports), ""))
     below = f"{syspath}/ports/{port}"
     return {
@@ -76,7 +76,7 @@ def _attributes(host: Host, syspath: str, location: SysfsLocation) -> dict[str, 
 
 
 def _interface(host: Host, syspath: str, location: SysfsLocation) -> str | None:
-    """Return the only network interface of the same hardware that is its own."""
+    """Return the network interface of the same hardware, if it has exactly one of its own."""
     parent = syspath.rpartition("/infiniband/")[0]
     names = interfaces(host, parent) if location.function else []
     return names[0] if len(names) == 1 else None

@@ -22,20 +22,20 @@ from hostdevices.readers.sysfs import natural_order
 Finding: TypeAlias = Device | Problem
 AttributeType: TypeAlias = Literal["text", "hexadecimal", "integer", "boolean", "version"]
 Value: TypeAlias = bool | int | str
-"""What a preset compares an attribute with: a value, a glob, a comparison; any one of several."""
+"""A preset's condition on an attribute: a value, a glob, a comparison; one of several."""
 
 
 class Attribute(Struct, frozen=True):
-    """The type of an attribute, and what it says beyond its name."""
+    """The type of an attribute, and its meaning beyond its name."""
 
     type: AttributeType
     about: str = ""
 
 
 class PresetFacts(Struct, frozen=True):
-    """Devices of a reader's kind that have these values, and none of those that are not meant; `help` is for people.
+    """Devices of a reader's kind with the values of `having`, and without those of `lacking`; `help` is for people.
 
-    `is_dangerous`: all of them are, so that a resource has to say `dangerous: true` (resources/danger.py).
+    `is_dangerous`: all of them are, so a resource needs `dangerous: true` (resources/danger.py).
     """
 
     help: str
@@ -47,30 +47,32 @@ class PresetFacts(Struct, frozen=True):
 class Reader(Struct, frozen=True, eq=False):
     """One device class. `read` yields devices and problems, again whenever a uevent of `subsystems` arrives.
 
-    `read_again` does so where it is known what was found before (before.py).
-    `attributes` are those that it gives besides the ones that every place gives (location.py).
-    `signals` takes a sample of a device's health. Without it the signals of its PCI function count, which do so for
-    every device on one unless `is_judged_by_function` is False. Where no kernel event announces that they changed, they
-    are polled.
-    `can_be_renumbered`: another device may have the same node tomorrow. False only where the kernel fixes the name.
+    `read_again` does so with the results of the last scan (before.py).
+
+    `attributes` are those that it adds to the ones of every location (location.py).
+
+    `signals` takes a sample of a device's health. Without it, the signals of its PCI function count. They count for
+    every device on the function unless `is_judged_by_function` is False. Signals without kernel events are polled.
+
+    `can_be_renumbered`: another device can have the same node later. False only if the kernel fixes the name.
     """
 
     kind: str
     subsystems: frozenset[str]
     read: Callable[[Host], Iterator[Finding]]
     read_again: Callable[[Host, Before], Iterator[Finding]] | None = None
-    one_per: str = ""  # what makes one device, in words
+    one_per: str = ""  # what one device is, for the page
     attributes: Mapping[str, Attribute] = {}
     presets: Mapping[str, PresetFacts] = {}
     signals: Callable[[Sample, str], None] | None = None
     is_judged_by_function: bool = True
     is_polled: bool = False
-    needs_node: bool = False  # without its device node it is of no use, and unhealthy
+    needs_node: bool = False  # without its device node it is useless, and unhealthy
     can_be_renumbered: bool = True
 
 
 def attributes(table: str) -> Mapping[str, Attribute]:
-    """Read attributes from lines of name, type and, where the name does not say all, what it means."""
+    """Read attributes from lines of name, type and, if the name does not suffice, the meaning."""
     rows = (line.split(None, 2) for line in table.strip().splitlines())
     found = {name: Attribute(type_, "".join(about)) for name, type_, *about in rows}  # type: ignore[arg-type]
     unknown = [name for name, attribute in found.items() if attribute.type not in get_args(AttributeType)]
@@ -79,7 +81,7 @@ def attributes(table: str) -> Mapping[str, Attribute]:
 
 
 def each(syspaths: Iterable[str], make: Callable[[str], Device | None]) -> Iterator[Finding]:
-    """Yield what `make` says of each syspath; what cannot be read is a problem of that one only."""
+    """Yield the device that `make` returns for each syspath; an unreadable one is a problem of that one only."""
     for syspath in syspaths:
         try:
             device = make(syspath)
@@ -91,7 +93,7 @@ def each(syspaths: Iterable[str], make: Callable[[str], Device | None]) -> Itera
 
 
 def entries(host: Host, folder: str, wanted: Callable[[str], bool] = bool) -> Iterator[str]:
-    """Yield the syspaths behind the links of a class or bus folder, as the kernel counts: ttyS9 before ttyS10."""
+    """Yield the syspaths of the links of a class or bus folder in the kernel's order: ttyS9 before ttyS10."""
     for name in sorted(host.list(folder), key=natural_order):
         if wanted(name) and (syspath := host.resolve(f"{folder}/{name}")) is not None:
             yield syspath

@@ -12,11 +12,11 @@ from hostdevices.host import Host
 from hostdevices.readers.sysfs import number, text
 
 AWAKE = (None, "active", "unsupported")
-"""What power/runtime_status says of a device that may be asked."""
+"""The values of power/runtime_status for a device that can be read."""
 
 
 class ErrorCounter(Struct, frozen=True):
-    """What a device counts, in words, and how much it may grow within a minute before the device counts as failing."""
+    """A counter of a device, its name, and the growth within a minute above which the device counts as failing."""
 
     words: str
     limit: int
@@ -26,7 +26,7 @@ LINK_LOSSES = ErrorCounter("losses of the link", 2)
 
 
 class Signals(Struct, frozen=True):
-    """One sample of a device: faults by a name and in words, and what its counters say."""
+    """One sample of a device: faults by name with their texts, and the values of its counters."""
 
     faults: Mapping[str, str] = {}
     counters: Mapping[ErrorCounter, int] = {}
@@ -42,18 +42,18 @@ class Sample:
         self.counters: dict[ErrorCounter, int] = {}
 
     def count(self, counter: ErrorCounter, path: str) -> None:
-        """Take the number in a file; one that is missing says nothing. Raises `UnreadableFile`."""
+        """Take the number in a file; a missing one is skipped. Raises `UnreadableFile`."""
         value = number(self.host, path)
         if value is not None:
             self.counters[counter] = value
 
     def expect(self, path: str, *good: str) -> None:
-        """Take it for a fault that a file with the device's state says something else. Raises `UnreadableFile`."""
+        """Take a fault if a file with the device's state has another value. Raises `UnreadableFile`."""
         state = text(self.host, path)
         if state and state.lower() not in good:
             self.faults["state"] = f"its state is {state}, not {' or '.join(good)}"
 
 
 def state(path: str, *good: str) -> Callable[[Sample, str], None]:
-    """Return the signals of a class of which one file says all: its state, which must be one of `good`."""
+    """Return the signals of a class whose health is one file: its state, which must be one of `good`."""
     return lambda sample, syspath: sample.expect(f"{syspath}/{path}", *good)

@@ -1,4 +1,4 @@
-"""Sound cards: all nodes of a card are one device; the sequencer's and the timer's are shared by all cards."""
+"""Sound cards: all nodes of a card are one device; all cards share the sequencer's and the timer's."""
 
 import re
 from collections.abc import Iterator

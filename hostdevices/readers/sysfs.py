@@ -14,7 +14,7 @@ from hostdevices.host import Host
 
 TEXT_LIMIT = 64  # bytes of a text attribute in DRA
 
-_LEAST, _MOST = -(2**63), 2**63 - 1  # of a number in DRA
+_LEAST, _MOST = -(2**63), 2**63 - 1  # the range of a number in DRA
 _LAST_NUMA_NODE = 1023  # the kernel's limit, and DRA's
 _PCIE_ROOT = re.compile(r"/(pci[0-9a-f]{4,}:[0-9a-f]{2})(?=/|$)")
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
@@ -24,9 +24,9 @@ _VERSION = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?")
 
 
 def uevent(host: Host, syspath: str) -> dict[str, str]:
-    """Return the KEY=VALUE lines of a device's uevent file; empty where it has none. Raises `UnreadableFile`.
+    """Return the KEY=VALUE lines of a device's uevent file; empty if it has none. Raises `UnreadableFile`.
 
-    A key that stands twice is left out: a device whose name has the end of a line in it can add lines of its own.
+    A key that occurs twice is left out: a device whose name contains a line break can add lines of its own.
     """
     lines = [line.partition("=") for line in (host.read(f"{syspath}/uevent") or "").split("\n")]
     times = Counter(key for key, _, _ in lines)
@@ -44,13 +44,13 @@ def devnodes(host: Host, syspath: str) -> tuple[Devnode, ...]:
 
 
 def shared_node(host: Host, path: str) -> tuple[Devnode, ...]:
-    """Return the node at a path that the kernel has fixed (/dev/vfio/vfio), which many devices have in common."""
+    """Return the node at a fixed path (/dev/vfio/vfio) that many devices share."""
     node = host.devnode(path)
     return (node,) if node else ()
 
 
 def numa_nodes(host: Host, syspath: str) -> tuple[int, ...]:
-    """Return the NUMA node of a device or of its nearest parent that has one; empty where none says (-1)."""
+    """Return the NUMA node of a device or of its nearest parent that has one; empty if none reports it (-1)."""
     while syspath.startswith(("/sys/devices/", "/sys/bus/")):
         node = number(host, f"{syspath}/numa_node")
         if node is not None and 0 <= node <= _LAST_NUMA_NODE:
@@ -60,15 +60,15 @@ def numa_nodes(host: Host, syspath: str) -> tuple[int, ...]:
 
 
 def pcie_root(syspath: str) -> str | None:
-    """Return the PCIe root complex above a device, `pci0000:3a`; it may lie below a platform device."""
+    """Return the PCIe root complex above a device, `pci0000:3a`; it can be below a platform device."""
     found = _PCIE_ROOT.search(syspath)
     return found[1] if found else None
 
 
 def represented(host: Host, interface: str) -> str | None:
-    """Return for which function, `pf0vf3`, the interface at a syspath is a port of its card's switch (switchdev).
+    """Return the function, `pf0vf3`, for which the interface at a syspath is a port of its card's switch (switchdev).
 
-    None for an interface of its own. Source: Linux, net/core/devlink.c and, with the port first,
+    None for an ordinary interface. Source: Linux, net/core/devlink.c and, with the port first,
     drivers/net/ethernet/sfc/ef100_rep.c.
     """
     label = text(host, f"{interface}/phys_port_name") or ""
@@ -76,12 +76,12 @@ def represented(host: Host, interface: str) -> str | None:
 
 
 def interfaces(host: Host, function: str) -> list[str]:
-    """Return the names of a PCI function's own interfaces, without those for others that its driver makes there."""
+    """Return the names of a PCI function's own interfaces, without those that its driver creates there for others."""
     return [name for name in host.list(f"{function}/net") if not represented(host, f"{function}/net/{name}")]
 
 
 def number(host: Host, path: str) -> int | None:
-    """Return the decimal number in a file. Raises `UnreadableFile` where something else is written there."""
+    """Return the decimal number in a file. Raises `UnreadableFile` for other content."""
     text = host.read(path)
     if not text:
         return None
@@ -91,13 +91,13 @@ def number(host: Host, path: str) -> int | None:
 
 
 def natural(host: Host, path: str) -> int | None:
-    """Return the number in a file, None where it is negative: the kernel's "unknown"."""
+    """Return the number in a file; None if it is negative, the kernel's "unknown"."""
     value = number(host, path)
     return value if value is not None and value >= 0 else None
 
 
 def hexadecimal(host: Host, path: str, digits: int) -> str | None:
-    """Return the hexadecimal id in a file in lower case, filled to `digits`. Raises `UnreadableFile` otherwise."""
+    """Return the hexadecimal id in a file in lower case, padded to `digits`. Raises `UnreadableFile` otherwise."""
     text = host.read(path)
     if not text:
         return None
@@ -109,22 +109,22 @@ def hexadecimal(host: Host, path: str, digits: int) -> str | None:
 
 _IFF_UP = 0x1  # linux/if.h
 LINK_TYPES = {1: "ethernet", 32: "infiniband", 280: "can", 772: "loopback", 65534: "none"}
-"""What an interface's `type` says, linux/if_arp.h."""
+"""The values of an interface's `type`, linux/if_arp.h."""
 
 
 def link_type(host: Host, interface: str) -> str | None:
-    """Return the type of the network interface at a syspath; None where it has none. Raises `UnreadableFile`."""
+    """Return the type of the network interface at a syspath; None if it has none. Raises `UnreadableFile`."""
     value = number(host, f"{interface}/type")
     return None if value is None else LINK_TYPES.get(value, str(value))
 
 
 def is_up(host: Host, interface: str) -> bool:
-    """Tell whether the network interface at a syspath is up. Raises `UnreadableFile`."""
+    """Return whether the network interface at a syspath is up. Raises `UnreadableFile`."""
     return bool(int(hexadecimal(host, f"{interface}/flags", 8) or "0", 16) & _IFF_UP)
 
 
 def text_value(value: str | None) -> str | None:
-    """Return a text as an attribute can hold it: one printable line of at most 64 bytes, cut with an ellipsis."""
+    """Return a text in the form of an attribute: one printable line of at most 64 bytes, cut with an ellipsis."""
     if not value:
         return None
     line = " ".join("".join(x if x.isprintable() else " " for x in value).split())
@@ -134,18 +134,18 @@ def text_value(value: str | None) -> str | None:
 
 
 def text(host: Host, path: str) -> str | None:
-    """Return the text in a file as an attribute can hold it."""
+    """Return the text in a file in the form of an attribute."""
     return text_value(host.read(path))
 
 
 def version(value: str | None) -> Version | None:
-    """Return the version at the start of a text in the form that DRA demands: three numbers without leading zeros."""
+    """Return the version at the start of a text in DRA's form: three numbers without leading zeros."""
     found = _VERSION.match(value or "")
     return Version(".".join(str(int(part or 0)) for part in found.groups())) if found else None
 
 
 def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    """Return the attributes that have a value which DRA can carry: not empty, and a number of 64 bits."""
+    """Return the attributes whose values DRA allows: not empty, and numbers of 64 bits."""
     return {
         name: value
         for name, value in attributes.items()
@@ -153,10 +153,10 @@ def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, Attribut
     }
 
 
-_MOST_DIGITS = 255  # of a number in a file's name, which is no longer
+_MOST_DIGITS = 255  # digits of a number in a file's name, which is not longer
 
 
 def natural_order(name: str) -> tuple[str, int, str]:
-    """Order names as the kernel counts them: renderD9 before renderD128."""
+    """Order names by the kernel's count: renderD9 before renderD128."""
     digits = re.search(r"[0-9]+", name)
     return (name[: digits.start()], int(digits[0][:_MOST_DIGITS]), name[digits.end() :]) if digits else (name, -1, "")

@@ -1,4 +1,4 @@
-"""Serial ports with hardware behind them. Consoles, pseudo terminals and empty 8250 slots are none."""
+"""Serial ports with hardware behind them. Consoles, pseudo terminals and empty 8250 slots do not count."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def read(host: Host) -> Iterator[Finding]:
             return None
         name = syspath.rpartition("/")[2]
         location = locations.of(syspath)
-        # usb-serial numbers the ports of an adapter itself; platform ports have their name from the board.
+        # usb-serial numbers the ports of an adapter itself; the board names platform ports.
         on_adapter = natural(host, f"{syspath}/device/port_number")
         identity, parents = locations.identify("tty", location, *((f"port{on_adapter}",) if on_adapter else ()))
         if location.attributes["bus"] == "platform":
@@ -53,7 +53,7 @@ def read(host: Host) -> Iterator[Finding]:
 
 
 def _driver(host: Host, syspath: str) -> str | None:
-    """Return the hardware's driver; since Linux 6.5 a controller and a port of the serial core lie in between."""
+    """Return the hardware's driver; since Linux 6.5 a controller and a port of the serial core are in between."""
     device = host.resolve(f"{syspath}/device") or ""
     while host.link(f"{device}/subsystem") == "serial-base":
         device = device.rpartition("/")[0]

@@ -30,7 +30,7 @@ _ANY_6 = b"0" * 32
 _REJECT, _LOCAL = 0x0200, 0x80000000  # RTF_REJECT, linux/route.h; RTF_LOCAL, linux/ipv6_route.h
 _IFF_UP = 0x1
 ROUNDS = 3
-"""How often the interfaces of /sys and those of a namespace are compared: some come and go between the two lists."""
+"""How often the interfaces of /sys and those of a namespace are compared: some change between the two lists."""
 
 OTHER_NAMESPACE = (
     "the routes that are visible here belong to another network namespace than the interfaces of /sys:"
@@ -42,31 +42,31 @@ NO_HARDWARE = (
 
 
 class Uplinks(Struct, frozen=True):
-    """The interfaces that carry the node, and those that may: `why_unknown` says why it cannot be told."""
+    """The interfaces that carry the node, and those that might: `why_unknown` is the reason why it is unknown."""
 
     carrying: frozenset[str] = frozenset()
     suspects: frozenset[str] = frozenset()
     why_unknown: str = ""
 
     def mark(self, name: str) -> dict[str, bool]:
-        """Return the attributes that an interface has because of it."""
+        """Return the attributes that an interface gets from this."""
         return {"uplinkUnknown": True} if name in self.suspects else {"uplink": name in self.carrying}
 
     def mark_function(self, facts: Mapping[str, AttributeValue], names: Collection[str]) -> dict[str, bool]:
-        """Return the attributes that a PCI function with these `facts` has because of its interfaces `names`."""
+        """Return the attributes that a PCI function with these `facts` gets from its interfaces `names`."""
         if self.carrying.intersection(names):
             return {"uplink": True}
         if not self.why_unknown or not str(facts.get("class", "")).startswith("02"):
             return {}
         driver = str(facts.get("driver", ""))
-        # Without a driver, or with one for user space, no namespace has an interface of it. With another one it has
-        # one somewhere, also where we see none.
+        # Without a driver, or with one for user space, it has no interface in any namespace. With another driver it has
+        # one somewhere, even if it is not visible here.
         is_free = not driver or "vfio" in driver or "uio" in driver or (names and self.suspects.isdisjoint(names))
         return {} if is_free else {"uplinkUnknown": True}
 
 
 def uplinks(host: Host) -> Uplinks:
-    """Return what is known of the interfaces that carry the node."""
+    """Return the known facts about the interfaces that carry the node."""
     routes = _routes_of_shown_interfaces(host)
     if routes is None:
         return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
@@ -82,24 +82,24 @@ def uplinks(host: Host) -> Uplinks:
 
 
 def _routes_of_shown_interfaces(host: Host) -> str | None:
-    """Return the folder of /proc with the routes of the interfaces that /sys shows; None where there is none."""
+    """Return the folder of /proc with the routes of the interfaces in /sys; None if there is none."""
     for _ in range(ROUNDS):
         shown = shown_interfaces(host)
         for folder in ("/proc/net", "/proc/1/net"):
             listed = {_text(line.partition(b":")[0]) for line in _lines(host, f"{folder}/dev")[2:] if line} - {""}
-            # A stored tree may have no list; then nothing speaks against its routes.
+            # A stored tree might have no list; then nothing contradicts its routes.
             if listed == shown or (not listed and not host.is_live() and folder == "/proc/net"):
                 return folder
     return None
 
 
 def shown_interfaces(host: Host) -> set[str]:
-    """Return the names of the interfaces that /sys shows, of whichever network namespace."""
+    """Return the names of the interfaces in /sys, of whichever network namespace."""
     return {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None}
 
 
 def _suspects(host: Host) -> frozenset[str]:
-    """Return all that may be an uplink: interfaces with hardware, and what is stacked on them."""
+    """Return all possible uplinks: interfaces with hardware, and those that are stacked on them."""
     found: set[str] = set()
     waiting = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/device") and not _is_idle_function(host, x)}
     while waiting:
@@ -111,7 +111,7 @@ def _suspects(host: Host) -> frozenset[str]:
 
 
 def _is_idle_function(host: Host, name: str) -> bool:
-    """Tell whether an interface is a virtual function's and down."""
+    """Return whether an interface belongs to a virtual function and is down."""
     if not host.exists(f"{_NET}/{name}/device/physfn"):
         return False
     flags = _number(host.read_bytes(f"{_NET}/{name}/flags") or b"")
@@ -119,7 +119,7 @@ def _is_idle_function(host: Host, name: str) -> bool:
 
 
 def with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
-    """Return interfaces with all that they are stacked on, and their masters."""
+    """Return interfaces with everything that they are stacked on, and their masters."""
     found: set[str] = set()
     waiting = set(names)
     while waiting:
@@ -154,18 +154,18 @@ def _routed(host: Host, folder: str) -> tuple[set[str], set[str]]:
 
 
 def _is_own(fields: Sequence[bytes]) -> bool:
-    """Tell whether a route of IPv6 is one that every interface has: to its own addresses, link-local, to groups."""
+    """Return whether a route of IPv6 is one that every interface has: to itself, link-local, or multicast."""
     flags = _number(fields[8]) or 0
     return bool(flags & _LOCAL) or fields[0].startswith((b"fe8", b"fe9", b"fea", b"feb", b"ff"))
 
 
 def _lines(host: Host, path: str) -> list[bytes]:
-    # As bytes: an interface's name may have characters that Python takes for white space or the end of a line.
+    # As bytes: an interface's name can contain characters that Python takes for white space or the end of a line.
     return (host.read_bytes(path, _TABLE_LIMIT) or b"").split(b"\n")
 
 
 def _text(name: bytes) -> str:
-    """Return an interface's name; empty where it is one that does not exist for us (host.py)."""
+    """Return an interface's name; empty if the name is not UTF-8, for which host.py treats it as missing."""
     try:
         return name.strip().decode()
     except UnicodeDecodeError:

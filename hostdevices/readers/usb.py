@@ -34,14 +34,14 @@ _SEQUENCES = ("0123456789abcdef", "1234567890abcdef", "abcdefghijklmnopqrstuvwxy
 
 
 class UsbIdentity(Struct, frozen=True):
-    """What tells a USB device from others; `facts` make ids, also of what sits on the device."""
+    """The facts that identify a USB device; `facts` form its id, and those of the devices on it."""
 
     vendor: str
     product: str
-    serial: str  # empty where it has none
+    serial: str  # empty if it has none
     port: tuple[str, ...]  # controller, number of its root hub, chain of ports
     serial_is_unique: bool = False
-    by_path: str = ""  # as udev names the place
+    by_path: str = ""  # the location in udev's form
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -55,12 +55,12 @@ class UsbIdentity(Struct, frozen=True):
 
     @property
     def port_facts(self) -> tuple[str, ...]:
-        """Return the facts that it has where the port is all its identity."""
+        """Return the facts for an identity by the port alone."""
         return (PORT, *self.port)
 
     @property
     def other_facts(self) -> tuple[str, ...]:
-        """Return the facts that it has when its serial number stops or starts to be unique; empty if it never does."""
+        """Return the facts for when its serial number stops or starts to be unique; empty if it never does."""
         if not _is_plausible(self.serial):
             return ()
         return (self.vendor, self.product, *(self.port if self.serial_is_unique else (self.serial,)))
@@ -72,10 +72,10 @@ class UsbIdentity(Struct, frozen=True):
 
 
 class UsbDevices:
-    """The identities of all USB devices, read once when first asked for; good for the time of one scan."""
+    """The identities of all USB devices, read at the first question; valid for one scan."""
 
     def __init__(self, host: Host) -> None:
-        """Read nothing yet."""
+        """Prepare; nothing is read yet."""
         self._host = host
         self._found: dict[str, UsbIdentity | UnreadableFile] | None = None
 
@@ -84,7 +84,7 @@ class UsbDevices:
         return tuple(self._table())
 
     def identity(self, syspath: str) -> UsbIdentity | None:
-        """Return the identity of the device at `syspath`; None where that is no USB device. Raises `UnreadableFile`."""
+        """Return the identity of the device at `syspath`; None if it is not a USB device. Raises `UnreadableFile`."""
         found = self._table().get(syspath)
         if isinstance(found, UnreadableFile):
             raise found
@@ -125,7 +125,7 @@ def _with_unique_serials(
 
 
 def _is_plausible(serial: str) -> bool:
-    """Tell whether a serial number can be meant as one: cheap chips all say 0001, 123456 or 0000000000."""
+    """Return whether a serial number is plausible: cheap chips all have 0001, 123456 or 0000000000."""
     plain = re.sub(r"[^0-9a-z]", "", serial.lower())
     if len(plain.lstrip("0")) < 4 or len(set(plain)) < 3:
         return False
@@ -143,9 +143,9 @@ def _port(host: Host, syspath: str) -> tuple[str, ...]:
 
 
 def _by_path(host: Host, syspath: str) -> str:
-    """Return the place as udev writes it in ID_PATH: `pci-0000:00:14.0-usb-0:2.3`, on a board behind its bridge.
+    """Return the location as udev writes it in ID_PATH: `pci-0000:00:14.0-usb-0:2.3`, on a board after its bridge.
 
-    It names the nearest PCI function, then the nearest platform device above all of PCI. The bus is 0 there.
+    It names the nearest PCI function, then the nearest platform device above all PCI devices. The bus is 0 there.
     """
     parts = syspath.split("/")
     at = next((i for i, part in enumerate(parts) if _ROOT_HUB.fullmatch(part)), 0)
@@ -163,7 +163,7 @@ def _by_path(host: Host, syspath: str) -> str:
 
 
 def read(host: Host) -> Iterator[Finding]:
-    """Yield one device per USB device, hubs included, root hubs not."""
+    """Yield one device per USB device, including hubs, without root hubs."""
     devices = UsbDevices(host)
 
     def device(syspath: str) -> Device | None:
@@ -218,7 +218,7 @@ def _attributes(host: Host, syspath: str, identity: UsbIdentity) -> dict[str, At
 
 
 def signals(sample: Sample, syspath: str) -> None:
-    """Take whether it may be used, and what its port counts."""
+    """Take whether it is authorized and powered, and the counter of its port."""
     if sample.host.read(f"{syspath}/authorized") == "0":
         sample.faults["authorized"] = "it is not authorized (usbguard, or the administrator)"
     if sample.host.read(f"{syspath}/power/runtime_status") == "error":
@@ -255,7 +255,7 @@ USB = Reader(
         ),
     },
     signals=signals,
-    is_judged_by_function=False,  # the controller's, which all devices on it have in common
+    is_judged_by_function=False,  # the controller's, which all devices on it share
     needs_node=True,
 )
 READERS = (USB,)

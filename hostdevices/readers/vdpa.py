@@ -25,7 +25,7 @@ def read(host: Host) -> Iterator[Finding]:
             return None
         location = locations.of(syspath)
         name = syspath.rpartition("/")[2]
-        role = () if location.facts == (name,) else (name,)  # several of one function: whoever makes one names it
+        role = () if location.facts == (name,) else (name,)  # several on one function: their creator names them
         identity, parents = locations.identify("vdpa", location, *role)
         return Device(
             id=identity,

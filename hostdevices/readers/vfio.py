@@ -23,14 +23,14 @@ _GROUPS = "/sys/kernel/iommu_groups"
 _GROUP = re.compile(r"(noiommu-)?([0-9]+)")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VGPU_TYPE = "nvidia/current_vgpu_type"
-_BRIDGE = "06"  # PCI base class; bridges do not hinder a group
+_BRIDGE = "06"  # PCI base class; bridges do not block a group
 
 
 def read_vfio(host: Host) -> Iterator[Finding]:
     """Yield one device per IOMMU group with a vfio node or with vfio cdevs, and per cdev without an IOMMU."""
     functions = PciFunctions(host)
     cdevs = {host.resolve(f"{path}/device") or "": path for path in entries(host, "/sys/class/vfio-dev")}
-    # Each group once, by its number; the value is its node's folder, which kernels may leave out.
+    # Each group once, by its number; the value is the name of its node's folder, which some kernels omit.
     groups = {found[2]: name for name in host.list("/sys/class/vfio") if (found := _GROUP.fullmatch(name))}
     for function in cdevs:
         if (number := host.link(f"{function}/iommu_group")) and number.isdecimal():
@@ -58,20 +58,20 @@ def group_members(host: Host, group: str) -> tuple[str, ...]:
 
 
 def group_id(host: Host, syspath: str) -> str | None:
-    """Return the device id of the IOMMU group that a function belongs to; None where it is in none."""
+    """Return the device id of a function's IOMMU group; None if it is in none."""
     group = host.link(f"{syspath}/iommu_group")
     members = group_members(host, group) if group else ()
     return device_id("vfio", endpoints(host, members)[0].rpartition("/")[2]) if members else None
 
 
 def endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
-    """Return the members of a group without bridges, which nobody drives."""
+    """Return the members of a group without bridges, which need no driver."""
     bridges = {x for x in members if (hexadecimal(host, f"{x}/class", 6) or "").startswith(_BRIDGE)}
     return [x for x in members if x not in bridges] or list(members)
 
 
 def why_not_viable(host: Host, members: tuple[str, ...]) -> str:
-    """Return what keeps a group from being opened: a member held by an ordinary driver; empty where nothing does."""
+    """Return what prevents a group from being opened: a member held by an ordinary driver; empty if nothing does."""
     for member in members:
         driver = host.link(f"{member}/driver")
         if driver is None or "vfio" in driver or host.exists(f"{member}/vfio-dev"):
@@ -129,8 +129,8 @@ def _device(
 def read_mdev(host: Host) -> Iterator[Finding]:
     """Yield one device per mediated device.
 
-    It has no address of its own, and not its parent's: who took it for one would take the whole parent. `mdevUUID` is
-    what KubeVirt asks for (VEP 10), and otherwise an address.
+    It has no address of its own, and not its parent's: a consumer that took it for one would take the whole parent.
+    `mdevUUID` is the attribute that KubeVirt reads (VEP 10); otherwise it reads an address.
     """
     functions = PciFunctions(host)
 

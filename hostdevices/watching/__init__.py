@@ -1,1 +1,1 @@
-"""Watching the host: uevents and inotify wake, what is there is read again."""
+"""Watching the host: uevents and inotify trigger a new read of the host."""

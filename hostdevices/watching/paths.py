@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 class PathEvents:
     """Names that match `patterns`, reported as events of `subsystem`.
 
-    Folders behind wildcards are looked for in a thread, at the start and after each change: there can be many. What
-    changes before they are watched is reported by a wake-up afterwards.
+    Folders behind wildcards are searched in a thread, at the start and after each change: there can be many. Changes
+    before they are watched are reported by a wake-up afterwards.
     """
 
     def __init__(self, patterns: Iterable[str], subsystem: str, host: Host, watcher: FolderWatcher) -> None:
@@ -51,7 +51,7 @@ class PathEvents:
         self._follow()
 
     def close(self) -> None:
-        """Stop watching; closing again changes nothing."""
+        """Stop watching. Idempotent."""
         self._wake = lambda *_: None
         if self._search is not None:
             self._search.cancel()
@@ -63,7 +63,7 @@ class PathEvents:
         self._watches.clear()
 
     def _changed(self, folder: str = "") -> None:
-        """Report the names in `folder` that came or went; what is not known by name as a change of any."""
+        """Report the names in `folder` that came or went; unknown names as a change of any."""
         names = self._watches[folder][1].names if folder in self._watches else None
         for path in [""] if names is None else [f"{folder}/{name}" for name in names]:
             self._wake(self._subsystem, path)
@@ -71,7 +71,7 @@ class PathEvents:
             self._follow()
 
     def _follow(self) -> None:
-        """Watch the folders that there are now."""
+        """Watch the folders that exist now."""
         if not self._has_wildcard_folders:
             self._watch(self._find())
         elif self._search is not None or self._pause is not None:
@@ -102,11 +102,11 @@ class PathEvents:
         self._pause = asyncio.get_running_loop().call_later(PAUSE, self._pause_is_over)
         try:
             found = search.result()
-        except HostDevicesError:  # no descriptor is left, or a read of a folder has not come back
-            self._search_again = True  # what is watched stays so
+        except HostDevicesError:  # no descriptor is left, or a read of a folder has not returned
+            self._search_again = True  # the present watches stay
             return
         if self._watch(found):
-            self._changed()  # until no folder turns up while the watches are being made
+            self._changed()  # repeated until no new folder appears while the watches are being created
 
     def _pause_is_over(self) -> None:
         self._pause = None
@@ -114,7 +114,7 @@ class PathEvents:
             self._follow()
 
     def _watch(self, wanted: Mapping[str, frozenset[str]]) -> bool:
-        """Watch these folders and no others; tell whether one was not watched before."""
+        """Watch these folders and no others; return whether one was not watched before."""
         for folder in [x for x, (names, _) in self._watches.items() if wanted.get(x) != names]:
             self._watches.pop(folder)[1].close()
         new = wanted.keys() - self._watches.keys()

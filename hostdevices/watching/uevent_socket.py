@@ -21,26 +21,26 @@ EventSource: TypeAlias = Literal["kernel", "udev"]
 _NETLINK_KOBJECT_UEVENT = 15
 _GROUPS: dict[EventSource, int] = {"kernel": 1, "udev": 2}
 _SO_RCVBUFFORCE = 33
-_LONGEST = 16_384  # bytes of a message: the kernel's have 2 KiB at the most, udevd's what its rules say of a device
+_LONGEST = 16_384  # bytes of a message: the kernel's have at most 2 KiB, udevd's as much as its rules add
 _CREDENTIALS = struct.Struct("=iII")  # the sender's: process, user, group
 _HEADER = struct.Struct("=8s4sIII")  # udevd's: its name, a number in network order, sizes, where the properties begin
 _UDEVD, _MAGIC = b"libudev\0", b"\xfe\xed\xca\xfe"
 
 
 class NotAnEvent(ValueError):
-    """A message that root has sent as udevd does, and that is none of its events."""
+    """A message that root has sent like udevd, but that is not one of its events."""
 
 
 class Uevent(Struct, frozen=True):
     """An event of a device, as bytes: names of the kernel need not be text."""
 
-    number: int  # in the kernel's one sequence, from 1; 0 where it has none
+    number: int  # in the kernel's one sequence, from 1; 0 if it has none
     subsystem: bytes
     path: bytes  # below /sys
 
 
 class UeventSocket:
-    """Hears one source. Belongs to one thread; a receive never waits."""
+    """Receives the events of one source. Belongs to one thread; a receive never waits."""
 
     def __init__(self, source: EventSource, buffer: int) -> None:
         """Open the socket, with room for `buffer` bytes of messages, or for as many as are allowed. Raises OSError."""
@@ -57,7 +57,7 @@ class UeventSocket:
             raise
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when something has arrived."""
+        """Return the descriptor that is readable when a message has arrived."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -65,9 +65,9 @@ class UeventSocket:
         self._socket.close()
 
     def receive(self) -> Uevent | None:
-        """Return the next event; None for a message of somebody else.
+        """Return the next event; None for a message of another sender.
 
-        Raises `BlockingIOError` where none has arrived, `NotAnEvent`, another OSError where events were lost.
+        Raises `BlockingIOError` if none has arrived, `NotAnEvent`, another OSError if events were lost.
         """
         message, ancillary, flags, (port, group) = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
         if group != _GROUPS[self._source]:
@@ -89,7 +89,7 @@ def _is_from_root(ancillary: list[tuple[int, int, bytes]]) -> bool:
 
 
 def _properties(message: bytes) -> bytes:
-    """Return the part of a message of udevd's that has the properties. Raises `NotAnEvent`."""
+    """Return the properties in a message of udevd. Raises `NotAnEvent`."""
     if not message.startswith(_UDEVD):
         return message.partition(b"\0")[2]  # an older udevd's, or the kernel's own, passed on
     if len(message) < _HEADER.size:

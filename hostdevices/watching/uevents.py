@@ -18,25 +18,25 @@ from hostdevices.watching.uevent_socket import EventSource, NotAnEvent, UeventSo
 Wake: TypeAlias = Callable[[str | None, str], None]
 """Called on the loop with the subsystem and syspath of the device that an event concerns.
 
-The syspath is empty where the event is of no device, the subsystem None when anything may have changed.
+The syspath is empty if the event concerns no device, the subsystem None if anything might have changed.
 """
 
 RECEIVE_BUFFER = 16 << 20  # bytes; the default of 208 KiB holds some 200 events
 GAP_GRACE = 1.0  # seconds from a gap to the rescan; also the least time between two rescans for gaps
-_CHUNK = 64  # events read before the loop gets its turn
+_CHUNK = 64  # events that are read before other tasks of the loop run
 
 _log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Something outside that says when to look at the host again."""
+    """An external source of wake-ups to read the host again."""
 
     def start(self, wake: Wake) -> None:
-        """Begin to call `wake` on the running loop. Raises OSError where the source is not to be had."""
+        """Begin to call `wake` on the running loop. Raises OSError if the source is not available."""
         ...
 
     def close(self) -> None:
-        """Stop, and give back every file descriptor and thread."""
+        """Stop, and release every file descriptor and thread."""
         ...
 
 
@@ -44,7 +44,7 @@ class Gaps:
     """Counts the events of a sequence that have not arrived."""
 
     def __init__(self) -> None:
-        """Begin before the first event; whatever number it has opens no gap."""
+        """Begin before the first event, whose number opens no gap."""
         self._last = 0
         self.missing = 0
 
@@ -59,15 +59,15 @@ class Gaps:
             self.missing -= 1
 
     def forget(self) -> None:
-        """Give up the missing ones: the rescan that they asked for is on its way."""
+        """Forget the missing ones: the rescan for them has been requested."""
         self.missing = 0
 
 
 class UdevEvents:
-    """Events of the kernel, or of udevd once its rules have run, without a thread and without polling."""
+    """Events of the kernel, or of udevd after its rules have run, without a thread and without polling."""
 
     def __init__(self, source: EventSource = "kernel") -> None:
-        """Choose whose events to hear; nothing is opened yet."""
+        """Choose the source; nothing is opened yet."""
         self._source: EventSource = source
         self._socket: UeventSocket | None = None
         self._wake: Wake = lambda *_: None
@@ -75,7 +75,7 @@ class UdevEvents:
         self._gap_timer: asyncio.TimerHandle | None = None
 
     def start(self, wake: Wake) -> None:
-        """Open the socket and call `wake` for each event. Raises OSError where netlink is not to be had."""
+        """Open the socket and call `wake` for each event. Raises OSError if netlink is not available."""
         self._wake = wake
         opened = UeventSocket(self._source, RECEIVE_BUFFER)
         try:
@@ -86,7 +86,7 @@ class UdevEvents:
         self._socket = opened
 
     def close(self) -> None:
-        """Close the socket; closing again changes nothing."""
+        """Close the socket. Idempotent."""
         if self._gap_timer:
             self._gap_timer.cancel()
             self._gap_timer = None
@@ -103,22 +103,22 @@ class UdevEvents:
                 event = self._socket.receive()
             except BlockingIOError:
                 return
-            except OSError as error:  # a burst that did not fit, which is told once
+            except OSError as error:  # a burst that did not fit, which is reported once
                 self._overflowed(error)
                 return
-            except NotAnEvent:  # whoever sends them may wake us, and no more
+            except NotAnEvent:  # its sender can wake us, and no more
                 self._wake(None, "")
                 continue
             if event is None:
                 continue
-            if self._source == "kernel":  # udevd runs rules side by side: its events come in any order
+            if self._source == "kernel":  # udevd runs rules in parallel: its events come in any order
                 self._gaps.note(event.number)
                 if self._gaps.missing and self._gap_timer is None:
                     self._gap_timer = asyncio.get_running_loop().call_later(GAP_GRACE, self._gap_is_old)
             try:
                 subsystem, syspath = event.subsystem.decode(), f"/sys{event.path.decode()}"
             except UnicodeDecodeError:
-                continue  # host.py: what has such a name does not exist
+                continue  # host.py: a name that is not UTF-8 does not exist
             self._wake(subsystem, syspath)
 
     def _overflowed(self, error: OSError) -> None:

@@ -27,26 +27,27 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a scan that failed, as where no file descriptor or thread was left, is made again
-SLOW = 1.0  # seconds of a scan that are worth a line in the log
+AGAIN = 5.0  # seconds until a failed scan is repeated, for example after file descriptors or threads ran out
+SLOW = 1.0  # seconds after which a scan is logged
 NEVER = float("inf")
-MOST_SYSPATHS = 1000  # devices that events name before a scan; after more it trusts nothing that was read before
+MOST_SYSPATHS = 1000  # devices that events name before a scan; after more, no earlier read is trusted
 
 _INTERFACES, _FUNCTIONS = "net", "pci"  # subsystems
 _UDEVD = "/run/udev/control"
-# Made by nvidia-modprobe with mknod, when somebody first asks for them: the kernel says nothing then.
+# Created by nvidia-modprobe with mknod at their first use, without an event of the kernel.
 _NVIDIA_NODES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
 
 _log = logging.getLogger(__name__)
 
 
 def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
-    """Return what tells of changes on `host`: the kernel, udevd where one runs, and inotify for `path_globs`.
+    """Return the sources of changes on `host`: the kernel, udevd if one runs, and inotify for `path_globs`.
 
-    Changes of the globs' names are told as events of the subsystem `path`. A stored tree has no kernel to say anything,
-    and a capture does not change.
-    The kernel is heard even where a udevd runs: it is sooner, and udevd does not speak to other network namespaces.
-    What udevd adds is a second look once its rules have run (permissions, links).
+    Changes of the globs' names are reported as events of the subsystem `path`. A stored tree has no kernel events, and
+    a capture does not change.
+
+    The kernel is a source even if a udevd runs: it is earlier, and udevd does not send to other network namespaces.
+    udevd adds a second read after its rules have run (permissions, links).
     """
     if not host.root.is_dir():
         return []
@@ -62,7 +63,7 @@ def default_sources(host: Host, path_globs: Iterable[str] = ()) -> list[Source]:
 
 
 class Change(NamedTuple):
-    """A new inventory, and what turned the one before into it. The diff is empty where only problems changed."""
+    """A new inventory, and its difference from the one before. The diff is empty if only problems changed."""
 
     inventory: Inventory
     diff: Diff
@@ -73,11 +74,11 @@ class _Task(NamedTuple):
 
     subsystems: frozenset[str] | None
     syspaths: frozenset[str] | None
-    noticed_at: float | None = None  # when the first event came that called for it
+    noticed_at: float | None = None  # the time of the first event that called for it
 
 
 class _Scan(NamedTuple):
-    """A scan under way: what it is for, and its thread."""
+    """A scan in progress: its task, and its thread."""
 
     task: _Task
     attempt: "Attempt[Change | None]"
@@ -86,11 +87,11 @@ class _Scan(NamedTuple):
 
 
 class Pace:
-    """When to scan: at once after a quiet time, then ever more patiently while a burst lasts.
+    """When to scan: at once after a quiet time, then at growing intervals while a burst lasts.
 
-    A burst is over after `QUIET` seconds without an event, and is scanned for the last time then. While it lasts a scan
-    is made after 1 ms (a device's parts and peers come within that), 70 ms, and every 5 s; scans that find nothing new
-    do not slow down below 250 ms. So 512 virtual functions give five results, if they are made within 9 s.
+    A burst ends after `QUIET` seconds without an event, and is scanned for the last time then. During a burst, scans
+    follow after 1 ms (a device's parts and peers arrive within that), 70 ms, and every 5 s; scans that find nothing new
+    extend the interval to at most 250 ms. So 512 virtual functions give five results, if they are created within 9 s.
     """
 
     QUIET = 0.2
@@ -103,24 +104,24 @@ class Pace:
         self._pending = False
 
     def event(self, now: float) -> None:
-        """Take an event that calls for a scan."""
+        """Record an event that calls for a scan."""
         if not self._pending and now - self._last_event >= self.QUIET:
             self._patience = 0.0
         self._last_event = now
         self._pending = True
 
     def due(self) -> float:
-        """Return when to scan, which may be past; `NEVER` while nothing calls for it."""
+        """Return when to scan, which can be past; `NEVER` if no event calls for it."""
         if not self._pending:
             return NEVER
         return min(self._last_event + self.QUIET, self._last_scan + self._patience)
 
     def scanning(self) -> None:
-        """Note that a scan begins: later events call for another one."""
+        """Record that a scan begins: later events call for another one."""
         self._pending = False
 
     def scanned(self, now: float, changed: bool) -> None:
-        """Note that a scan ended, and whether it found anything new."""
+        """Record that a scan ended, and whether it found anything new."""
         limit = max(self._patience, self._BUSY if changed else self._IDLE)
         self._patience = min(max(self._patience * self._FACTOR, self._FIRST), limit)
         self._last_scan = now
@@ -129,7 +130,7 @@ class Pace:
 class Watcher:
     """Iterate to get the first inventory and then every change; use as an asynchronous context manager.
 
-    The next scan starts when the next change is asked for: a slow consumer gets fewer changes, never stale ones.
+    The next scan starts when the next change is requested: a slow consumer gets fewer changes, never stale ones.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Watcher:
         interval: float = RESCAN_INTERVAL,
         enrich: Callable[[Inventory], Inventory] | None = None,
     ) -> None:
-        """Prepare to read with `scanner` whenever one of `sources` says so, and everything every `interval` seconds.
+        """Prepare to read with `scanner` after each wake-up from `sources`, and everything every `interval` seconds.
 
         `enrich` is applied to each inventory before it is compared, in the thread that scans.
         """
@@ -154,29 +155,29 @@ class Watcher:
         self._subsystems: set[str] = set()
         self._syspaths: set[str] = set()
         self._everything = False  # the pending scan is a full one
-        self._every_device = False  # the pending scan trusts nothing that was read before
+        self._every_device = False  # the pending scan trusts no earlier read
         self._at_once = False  # the pending scan does not wait for its pace
-        self._full_scan_at = float("-inf")  # when one is due without any event: the first one is now
+        self._full_scan_at = float("-inf")  # when a scan without any event is due: the first one is now
         self._scan: _Scan | None = None
         self._is_blind = False  # the last scan failed, for want of a file descriptor or thread as a rule
         self.inventory: Inventory | None = None
-        self._noticed_at: float | None = None  # when the first event came that calls for the pending scan
-        self.scan_seconds = 0.0  # what the last scan took, hangs included
-        self.noticed_at: float | None = None  # when, by the loop's clock, an event came that led to the last change
+        self._noticed_at: float | None = None  # the time of the first event that calls for the pending scan
+        self.scan_seconds = 0.0  # the duration of the last scan, hangs included
+        self.noticed_at: float | None = None  # the time, by the loop's clock, of the event that led to the last change
 
     @property
     def stuck_reads(self) -> tuple[StuckRead, ...]:
-        """Return the reads that have not come back; the devices behind them are unhealthy."""
+        """Return the reads that have not returned; the devices behind them are unhealthy."""
         return self._scanner.reads.stuck
 
     async def __aenter__(self) -> Self:
-        """Start the sources, before the first scan so that nothing falls in between."""
+        """Start the sources, before the first scan so that no change is missed in between."""
         self._loop = asyncio.get_running_loop()
         self._start(self._sources)
         return self
 
     def _start(self, sources: Iterable[Source]) -> None:
-        """Start sources; what is not to be had now is tried again with each full scan, and said once."""
+        """Start sources; an unavailable one is retried with each full scan, and logged once."""
         silent, self._silent = self._silent, []
         for source in sources:
             try:
@@ -187,7 +188,7 @@ class Watcher:
                     _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the sources. A scan under way ends with the read that it is in, and is not waited for."""
+        """Close the sources. A scan in progress ends after its present read, and is not waited for."""
         for source in self._sources:
             source.close()
         if self._scan is not None:
@@ -200,7 +201,7 @@ class Watcher:
         return self
 
     async def __anext__(self) -> Change:
-        """Wait for the next change. May be cancelled and called again without losing one."""
+        """Wait for the next change. Can be cancelled and called again without losing one."""
         while True:
             if self._scan is None:
                 await self._until_due()
@@ -212,13 +213,13 @@ class Watcher:
                 return change
 
     def _begin(self, task: _Task, started: float) -> _Scan:
-        # Always in a thread. To start one takes 0.1 ms, which scanning on the loop would save; but full scans take up
-        # to 0.3 s (512 VFs), and a driver that lets a reader of its attribute wait would stall every server.
+        # Always in a thread. Starting one takes 0.1 ms, which a scan on the loop would save. But full scans take up to
+        # 0.3 s (512 VFs), and a driver that blocks a read of its attribute would stall every server.
         attempt = self._scanner.reads.attempt(lambda: self._read(task), self._came_back)
         return _Scan(task, attempt, asyncio.wrap_future(attempt.future), started)
 
     async def _finished(self) -> Change | None:
-        """Wait for the scan under way, and begin it again where it hangs."""
+        """Wait for the scan in progress, and start it again if it hangs."""
         while True:
             assert self._scan is not None
             scan = self._scan
@@ -235,7 +236,7 @@ class Watcher:
             _log.info("a scan took %.1f s", self.scan_seconds)
         try:
             change = scan.result.result()
-        except Exception as error:  # a defect of ours, too, ends a scan and not the daemon
+        except Exception as error:  # a defect of ours also ends a scan and not the daemon
             change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
             if not self._is_blind:
                 is_defect = not isinstance(error, HostExhausted)
@@ -253,14 +254,14 @@ class Watcher:
         return change
 
     def _came_back(self) -> None:
-        """Have everything read again, called in the thread whose read has come back."""
+        """Request a full scan; called in the thread whose read has returned."""
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self.request_rescan)
 
     def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
-        """Ask for a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
+        """Request a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
 
-        With none at all nothing is read again, and `enrich` is applied again to what was found last.
+        With an empty list nothing is read again, and `enrich` is applied again to the last result.
         """
         if subsystems is None:
             self._everything = True
@@ -290,8 +291,8 @@ class Watcher:
     def _concerned(self, subsystem: str, syspath: str) -> frozenset[str]:
         """Return the subsystems that have readers and that an event of a device concerns.
 
-        By a card's own interface its functions are known, too (`pfName`), and no event of theirs says that it has
-        another name. That of a virtual function concerns nobody else: each pod that is given one moves it.
+        The functions of a card have the name of its own interface (`pfName`), and no event of theirs reports a new
+        name. The interface of a virtual function concerns no other device: each pod that gets one moves it.
         """
         found = {subsystem}
         if subsystem == _INTERFACES and (function := function_above(syspath)) is not None:
@@ -321,7 +322,7 @@ class Watcher:
         return task
 
     def _read(self, task: _Task) -> Change | None:
-        """Scan and compare, in the thread; nothing else writes `inventory` meanwhile. Raises `HostExhausted`."""
+        """Scan and compare, in the thread; no other code writes `inventory` meanwhile. Raises `HostExhausted`."""
         found = self._scanner.scan(task.subsystems, task.syspaths)
         if self._enrich:
             found = certainly(partial(self._enrich, found))

@@ -1,1 +1,1 @@
-"""The commands, one file each, its table beside it."""
+"""The commands, one file each; the table of a command is in a file beside it."""

@@ -1,4 +1,4 @@
-"""`nodeplug allocate`: what would the scheduler give to claims, on which nodes, and if nothing, why not.
+"""`nodeplug allocate`: which devices the scheduler would allocate to claims, on which nodes, or why none.
 
 Exit codes: 0 a node can serve the claims, 1 no node can, 2 the input cannot be used.
 """
@@ -159,7 +159,7 @@ def _name(claim: ResourceClaim) -> str:
 
 
 def _plain(report: NodeReport) -> dict[str, Any]:
-    """A report as scripts read it. Names and order are a contract with them."""
+    """Return a report for scripts. Names and order are a contract with them."""
     allocations = None if report.allocations is None else [to_dict(each) for each in report.allocations]
     requests = [{**msgspec.to_builtins(request), "left": request.left} for request in report.requests]
     return {

@@ -1,7 +1,7 @@
 """The cluster that `nodeplug allocate` works on: read from files, then changed by what-ifs.
 
-Files are YAML or JSON, one object or many, lists as `kubectl get -o yaml` prints them. Of one kind, namespace and name
-the last one counts. Kinds that matter for nothing here are skipped and counted.
+Files are YAML or JSON, with one object or many, or with lists, as `kubectl get -o yaml` prints them. If several objects
+have the same kind, namespace and name, the last one counts. Kinds without a meaning here are skipped and counted.
 """
 
 import json
@@ -33,11 +33,11 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class InputError(Exception):
-    """A file or a what-if that cannot be used; the text says which one and why."""
+    """A file or a what-if that cannot be used; the text names it and the reason."""
 
 
 class AllocatorInput(Struct, frozen=True):
-    """Objects by namespace and name, or by name alone where a kind has no namespace."""
+    """Objects by namespace and name, or by name alone if the kind has no namespace."""
 
     claims: dict[str, ResourceClaim] = {}
     templates: dict[str, ResourceClaimTemplate] = {}
@@ -49,19 +49,19 @@ class AllocatorInput(Struct, frozen=True):
 
     @property
     def pending(self) -> list[ResourceClaim]:
-        """Claims without an allocation; where there are no claims at all, what the templates would make."""
+        """Claims without an allocation; if there are no claims at all, one for each template."""
         if self.claims:
             return [claim for claim in self.claims.values() if claim.status.allocation is None]
         return [_from_template(template) for template in self.templates.values()]
 
     @property
     def state(self) -> AllocatedState:
-        """What allocated claims hold."""
+        """The devices of allocated claims."""
         return AllocatedState.from_claims(self.claims.values())
 
     @property
     def holders(self) -> dict[DeviceID, str]:
-        """Which claim holds a device."""
+        """The claim that holds each device."""
         return {
             DeviceID(result.driver, result.pool, result.device): key
             for key, claim in self.claims.items()
@@ -76,7 +76,7 @@ class AllocatorInput(Struct, frozen=True):
 
     @property
     def all_nodes(self) -> list[Node]:
-        """The nodes; where there are none, one for every node name in a slice."""
+        """The nodes; if there are none, one for every node name in a slice."""
         if self.nodes:
             return list(self.nodes.values())
         names = dict.fromkeys(s.spec.node_name for s in self.slices.values() if s.spec.node_name)
@@ -84,12 +84,12 @@ class AllocatorInput(Struct, frozen=True):
 
 
 def read_files(paths: Sequence[Path], base: AllocatorInput | None = None) -> AllocatorInput:
-    """The cluster in these files and folders, on top of `base`; `-` is the standard input. Raises InputError."""
+    """Return the cluster in these files and folders, added to `base`; `-` is the standard input. Raises InputError."""
     return with_objects(base or AllocatorInput(), _objects_in(paths))
 
 
 def what_if(cluster: AllocatorInput, change: str) -> AllocatorInput:
-    """The cluster after a change; raises InputError.
+    """Return the cluster after a change; raises InputError.
 
     `+FILE` adds or replaces objects, `-KIND/NAME` removes one and `+KIND/NEW~OLD` adds a copy. KIND is claim, node,
     slice, class or device; claims are NAMESPACE/NAME, devices DRIVER/POOL/NAME.
@@ -109,7 +109,7 @@ def what_if(cluster: AllocatorInput, change: str) -> AllocatorInput:
 
 
 def with_objects(cluster: AllocatorInput, objects: Iterable[KubernetesObject | None]) -> AllocatorInput:
-    """The cluster with more objects; None stands for one that was skipped."""
+    """Return the cluster with more objects; None stands for a skipped one."""
     tables: dict[type[KubernetesObject], tuple[str, dict[str, Any]]] = {
         ResourceClaim: ("claims", dict(cluster.claims)),
         ResourceClaimTemplate: ("templates", dict(cluster.templates)),
@@ -153,7 +153,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _documents(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object in a file with the place where it stands, lists taken apart."""
+    """Yield every object in a file with its place; lists are expanded."""
     try:
         text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
@@ -169,9 +169,9 @@ def _documents(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _values(text: bytes, *, is_json: bool) -> list[Any]:
-    """The values in a text; raises ValueError."""
+    """Return the values in a text; raises ValueError."""
     if is_json or text.lstrip()[:1] in (b"{", b"["):
-        # YAML can be written like that, too, but reading JSON as JSON is ten times as fast.
+        # YAML can look like this too, but reading JSON as JSON is ten times as fast.
         try:
             value = json.loads(text)
             check_depth(value)
@@ -210,7 +210,7 @@ def _object(where: str, value: dict[str, Any], now: datetime) -> KubernetesObjec
 
 
 def _plain(value: Any) -> Any:
-    """YAML reads unquoted times as dates; the API knows them as text."""
+    """Return a value with dates as text: YAML reads unquoted times as dates, and the API has them as text."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -11,11 +11,11 @@ from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
 _GROUP = "/apis/resource.k8s.io"
-_VERSIONS = ("v1", "v1beta2", "v1beta1")  # what we read, the best first
+_VERSIONS = ("v1", "v1beta2", "v1beta1")  # the versions that this client reads, the best first
 
 
 def read_server(kubeconfig: Path) -> AllocatorInput:
-    """Read everything that decides about devices, in the newest version that both sides know. Raises InputError."""
+    """Read everything that affects allocation, in the newest version that both sides know. Raises InputError."""
     try:
         client = Client(from_kubeconfig(kubeconfig), attempts=2)
         try:
@@ -39,5 +39,5 @@ def _objects(client: Client) -> Iterator[KubernetesObject]:
     try:
         yield from client.resource(DeviceTaintRule).list().items
     except Refused as refusal:
-        if refusal.code != 404:  # a server may not have them, or only as alpha
+        if refusal.code != 404:  # a server might not have them, or only as alpha
             raise

@@ -1,4 +1,4 @@
-"""What `nodeplug allocate` prints for people: each node's devices, or the reason first and the numbers below."""
+"""The table of `nodeplug allocate`: each node's devices, or first the reason and then the numbers."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ from hostdevices.shown import escaped
 def show(
     reports: Sequence[NodeReport], before: Sequence[NodeReport] | None, claims: Sequence[str] | None = None
 ) -> None:
-    """Print the nodes; with `before`, say first what a what-if changes.
+    """Print the nodes; with `before`, print first what a what-if changes.
 
-    With the names of the claims each node is by itself, and says which device is whose.
+    With the names of the claims, each node is printed separately, with the claim of each device.
     """
     console = Console(highlight=False, soft_wrap=True)
     if before is not None:
@@ -36,7 +36,7 @@ def show(
 
 
 def _alike(reports: Sequence[NodeReport]) -> list[list[NodeReport]]:
-    """Nodes that say the same are told once."""
+    """Group nodes with equal reports, so that each report is printed once."""
     groups: list[list[NodeReport]] = []
     for report in reports:
         same = next((group for group in groups if replace(group[0], node=report.node) == report), None)
@@ -103,5 +103,5 @@ def _requests(requests: Sequence[RequestReport]) -> Table:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """What others wrote, and no markup."""
+    """Return foreign text without interpreting it as markup."""
     return Text(escaped(text), style)

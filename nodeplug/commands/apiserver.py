@@ -98,7 +98,7 @@ def apiserver(
 async def serve(
     server: "Server", kubeconfig: Path | None, load: Iterable[Path], resource: str = "deviceclasses"
 ) -> None:
-    """Run a server until a signal; `resource` is what its hint asks for.
+    """Run a server until a signal; `resource` is the kind that its hint names.
 
     Raises ClickException for manifests that cannot be loaded.
     """
@@ -109,8 +109,8 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     load_manifests(server, load)
-    gc.freeze()  # modules stay: with them a full run of the collector takes 35 ms, in which nobody is answered
-    gc.set_threshold(20_000)  # one list of slices is more than the 700 values after which it would look for cycles
+    gc.freeze()  # modules stay: with them, a full run of the collector takes 35 ms, in which no request is answered
+    gc.set_threshold(20_000)  # one list of slices has more than the 700 values after which Python searches for cycles
     async with server:
         if kubeconfig is not None:
             write_kubeconfig(kubeconfig, server.url, server.token, server.ca)
@@ -121,7 +121,7 @@ async def serve(
 
 
 def load_manifests(server: "Server", paths: Iterable[Path]) -> None:
-    """Create or replace what manifests hold, in order. Raises ClickException with the file and the reason."""
+    """Create or replace the objects of manifests, in order. Raises ClickException with the file and the reason."""
     from controlplane.apiserver import ApiError
     from resourceapi.manifests import ManifestError
     from resourceapi.objects import DecodeError
@@ -145,7 +145,7 @@ def _manifests(path: Path) -> Iterator[Path]:
 
 
 def _documents(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file; lists are opened."""
+    """Yield the objects of a file; lists are expanded."""
     from resourceapi.manifests import read_documents
 
     for value in msgspec.to_builtins(read_documents(file.read_bytes())):

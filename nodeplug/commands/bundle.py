@@ -1,7 +1,7 @@
-"""`nodeplug bundle`: what a report about this node needs, in one archive.
+"""`nodeplug bundle`: the data for a report about this node, in one archive.
 
-Exit codes: 0 written, also where something is missing in it, which is said; 1 it cannot be written; 2 the command line
-is wrong.
+Exit codes: 0 written, also if parts are missing in it, which are listed; 1 it cannot be written; 2 the command line is
+wrong.
 """
 
 import time

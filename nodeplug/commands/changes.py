@@ -1,4 +1,4 @@
-"""What another configuration changes, for people: `nodeplug reload` and `nodeplug check --against`."""
+"""The text of a configuration's changes: for `nodeplug reload` and `nodeplug check --against`."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ from hostdevices.shown import shown
 from nodeplug.commands.columns import aligned
 from nodeplug.control.changes import Changes
 
-_LONGEST = 60  # characters of a value; json has all
+_LONGEST = 60  # the most characters of a value; json has all
 
 
 def change_lines(found: Changes) -> Iterator[str]:
-    """Yield what it changes, and what becomes of the leases that it changes anything for."""
+    """Yield what changes, and the effect on the leases that are concerned."""
     yield from difference_lines(found)
     if changed := [x for x in found.leases if x.change]:
         yield from aligned(
@@ -22,7 +22,7 @@ def change_lines(found: Changes) -> Iterator[str]:
 
 
 def difference_lines(found: Changes) -> Iterator[str]:
-    """Yield what it changes, field by field."""
+    """Yield what changes, field by field."""
     details = {(x.where, x.field) for x in found.fields}
     for text in found.differences:
         if not any(text.startswith(f"{where} (") for where, _ in details):

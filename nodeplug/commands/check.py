@@ -1,7 +1,7 @@
-"""`nodeplug check`: is a configuration right, and which device goes where.
+"""`nodeplug check`: whether a configuration is valid, and which resource gets each device.
 
-Exit codes: 0 it can be used, 1 the host cannot be read, or the daemon does not answer that, 2 the configuration is
-wrong, 4 no daemon answers (`--against`).
+Exit codes: 0 it can be used, 1 the host cannot be read, or the daemon refuses the question, 2 the configuration is
+invalid, 4 no daemon answers (`--against`).
 """
 
 import json
@@ -93,7 +93,7 @@ def check(
     _check_together(against, state, node or "".join(labels), is_elsewhere=root != Path("/"))
     content = b""
     try:
-        # once: it may be a pipe, and both answers are about the same
+        # read once: it can be a pipe, and both answers must be about the same content
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
         _check_whose(config, file, node)
@@ -142,7 +142,7 @@ def check(
 
 
 def _enriched(inventory: Inventory, config: Config, host: Host) -> Inventory:
-    """Return the inventory with what its configuration has others asked of devices, as far as they are here."""
+    """Return the inventory with what the configuration's sources add, as far as they exist here."""
     settings = config.settings
     nvml = files = None
     if settings.nvml and host.root.is_dir():
@@ -163,7 +163,7 @@ def _enriched(inventory: Inventory, config: Config, host: Host) -> Inventory:
 
 
 def _labels(words: Sequence[str]) -> dict[str, str] | None:
-    """Return labels as they were typed; None without any: nobody has told them."""
+    """Return labels as they were typed; None without any: they are unknown."""
     pairs = [word.partition("=") for word in words]
     if wrong := next((word for word, (_, equals, _) in zip(words, pairs, strict=True) if not equals), ""):
         raise click.UsageError(f"--node-label {wrong}: write NAME=VALUE")
@@ -171,7 +171,7 @@ def _labels(words: Sequence[str]) -> dict[str, str] | None:
 
 
 def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere: bool) -> None:
-    """Raise `click.UsageError` for options that would answer two questions at once, with what to type."""
+    """Raise `click.UsageError` for options that ask two questions at once; the message names the correction."""
     if not against:
         return
     if state is not None:
@@ -184,7 +184,7 @@ def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere
 
 
 def _check_whose(config: Config, file: Path, node: str) -> None:
-    """Raise `click.UsageError` where the file names the node itself, which goes before what was typed."""
+    """Raise `click.UsageError` if the file names the node itself, which overrides the command line."""
     named = config.settings.node_name
     if node and named not in ("", node):
         hint = "with this file every node would have this name; remove it from the file, or leave out --node"
@@ -192,7 +192,7 @@ def _check_whose(config: Config, file: Path, node: str) -> None:
 
 
 def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":
-    """Return what the running daemon says that the content would change; without an answer say why and exit."""
+    """Return the changes that the running daemon computes for the content; without an answer, print why and exit."""
     from nodeplug.commands.running_daemon import STATE_DIRECTORY, failure
     from nodeplug.control.client import LONG, NotRunning, ask
     from nodeplug.control.preview import Answer, Question
@@ -210,7 +210,7 @@ def _changes(content: bytes, source: str, against: str, output: Output) -> "Chan
 
 
 def _leases(state: Path) -> Book:
-    """Return what is leased now, whoever owns the directory. Raises `click.ClickException`."""
+    """Return the present leases, whichever process owns the directory. Raises `click.ClickException`."""
     database = Database(state)
     try:
         if not is_there(database.path):
@@ -230,7 +230,7 @@ def _show_errors(error: ConfigError, output: Output) -> None:
 
 
 def _show_errors_as_data(source: str, output: Output, findings: Sequence[Finding]) -> None:
-    """Print what is wrong for scripts; line and column are 0 where it is not at a place in the file."""
+    """Print the errors for scripts; line and column are 0 if the error has no place in the file."""
     found = [
         {"file": source, "line": x.line, "column": x.column, "message": x.message, "hint": x.hint} for x in findings
     ]
@@ -238,8 +238,8 @@ def _show_errors_as_data(source: str, output: Output, findings: Sequence[Finding
 
 
 def _show_whose(content: bytes, file: Path, output: Output) -> None:
-    """Tell people, where a wrong file is another plugin's configuration, how to have it as one of ours."""
-    from nodeplug.convert import whose  # for whoever makes mistakes
+    """If a wrong file is another plugin's configuration, print how to convert it. Not for scripts."""
+    from nodeplug.convert import whose  # imported here: only mistakes need it
 
     if output not in ("json", "yaml") and (plugins := whose(content)):
         hint = f"`nodeplug convert {file}` makes one of nodeplug"
@@ -254,7 +254,7 @@ def _described(
     empty: dict[str, str],
     leases: Sequence[Prospect],
 ) -> dict[str, Any]:
-    """Return the assignment as scripts are shown it. Names and order are a contract with scripts."""
+    """Return the assignment for scripts. Names and order are a contract with them."""
     return {
         "resources": [
             {

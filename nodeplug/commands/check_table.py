@@ -1,4 +1,4 @@
-"""What `nodeplug check` prints for people: the devices of each resource, then those of none with the reason."""
+"""The table of `nodeplug check`: the devices of each resource, then those without a resource and the reason."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from resources.selector import concerns, path_globs
 from resources.shares import shares_of
 
 _WAITING = "depends on this node's labels (--node-label)"
-_MOST_NODES = 4  # of one device; `-o json` has all
-_AT_ANOTHER_PATH = ("its node ", "it has no device node")  # the words of a selector of paths
-_STEM = 4  # of a path behind its last slash, and that: /dev/ttyACM0 is not merely elsewhere where /dev/ttyUSB* is meant
-_MOST_ALIKE = 2  # devices without a resource, of one kind and for one reason; the same
+_MOST_NODES = 4  # the most nodes of one device; `-o json` has all
+_AT_ANOTHER_PATH = ("its node ", "it has no device node")  # the beginnings of a path selector's reasons
+_STEM = 4  # characters of a path from its last slash on that must match: /dev/ttyACM0 is similar to /dev/ttyUSB*
+_MOST_ALIKE = 2  # the most devices without a resource, of one kind and for one reason, that are listed one by one
 
 
 def show(
@@ -36,9 +36,9 @@ def show(
     *,
     is_wide: bool = False,
 ) -> None:
-    """Print who owns what: tables on a terminal, one device a line in a pipe; with `is_wide` all of each, a line too.
+    """Print the owners: tables on a terminal, one device a line in a pipe; with `is_wide` a line with all details.
 
-    `empty` says of resources without a device why they have none; `leases` are None unless asked for.
+    `empty` has the reasons why resources have no device; `leases` are None unless asked for.
     """
     if is_wide:
         _wide(config, assignment, problems, empty, leases)
@@ -154,9 +154,9 @@ def _notes(device: Device) -> str:
 
 
 def _rest(config: Config, assignment: Assignment) -> Iterator[tuple[str, str]]:
-    """Yield the devices that no resource has, and why; of one kind and for one reason a few, or their number.
+    """Yield the devices without a resource, and why; several of one kind and for one reason as their number.
 
-    A path is about devices of every kind: of those that are merely elsewhere there are as many as a machine has.
+    A path selector concerns devices of every kind. A machine can have very many whose nodes are simply at other paths.
     """
     elsewhere = {x.device.id for x in assignment.rest if _is_elsewhere(x, config.resources)}
     if len(elsewhere) <= _MOST_ALIKE:
@@ -175,7 +175,7 @@ def _rest(config: Config, assignment: Assignment) -> Iterator[tuple[str, str]]:
 
 
 def _is_elsewhere(left: Unassigned, resources: Sequence[Resource]) -> bool:
-    """Tell whether a device is not selected by where its nodes are alone."""
+    """Return whether a device is not selected only because of the paths of its nodes."""
     about = [x for x in resources if concerns(x.selector, left.device.kind)]
     if not about or left.is_refused or not left.reason.startswith(f"{about[0].name}: "):
         return False
@@ -207,7 +207,7 @@ def _count(devices: Sequence[Device], resource: Resource) -> str:
 
 
 def _is_out(device: Device) -> bool:
-    """Tell whether nobody new gets the device."""
+    """Return whether the device gets no new holders."""
     return not device.health.healthy or bool(device.unavailable)
 
 
@@ -216,7 +216,7 @@ def _node(node: Devnode) -> str:
 
 
 def _about(device: Device) -> str:
-    # what is numbered is the device's own (/dev/nvidia0), and others its driver's (/dev/nvidia-modeset)
+    # numbered nodes are the device's own (/dev/nvidia0), others its driver's (/dev/nvidia-modeset)
     paths = [*map(_node, sorted(device.devnodes, key=lambda node: not node.path[-1:].isdigit()))]
     more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
     parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]

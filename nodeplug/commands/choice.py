@@ -1,4 +1,4 @@
-"""A value that is one of a few: a typing error gets what was meant, as commands and options do."""
+"""An option value from a small set; the error for an unknown value suggests the nearest one."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,10 +7,10 @@ import click
 
 
 class Choice(click.Choice[str]):
-    """`click.Choice` whose refusal names what comes near."""
+    """`click.Choice` whose error names a similar choice."""
 
     def __init__(self, choices: Iterable[str]) -> None:
-        """Let one of `choices` be given."""
+        """Accept one of `choices`."""
         super().__init__(tuple(choices))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -18,7 +18,7 @@ class Choice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            from nodeplug.config.document import meant  # for whoever makes mistakes
+            from nodeplug.config.document import meant  # imported here: only mistakes need it
 
             near = meant(str(value), self.choices)
             words = f"{error.message} Did you mean {near!r}?" if near else error.message

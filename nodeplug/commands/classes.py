@@ -1,6 +1,6 @@
-"""`nodeplug classes`: the DeviceClasses by which claims ask for what a configuration offers through DRA.
+"""`nodeplug classes`: the DeviceClasses for claims on what a configuration offers through DRA.
 
-Exit codes: 0 printed, 2 the configuration is wrong or offers nothing through DRA.
+Exit codes: 0 printed, 2 the configuration is invalid or offers nothing through DRA.
 """
 
 import sys
@@ -18,7 +18,7 @@ from resourceapi.objects import v1, write_object
 
 CONFIGURATION = 2
 _VERSIONS = ("v1", "v1beta2", "v1beta1")
-_WIDTH = 1000  # of a line: expressions stay in one piece
+_WIDTH = 1000  # characters of a line: expressions stay in one piece
 
 
 @click.command(epilog=examples("nodeplug classes config.yaml | kubectl apply -f -"))

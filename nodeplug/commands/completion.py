@@ -1,7 +1,7 @@
-"""`nodeplug completion`: what a shell needs to complete commands, options and their values.
+"""`nodeplug completion`: the script that a shell needs to complete commands, options and their values.
 
-It is derived from the commands themselves: the shell asks `nodeplug` at each Tab, so that it knows what
-this version has.
+It is derived from the commands themselves: the shell asks `nodeplug` at each Tab, so that it knows the commands of the
+installed version.
 """
 
 import click
@@ -12,7 +12,7 @@ from nodeplug.commands.examples import examples
 
 
 class _Fish(FishComplete):
-    """Fish, with the whole of a description: the template's words end at its first comma."""
+    """Fish, with the whole description: the template cuts descriptions at their first comma."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 

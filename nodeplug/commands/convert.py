@@ -1,6 +1,6 @@
-"""`nodeplug convert`: another device plugin's configuration as ours.
+"""`nodeplug convert`: another device plugin's configuration as one of nodeplug.
 
-Exit codes: 0 everything is converted, 1 some of it is not and says why, 2 the file is not understood.
+Exit codes: 0 everything is converted, 1 parts are left out, with the reason, 2 the file is not understood.
 """
 
 import sys

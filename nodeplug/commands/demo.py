@@ -1,8 +1,8 @@
 """`nodeplug demo`: the main job on this machine's own devices, without Kubernetes.
 
-A stand-in kubelet and the daemon meet on real sockets in a temporary folder: discovery, registration, a pod that gets a
-device, a restart of the kubelet, and a pod with a claim from YAML to CDI names. With `--watch` it stays and prints what
-happens.
+A stand-in kubelet and the daemon connect through real sockets in a temporary folder: discovery, registration, a pod
+that gets a device, a restart of the kubelet, and a pod with a claim from YAML to CDI names. With `--watch` it keeps
+running and prints events.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
 async def _show_device_plugin(
     console: Console, node: Node, names: Sequence[str], cdi: Path, running: "asyncio.Task[None]"
 ) -> None:
-    """A pod that gets a device from the plugin, and keeps it over a restart of the kubelet."""
+    """Show a pod that gets a device from the plugin, and keeps it over a restart of the kubelet."""
     wanted = next((name for name in _PREFERRED if node.allocatable().get(name)), None)
     wanted = wanted or next(name for name in names if node.allocatable().get(name))
     began = time.perf_counter()
@@ -126,7 +126,7 @@ async def _show_device_plugin(
     for spec in sorted(cdi.glob("*.json")) if options.cdi_devices else ():
         console.print(Text(f"  CDI spec {spec.name}: {spec.stat().st_size} bytes"))
 
-    step(console, "Restart the kubelet", "its sockets vanish, and the daemon waits for it")  # which it may say itself
+    step(console, "Restart the kubelet", "its sockets vanish, and the daemon waits for it")  # the daemon might log this
     began = time.perf_counter()
     await node.restart()
     await _until_offered(node, names, running)
@@ -137,7 +137,7 @@ async def _show_device_plugin(
 
 
 async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Task[None]") -> None:
-    """Wait until the kubelet has every resource's list; raises what ended the daemon, should it end."""
+    """Wait until the kubelet has every resource's list; raises the error of a daemon that ends meanwhile."""
     waiting = asyncio.create_task(node.until(lambda: all(name in node.devices() for name in names)))
     await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
@@ -147,7 +147,7 @@ async def _until_offered(node: Node, names: Sequence[str], running: "asyncio.Tas
 
 
 class _Events:
-    """Prints what happens, one line each, until SIGINT."""
+    """Prints events, one line each, until SIGINT."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -199,7 +199,7 @@ def _resources(node: Node, names: Sequence[str]) -> Table:
 
 
 def _named(ids: Sequence[str]) -> str:
-    """Name the first and the last of many ids."""
+    """Return the first and the last of many ids."""
     return ", ".join(ids) if len(ids) <= _SHOWN_IDS else f"{ids[0]} ... {ids[-1]}"
 
 

@@ -45,7 +45,7 @@ spec:
 
 
 async def show_claim(console: Console, node: Node, client: Client, resource: Resource, driver: str, cdi: Path) -> None:
-    """Create class, template and pod; show what the scheduler, the kubelet and the driver make of them."""
+    """Create class, template and pod; show the results of the scheduler, the kubelet and the driver."""
     made = device_class(resource, driver)
     text = yaml.safe_dump(write_object(made), sort_keys=False, width=1000)
     text += "---\n" + _OBJECTS.format(device_class=made.metadata.name)
@@ -84,17 +84,17 @@ async def show_claim(console: Console, node: Node, client: Client, resource: Res
 
 
 def step(console: Console, title: str, text: str) -> None:
-    """A headline."""
+    """Print a headline."""
     console.print(Text.assemble("\n", (title, "bold"), f": {text}"), soft_wrap=True)
 
 
 def ms(began: float) -> str:
-    """The time since `began`, of `time.perf_counter`."""
+    """Return the time since `began`, of `time.perf_counter`."""
     return f"{(time.perf_counter() - began) * 1000:.0f} ms"
 
 
 def _create(client: Client, objects: list[dict[str, Any]]) -> None:
-    """As kubectl does it."""
+    """Create objects, as kubectl does it."""
     plurals = {
         "DeviceClass": ("deviceclasses", False),
         "ResourceClaimTemplate": ("resourceclaimtemplates", True),
@@ -106,7 +106,7 @@ def _create(client: Client, objects: list[dict[str, Any]]) -> None:
 
 
 def _read(client: Client) -> tuple[tuple[v1.ResourceSlice, ...], v1.ResourceClaim]:
-    """What the driver published, and the only claim."""
+    """Return the driver's slices, and the only claim."""
     (claim,) = client.resource(v1.ResourceClaim).list().items
     return client.resource(v1.ResourceSlice).list().items, claim
 

@@ -1,4 +1,4 @@
-"""`nodeplug discover`: what devices this host, or a recorded one, has."""
+"""`nodeplug discover`: the devices of this host, or of a recorded one."""
 
 import sys
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def discover(root: Path, output: Output, kinds: tuple[str, ...], ids: tuple[str,
 
 
 def described(devices: Sequence[Device], problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return devices and problems as JSON and YAML show them. Names and order are a contract with scripts."""
+    """Return devices and problems for JSON and YAML. Names and order are a contract with scripts."""
     return {
         "devices": [
             {
@@ -95,7 +95,7 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
 
 
 def _instead_of(word: str, kinds: Sequence[str]) -> str:
-    """Return what kinds a preset is about, or what else may be meant by `word`; all kinds where none is like it."""
+    """Return the kinds that a preset selects, or the kind that `word` probably means; all kinds if none is similar."""
     from resources.presets import PRESETS
     from resources.selector import concerns
 
@@ -106,6 +106,6 @@ def _instead_of(word: str, kinds: Sequence[str]) -> str:
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    from nodeplug.config.document import meant  # for whoever makes mistakes
+    from nodeplug.config.document import meant  # imported here: only mistakes need it
 
     return f"; did you mean {near!r}?" if (near := meant(word, known)) else ""

@@ -1,6 +1,6 @@
-"""The tables of `nodeplug discover`, for people: grouped by kind on a terminal, one device a line in a pipe.
+"""The tables of `nodeplug discover`: grouped by kind on a terminal, one device a line in a pipe.
 
-Ids are never cut: they are there to be copied. All else gives way where a terminal is narrow, attributes first.
+Ids are never cut, so that they can be copied. On a narrow terminal all other columns shrink, attributes first.
 """
 
 import sys
@@ -18,10 +18,10 @@ from hostdevices import AttributeValue, Device, Problem
 from hostdevices.shown import escaped
 from nodeplug.commands.columns import aligned
 
-_LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer they get lines of their own
-_MOST_NODES = 4  # of one device in a table; `--id` shows all
+_LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer, attributes get lines of their own
+_MOST_NODES = 4  # the most nodes of one device in a table; `--id` shows all
 
-# What to show first of each kind. Other kinds show all of their own.
+# The attributes to show first, by kind. Other kinds show all of their own.
 _FIRST: dict[str, tuple[str, ...]] = {
     "block": ("size", "model", "serial", "readOnly"),
     "gpu": ("model", "vendor", "device", "driver", "driverVersion", "memory", "memoryNode", "uuid", "sriov", "pf"),
@@ -60,7 +60,7 @@ _FIRST: dict[str, tuple[str, ...]] = {
     "rdma": ("netdev", "linkLayer", "state", "rate", "firmware", "driver", "sriov", "pf"),
     "usb": ("manufacturer", "model", "vendor", "product", "serial", "class", "interfaceClasses", "port"),
 }
-_ELSEWHERE = ("name", "bus", "path")  # shown in columns of their own, or said by the others
+_ELSEWHERE = ("name", "bus", "path")  # shown in columns of their own, or contained in others
 _BYTES = {("block", "size"), ("gpu", "memory")}
 
 
@@ -74,7 +74,7 @@ def show_table(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
 
 
 def show_wide(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
-    """Print one device a line, with all that is known of it: every node, every attribute, where it is."""
+    """Print one device a line, with all details: every node, every attribute, its location."""
     header = ("KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "WITHIN", "PATH", "ATTRIBUTES")
     rows = (
         (
@@ -91,8 +91,8 @@ def show_wide(devices: Sequence[Device], problems: Sequence[Problem]) -> None:
 
 
 def show_details(devices: Iterable[Device]) -> None:
-    """Print all that is known of each of `devices`."""
-    console = Console(highlight=False, soft_wrap=True)  # a path in pieces could not be copied
+    """Print all details of each of `devices`."""
+    console = Console(highlight=False, soft_wrap=True)  # a wrapped path could not be copied
     for device in devices:
         details = _details(device)
         indent = max(len(name) for name, _ in details) + 4
@@ -121,7 +121,7 @@ def _for_people(console: Console, devices: Sequence[Device], problems: Sequence[
 
 
 def _columns(devices: Sequence[Device]) -> list[tuple[str, list[str]]]:
-    """Return style and cells of the columns before the attributes, without those that are empty."""
+    """Return style and cells of the columns before the attributes, without empty columns."""
     columns = [
         ("", [f"  {device.id}" for device in devices]),
         ("bold", [_name(device) for device in devices]),
@@ -187,7 +187,7 @@ def _details(device: Device) -> list[tuple[str, str]]:
 def _attributes(device: Device) -> str:
     names = _FIRST.get(device.kind) or [x for x in device.attributes if "/" not in x and x not in _ELSEWHERE]
     shown = [(name, device.attributes[name]) for name in names if name in device.attributes]
-    # Of what is either so or not, only what is so is said, by its name alone.
+    # Of booleans, only true ones are shown, by name alone.
     return "  ".join(
         name if value is True else f"{name}={_value(device, name, value)}"
         for name, value in shown
@@ -202,7 +202,7 @@ def _value(device: Device, name: str, value: AttributeValue) -> str:
 
 
 def _name(device: Device) -> str:
-    """Return the kernel's name, unless it is the PCI address that the id repeats."""
+    """Return the kernel's name, unless it is the PCI address that the id contains."""
     return "" if device.name == device.attributes.get("resource.kubernetes.io/pciBusID") else escaped(device.name)
 
 
@@ -217,7 +217,7 @@ def _numa(device: Device) -> str:
 
 
 def health_in_words(device: Device) -> str:
-    """Say how a device is."""
+    """Return the health of a device as text."""
     return "ok" if device.health.healthy else f"unhealthy: {device.health.reason}"
 
 

@@ -1,4 +1,4 @@
-"""`nodeplug doctor`: has this machine what nodeplug needs, and what to do where it has not.
+"""`nodeplug doctor`: whether this machine has what nodeplug needs, and what to do if not.
 
 Exit codes: 0 nothing is wrong, 1 something is, 2 the command line is wrong.
 """

@@ -1,6 +1,6 @@
-"""`nodeplug dry-run`: what would be answered, without any effect.
+"""`nodeplug dry-run`: the daemon's answer, without any effect.
 
-Exit codes: 0 it would be given, 1 it would be refused, 2 the command line is wrong, 4 no daemon answers.
+Exit codes: 0 it would be allocated, 1 it would be refused, 2 the command line is wrong, 4 no daemon answers.
 """
 
 from collections.abc import Iterator

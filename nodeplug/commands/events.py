@@ -1,6 +1,6 @@
-"""`nodeplug events`: what happened to devices, leases, registrations and the configuration, and what happens next.
+"""`nodeplug events`: past and new events of devices, leases, registrations and the configuration.
 
-Exit codes: 0 shown, 1 too many follow already, 2 the command line is wrong, 4 no daemon answers.
+Exit codes: 0 shown, 1 too many clients follow already, 2 the command line is wrong, 4 no daemon answers.
 """
 
 import time
@@ -68,7 +68,7 @@ def events(state: Path, output: Output, follow: bool, warnings: bool, resource: 
 
 
 def _next(state: Path, found: Answer) -> Iterator[Answer]:
-    """Yield what comes after an answer, for ever."""
+    """Yield the answers after an answer, for ever."""
     is_away = False
     while True:
         question = Question(found.latest, found.log, MOST_SECONDS)
@@ -92,7 +92,7 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
 
 
 class _Table:
-    """Lines for events as they come; columns grow with what is in them."""
+    """Prints lines for events as they arrive; columns grow with their content."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

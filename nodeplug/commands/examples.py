@@ -2,5 +2,5 @@
 
 
 def examples(*lines: str) -> str:
-    """Return what click shows below the options: the lines as they are, for they are there to be copied."""
+    """Return the text that click shows below the options, with unwrapped lines, so that they can be copied."""
     return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))

@@ -1,6 +1,6 @@
-"""`nodeplug explain`: why a device is where it is, or a resource has what it has.
+"""`nodeplug explain`: why a device is offered or not, or why a resource has its devices.
 
-Exit codes: 0 explained, 1 there is neither a device nor a resource of the name, 2 the command line is wrong, 4 no
+Exit codes: 0 explained, 1 there is neither a device nor a resource with this name, 2 the command line is wrong, 4 no
 daemon answers.
 """
 

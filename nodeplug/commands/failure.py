@@ -1,7 +1,7 @@
-"""A command that does not do what it was asked for: in words, or as data where `-o json` or `-o yaml` asks for that.
+"""The failure of a command: as text, or as data if `-o json` or `-o yaml` asks for that.
 
-Data goes to the standard output, `{"errors": [{"message": ...}]}`; the exit code is the same. A command line that is
-wrong is always answered in words: nobody knows then what was asked for.
+Data goes to the standard output, `{"errors": [{"message": ...}]}`; the exit code is the same. An invalid command line
+is always answered as text, because its output format is not known.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class Failure(click.ClickException):
-    """Says why, and what to do; `findings` are lines of their own, each about a place as compilers have it."""
+    """The message is the reason and what to do; `findings` are separate lines, each with a place as from a compiler."""
 
     def __init__(self, message: str, exit_code: int = 1, findings: Sequence[str] = ()) -> None:
-        """Have the program end with `exit_code`."""
+        """Make the program end with `exit_code`."""
         super().__init__(message)
         vars(self)["exit_code"] = exit_code  # click has one for all errors of a class
         self.findings = tuple(findings)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print it in words, on the standard error."""
+        """Print it as text, on the standard error."""
         for finding in self.findings:
             click.echo(finding, file=file, err=True)
         click.echo(f"Error: {self.message}", file=file, err=True)
@@ -45,13 +45,13 @@ class _AsData(click.ClickException):
 
 
 def remember_output(ctx: click.Context, parameter: click.Parameter, value: T) -> T:
-    """Note what the option `-o` says, for failures (the option's callback)."""
+    """Record the value of the option `-o`, for failures (the option's callback)."""
     del parameter
     ctx.meta[_OUTPUT] = value
     return value
 
 
 def as_asked(ctx: click.Context, error: click.ClickException) -> click.ClickException:
-    """Return a failure as the command line wants it said."""
+    """Return a failure in the format that the command line asks for."""
     output = ctx.meta.get(_OUTPUT)
     return _AsData(error, output) if output in ("json", "yaml") and not isinstance(error, click.UsageError) else error

@@ -1,4 +1,4 @@
-"""Commands with commands: all that a list of them says is shown, and a typing error gets what was meant."""
+"""Groups of commands: lists show whole first sentences, and a mistyped command gets a suggestion."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; where there is none, say which was probably meant."""
+        """Find the command; if there is none, suggest the one that was probably meant."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(no_such(args[0], known))
@@ -28,8 +28,8 @@ class CommandGroup(click.Group):
 
 
 def no_such(name: str, known: Iterable[str]) -> str:
-    """Return that there is no such command, and which one comes near, or all that there are."""
-    from nodeplug.config.document import meant  # for whoever makes mistakes
+    """Return the message for an unknown command, with a similar one or with all of them."""
+    from nodeplug.config.document import meant  # imported here: only mistakes need it
 
     names = sorted(known)
     near = meant(name, names)

@@ -21,7 +21,7 @@ from nodeplug.commands.seconds import Seconds
 Output: TypeAlias = Literal["list", "manifests"]
 
 PORT = 55441
-"""Where the prototype's server listens."""
+"""The port of the prototype's server."""
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of the real one's state files."""
+"""`nodeplug kubelet`: a stand-in kubelet for plugins under development, and a reader of a real one's state files."""
 
 import asyncio
 import random
@@ -49,14 +49,14 @@ _kubernetes = click.option(
     show_default=True,
     help="Behave as the kubelet of this release.",
 )
-_LONGEST_EVENT = 4_000  # characters of a line; plugins and pods call themselves what they like
-_API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has told it of its pods
+_LONGEST_EVENT = 4_000  # the most characters of a line; plugins and pods choose their own names
+_API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has sent its pods
 
 
 def _as_node_name(text: str) -> str:
-    """Return what a kubelet makes of the name that it is given. Raises `click.BadParameter`."""
+    """Return the node name that a kubelet derives from a configured name. Raises `click.BadParameter`."""
     name = text.strip().lower()
-    # a node has its name as a label, too
+    # the name is also a label of the node
     if complaints := names.dns_subdomain(name) or names.label_value(name):
         raise click.BadParameter(f"{text!r}: {complaints[0]}")
     return name
@@ -163,7 +163,7 @@ def run(
     creates, also those with claims. `admit`, `remove`, `restart`, `hold`, `release` and `status` use only the
     kubelet.
     """
-    logs.setup("warning", "text")  # what a plugin calls itself may be meant for a terminal
+    logs.setup("warning", "text")  # the name of a plugin can contain control characters for a terminal
     if kubeconfig is not None and (with_server or load or port or tls):
         text = "--kubeconfig names another API server: leave out --apiserver, --port, --tls and --load"
         raise click.UsageError(text)
@@ -194,7 +194,7 @@ def run(
         )
 
     try:
-        check_folder(directory)  # before an API server writes there how it is found
+        check_folder(directory)  # before an API server writes its kubeconfig there
         asyncio.run(_run(new_node, cluster, read_only_port))
     except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError, OSError) as error:
         raise click.ClickException(str(error)) from error
@@ -248,7 +248,7 @@ async def _run(
         await stack.enter_async_context(background(_print(node.events())))  # which listen from here on
         in_cluster = None if client is None else ClusterNode(node, client)
         control = ControlServer(node)
-        await control.start()  # before the first pod runs: whoever sees that may ask for more
+        await control.start()  # before the first pod runs: a client that sees it might send requests
         stack.push_async_callback(control.stop)
         await stack.enter_async_context(node)
         working: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
@@ -260,7 +260,7 @@ async def _run(
 
 
 async def _serve_metrics(node: Node, port: int) -> None:
-    """Serve what each of the node's kubelets counts, until cancelled; one that is stopped has counted nothing."""
+    """Serve the metrics of each of the node's kubelets, until cancelled; a stopped one has none."""
     server = StatusServer(f"127.0.0.1:{port}", node.metrics, lambda: () if node.is_running else ("it is stopped",))
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run())

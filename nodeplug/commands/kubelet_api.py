@@ -1,7 +1,7 @@
-"""The stand-in kubelet as a node of a cluster: it runs the pods that an API server binds to it, and tells of them.
+"""The stand-in kubelet as a node of a cluster: it runs the pods that an API server binds to it, and reports on them.
 
-Level, not edge: after every change of the pods there or here, both sides are compared. Threads write; everything is
-decided on the loop.
+Level-triggered: after every change of the pods on either side, both sides are compared. Threads write; all decisions
+are made on the event loop.
 """
 
 import asyncio
@@ -40,36 +40,36 @@ _WARNINGS = (
 
 
 class ClusterNode:
-    """Runs the pods that the server binds to the node, and reports on them; others on the node are left alone.
+    """Runs the pods that the server binds to the node, and reports on them; other pods of the node stay untouched.
 
-    A kubelet that starts hears of its pods when the server has listed them to it.
+    A kubelet that starts learns of its pods when the server has listed them.
     """
 
     def __init__(self, node: Node, client: Client) -> None:
-        """`client` stays the caller's to close."""
+        """`client` is closed by the caller."""
         self._node, self._client = node, client
         self._pods = client.resource(Pod)
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._events = EventRecorder(client, node.node_name)
         self._lease = NodeLease(node, client)
-        self._bound: dict[str, Pod] = {}  # uid -> what the server has
-        self._admitted: dict[str, Pod] = {}  # uid -> what the kubelet was given
-        self._ending: dict[str, PodStatus | None] = {}  # uid of one that is being removed -> its last status, once gone
-        self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server was told
+        self._bound: dict[str, Pod] = {}  # uid -> the server's pod
+        self._admitted: dict[str, Pod] = {}  # uid -> the pod as the kubelet admitted it
+        self._ending: dict[str, PodStatus | None] = {}  # uid of a pod being removed -> its last status, once it is gone
+        self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server has
         self._node_status: Json = {}
         self._to_remove: deque[Pod] = deque()
         self._unsent_events: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
-        self._group: asyncio.TaskGroup  # all that goes on; while it runs
+        self._group: asyncio.TaskGroup  # of all tasks; while it runs
         self._changed = asyncio.Event()
         self._is_listed = False
         self._has_taken_in = asyncio.Event()
-        self._is_known = asyncio.Event()  # the node, to the server
+        self._is_known = asyncio.Event()  # whether the server has the node
         self._failures = 0
         self._following: asyncio.Task[None] | None = None
         node.sources.api_server = self._list_again
 
     async def run(self) -> None:
-        """Be a node until cancelled; a write that has begun is finished."""
+        """Act as a node until cancelled; a write that has begun is finished."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._listen())
@@ -86,8 +86,8 @@ class ClusterNode:
             try:
                 await asyncio.shield(comparing)
             finally:
-                await comparing  # or a thread would still use the client
-            while self._to_remove:  # not before, for the group may be ending meanwhile
+                await comparing  # else a thread would still use the client
+            while self._to_remove:  # not earlier: the group might be ending meanwhile
                 self._group.create_task(self._remove(self._to_remove.popleft()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
@@ -104,7 +104,7 @@ class ClusterNode:
             await asyncio.gather(following, return_exceptions=True)
 
     async def _list_again(self) -> None:
-        """A kubelet starts, and lists its pods; return when the node has them."""
+        """Let a starting kubelet list its pods; return when the node has them."""
         self._events.forget()
         if self._following is not None and not self._following.done():  # else the whole node ends
             self._is_listed = False
@@ -127,7 +127,7 @@ class ClusterNode:
         log.error("cannot follow the pods of node %s: %s", self._node.node_name, error)
 
     async def _listen(self) -> None:
-        """Look again after every change, and remember what users will want to know."""
+        """Compare after every change, and keep the events that users need."""
         async for event in self._node.events():
             self._changed.set()
             if event.kind in _WARNINGS:
@@ -140,7 +140,7 @@ class ClusterNode:
         await self._lease.run()
 
     async def _compare(self) -> None:
-        """Bring both sides together. What the server refuses is tried again, and holds up nothing else."""
+        """Synchronise both sides. What the server refuses is tried again, and delays nothing else."""
         failed = False
         for step in self._steps():
             try:
@@ -167,21 +167,21 @@ class ClusterNode:
                 yield self._record(*self._unsent_events.popleft())
 
     def _take_in(self, uid: str, pod: Pod) -> None:
-        """Have the kubelet admit a pod that is new here."""
+        """Make the kubelet admit a pod that is new here."""
         if uid in self._admitted or _is_deleted(pod) or pod.status.is_terminal or not _has_its_claims(pod):
             return
         try:
             self._node.bind(pod)
-        except KubeletError as error:  # a pod of that name is still ending
+        except KubeletError as error:  # a pod with this name is still ending
             log.info("pod %s waits: %s", full_name(pod), error)
         else:
             self._admitted[uid] = pod
 
     async def _sync_pod(self, uid: str) -> None:
-        """Tell of a pod, or end it where it is deleted or not there any more."""
+        """Report the status of a pod, or end it if it is deleted or missing."""
         pod, last = self._bound.get(uid), self._ending.get(uid)
         status = last or next((status for found, status in self._node.pods() if found.uid == uid), UNSEEN)
-        if pod is not None and status != UNSEEN:  # else the kubelet has nothing to say of it
+        if pod is not None and status != UNSEEN:  # else the kubelet has no status of it yet
             await self._patch_pod_status(pod, status)
         if pod is not None and not _is_deleted(pod):
             return
@@ -217,12 +217,12 @@ class ClusterNode:
                 subresource="status",
             )
         except Refused as refusal:
-            if refusal.code not in (404, 409):  # it is gone, which the watch will say
+            if refusal.code not in (404, 409):  # it is gone, which the watch will report
                 raise
         self._pod_statuses[uid] = reported
 
     async def _delete(self, pod: Pod) -> None:
-        """Take a pod that has ended out of the server, which waited for that."""
+        """Delete a pod that has ended from the server, which has waited for that."""
         path = self._pods.path(pod.metadata.namespace, pod.metadata.name)
         options = {
             "kind": "DeleteOptions",
@@ -257,13 +257,13 @@ class ClusterNode:
         self._is_known.set()
 
     async def _register(self) -> None:
-        """Have the server know the node, and one that it knows have a kubelet's labels."""
+        """Create the node on the server; if it exists, set the labels of a kubelet on it."""
         name, labels = self._node.node_name, node_labels(self._node.node_name)
         made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}}
         try:
             await asyncio.to_thread(self._nodes.create, made)
         except Refused as refusal:
-            if refusal.reason not in ("AlreadyExists", "Forbidden"):  # it may be there all the same
+            if refusal.reason not in ("AlreadyExists", "Forbidden"):  # it can exist all the same
                 raise
             try:
                 await asyncio.to_thread(self._nodes.patch, name, {"metadata": {"labels": labels}})
@@ -271,7 +271,7 @@ class ClusterNode:
                 raise refusal if other.is_missing else other from None
 
     async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
-        """An event about a pod. That nobody records it is no fault."""
+        """Record an event about a pod. A failure is only logged."""
         pod = next((each for each in self._bound.values() if full_name(each) == about_pod), None)
         if pod is None:
             return
@@ -286,7 +286,7 @@ def _is_deleted(pod: Pod) -> bool:
 
 
 def _has_its_claims(pod: Pod) -> bool:
-    """Whether it is known which claims were made for the pod's templates."""
+    """Return whether the claims that were created for the pod's templates are known."""
     made = {each.name for each in pod.status.resource_claim_statuses}
     return all(each.name in made for each in pod.spec.resource_claims if each.resource_claim_template_name)
 

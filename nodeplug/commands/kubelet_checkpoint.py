@@ -1,6 +1,6 @@
-"""`nodeplug kubelet checkpoint`: what a kubelet wrote down about devices or claims, and whether it would read it again.
+"""`nodeplug kubelet checkpoint`: a kubelet's records about devices or claims, and whether it would accept them.
 
-Exit codes: 0 it would, 1 it would not or the file is none of these, 2 the command line is wrong.
+Exit codes: 0 it would, 1 it would not or the file is of another kind, 2 the command line is wrong.
 """
 
 import json
@@ -86,7 +86,7 @@ def _verdict(problem: KubeletFileError | None) -> Iterator[str]:
 
 
 def _devices(found: DeviceCheckpoint) -> dict[str, Any]:
-    """Return a file about devices as scripts are shown it. Names and order are a contract with them."""
+    """Return a file about devices for scripts. Names and order are a contract with them."""
     return {
         "entries": [
             {
@@ -103,13 +103,13 @@ def _devices(found: DeviceCheckpoint) -> dict[str, Any]:
 
 
 def _answer(encoded: bytes | None) -> dict[str, Any] | None:
-    """Return a plugin's answer; None where there is none or it cannot be read."""
+    """Return a plugin's answer; None if there is none or it cannot be read."""
     response = None if encoded is None else decode_response(encoded)
     return None if response is None else MessageToDict(response)
 
 
 def _by_node(entry: PodDevices) -> Iterator[tuple[int | None, Iterable[str]]]:
-    """Yield NUMA nodes with their devices; None for devices of no node, or of a file that does not say."""
+    """Yield NUMA nodes with their devices; None for devices without a node, or from a file without nodes."""
     if entry.flat is not None:
         yield None, entry.flat
     for node, ids in sorted((entry.by_node or {}).items()):
@@ -153,7 +153,7 @@ def _parts(response: api.ContainerAllocateResponse) -> Iterator[str]:
 
 
 def _claims(found: ClaimCheckpoint) -> dict[str, Any]:
-    """Return a file about claims as scripts are shown it; `devices` is None before the driver has answered."""
+    """Return a file about claims for scripts; `devices` is None before the driver has answered."""
     return {
         "claims": [
             {

@@ -1,4 +1,4 @@
-"""The cluster that a stand-in kubelet belongs to: one that it brings along, somebody else's, or none at all."""
+"""The cluster of a stand-in kubelet: one in this process, an existing one, or none."""
 
 import asyncio
 import contextlib
@@ -23,18 +23,18 @@ KUBECONFIG = "kubeconfig"
 
 
 class ClusterUnavailable(Exception):
-    """There is no cluster as it was asked for; says what to do."""
+    """The requested cluster is not available; the message is what to do."""
 
 
 @contextlib.asynccontextmanager
 async def none() -> AsyncIterator[Client | None]:
-    """No cluster: pods have no claims but those that the kubelet is given."""
+    """Provide no cluster: pods have only the claims that the kubelet is given."""
     yield None
 
 
 @contextlib.asynccontextmanager
 async def found_by(kubeconfig: Path) -> AsyncIterator[Client | None]:
-    """The cluster that a kubeconfig leads to, with a scheduler of its own. Raises ClientError."""
+    """Provide a client of a kubeconfig's cluster, which has its own scheduler. Raises ClientError."""
     with _client(from_kubeconfig(kubeconfig)) as client:
         await asyncio.to_thread(client.request, "GET", "/version")
         yield client
@@ -51,9 +51,9 @@ async def brought_along(
     kubernetes: Version = DEFAULT_VERSION,
     tell: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
-    """An API server and a scheduler in this process, found by `directory`/kubeconfig; `tell` is told where.
+    """Provide an API server and a scheduler in this process, with `directory`/kubeconfig; `tell` gets the address.
 
-    Where they are not installed there is no cluster, or ClusterUnavailable if it `is_wanted`.
+    If they are not installed, there is no cluster, or ClusterUnavailable if it `is_wanted`.
     """
     try:
         from controlplane.apiserver import JournalError, Server, ServerError, write_kubeconfig
@@ -77,7 +77,7 @@ async def brought_along(
 
 @contextlib.asynccontextmanager
 async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
-    """An API server that has nothing but a node, and nobody who works there: a client, and a kubeconfig.
+    """Provide an API server that has only a node, without a scheduler or a kubelet: a client, and a kubeconfig.
 
     Raises ClusterUnavailable.
     """
@@ -99,7 +99,7 @@ async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def scheduled(server: "Server") -> AsyncIterator[Client]:
-    """A running server's pods are scheduled meanwhile; a client of it."""
+    """Schedule a running server's pods during the context; provide a client of it."""
     from controlplane.scheduler import Scheduler
 
     credentials = Credentials(server=server.url, token=server.token, ca=server.ca)
@@ -110,7 +110,7 @@ async def scheduled(server: "Server") -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on meanwhile, and is cancelled then."""
+    """Run work during the context, and cancel it at the end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -122,7 +122,7 @@ async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait until one of them ends, and cancel the others. Raises what ended it."""
+    """Wait until one task ends, and cancel the others. Raises its error."""
     try:
         (first, *_), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         first.result()
@@ -134,7 +134,7 @@ async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:
 
 @contextlib.contextmanager
 def _client(read: Source) -> Iterator[Client]:
-    """A client that is closed after its use."""
+    """Provide a client that is closed after its use."""
     client = Client(read)
     try:
         yield client

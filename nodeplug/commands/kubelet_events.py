@@ -1,6 +1,6 @@
-"""Events about pods, as a kubelet records them: what it says of a pod again is counted, and no event of its own.
+"""Events about pods, as a kubelet records them: a repetition increases the count of the same event.
 
-Source: client-go's event correlator. What that does against floods of events is not done here.
+Source: client-go's event correlator, without its protection against floods of events.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.events import pod_event
 
-_REMEMBERED = 4_096  # events, as many as client-go's
+_REMEMBERED = 4_096  # the most events, as in client-go
 
 _Said = tuple[str, str, str, str]  # uid of the pod, type, reason, message
 
@@ -20,17 +20,17 @@ class EventRecorder:
     """Records events at an API server."""
 
     def __init__(self, client: Client, node_name: str) -> None:
-        """`client` stays the caller's to close."""
+        """`client` is closed by the caller."""
         self._events = client.raw("v1", "events", namespaced=True)
         self._source = {"component": "kubelet", "host": node_name}
         self._recorded: dict[_Said, dict[str, Any]] = {}  # the latest last
 
     def forget(self) -> None:
-        """Another kubelet starts, and has said nothing yet."""
+        """Forget all events: another kubelet starts."""
         self._recorded.clear()
 
     async def record(self, pod: ObjectMeta, type_: str, reason: str, message: str, at: str) -> None:
-        """Say something of a pod; `at` is a time as the API writes it. Raises `ClientError`."""
+        """Record an event about a pod; `at` is a time as the API writes it. Raises `ClientError`."""
         key = (pod.uid, type_, reason, message)
         event = pod_event(pod, reason, message, type_=type_, source=self._source, at=at)
         before = self._recorded.pop(key, None)
@@ -44,7 +44,7 @@ class EventRecorder:
             del self._recorded[next(iter(self._recorded))]
 
     async def _count(self, event: dict[str, Any]) -> None:
-        """Write how often something was said; again, if the server has forgotten the event."""
+        """Write the count of an event; create it again if the server no longer has it."""
         meta = event["metadata"]
         change = {key: event[key] for key in ("count", "lastTimestamp")}
         try:

@@ -1,4 +1,4 @@
-"""The lease by which a cluster sees that a node is there: without it the node's pods are taken from it after a while.
+"""The lease with which a node proves that it is alive: without it, a cluster evicts the node's pods after a while.
 
 Source: kubernetes.io "Leases", "Nodes": `kube-node-lease`, every ten seconds, forty until the node counts as away.
 """
@@ -24,13 +24,13 @@ class NodeLease:
     """Renews the lease of a node that the server has, while its kubelet runs."""
 
     def __init__(self, node: Node, client: Client) -> None:
-        """`client` stays the caller's to close."""
+        """`client` is closed by the caller."""
         self._node = node
         self._leases = client.aio.raw("coordination.k8s.io/v1", "leases", namespaced=True)
         self._nodes = client.aio.raw("v1", "nodes", namespaced=False)
 
     async def run(self) -> None:
-        """Renew it until cancelled; what fails is tried again when it is due the next time."""
+        """Renew it until cancelled; a failure is retried when the next renewal is due."""
         while True:
             if self._node.is_running:
                 try:
@@ -52,7 +52,7 @@ class NodeLease:
             await self._leases.create(await self._new(spec))
 
     async def _new(self, spec: Json) -> Json:
-        """A lease that goes with its node."""
+        """Return a lease that is deleted with its node."""
         name = self._node.node_name
         uid = (await self._nodes.get(name))["metadata"]["uid"]
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}

@@ -1,7 +1,7 @@
-"""What a stand-in kubelet tells an API server of its node: the machine, what it has, how it is, and that it is there.
+"""The status of a node that a stand-in kubelet reports: the machine, its capacity, its conditions, and its heartbeat.
 
-Source: the kubelet's `nodestatus/setters.go` and `kubelet_node_status.go`; kubernetes.io "Nodes", "Leases". There is no
-address but the name, for nothing answers at any.
+Source: the kubelet's `nodestatus/setters.go` and `kubelet_node_status.go`; kubernetes.io "Nodes", "Leases". The name is
+the only address, because nothing listens at any.
 """
 
 import os
@@ -17,7 +17,7 @@ from resourceapi.objects.release import Release
 Json = dict[str, Any]
 
 _MOST_PODS = 110  # the kubelet's default
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # in Go's words, where these are others
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names, if they differ
 _PRESSURES = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -26,7 +26,7 @@ _PRESSURES = {
 
 
 def node_labels(name: str) -> Json:
-    """The labels by which pods choose nodes."""
+    """Return the labels by which pods select nodes."""
     what = {"os": "linux", "arch": _architecture()}
     made = {f"{group}/{key}": value for group in ("kubernetes.io", "beta.kubernetes.io") for key, value in what.items()}
     return made | {"kubernetes.io/hostname": name}
@@ -35,9 +35,9 @@ def node_labels(name: str) -> Json:
 def node_status(
     name: str, release: Release, capacity: Mapping[str, int], allocatable: Mapping[str, int], before: Json, now: str
 ) -> Json:
-    """The members of a node's status that a kubelet writes.
+    """Return the fields of a node's status that a kubelet writes.
 
-    `capacity` and `allocatable` are of devices, `before` is what this function returned last, empty at first; `now` is
+    `capacity` and `allocatable` are of devices, `before` is the last result of this function, empty at first; `now` is
     a time as the API writes it.
     """
     machine = _machine()
@@ -54,7 +54,7 @@ def node_status(
 
 
 def with_heartbeat(status: Json, now: str) -> Json:
-    """A node's status as it is written: each of its conditions was looked at just now."""
+    """Return a node's status for a write: each of its conditions has the heartbeat `now`."""
     return status | {"conditions": [each | {"lastHeartbeatTime": now} for each in status["conditions"]]}
 
 
@@ -92,5 +92,5 @@ def _condition(type_: str, status: str, reason: str, message: str) -> Json:
 
 
 def _quantities(counts: Mapping[str, int]) -> Json:
-    """Numbers as the API writes them: 60000 is `60k`."""
+    """Return numbers as the API writes them: 60000 is `60k`."""
     return {name: str(Quantity.of(count)) for name, count in counts.items()}

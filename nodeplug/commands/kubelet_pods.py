@@ -1,4 +1,4 @@
-"""`nodeplug kubelet admit` and `status`: pods of a stand-in kubelet that runs in another process, and its devices."""
+"""`nodeplug kubelet admit` and `status`: pods and devices of a stand-in kubelet that runs in another process."""
 
 import asyncio
 import sys
@@ -78,7 +78,7 @@ def status(directory: Path, output: Output) -> None:
 
 
 def read_pods(path: Path) -> list[Pod]:
-    """Return the pods of a file, and warn of what no pod has. Raises `click.ClickException`."""
+    """Return the pods of a file, and print a warning for each unknown field. Raises `click.ClickException`."""
     try:
         pods = load_pods(path)
     except KubeletError as error:
@@ -90,7 +90,7 @@ def read_pods(path: Path) -> list[Pod]:
 
 
 def ask_kubelet(directory: Path, request: Request) -> ControlReply:
-    """Return what the kubelet of a folder answers. Raises `click.ClickException`."""
+    """Return the answer of a folder's kubelet. Raises `click.ClickException`."""
     try:
         return asyncio.run(ask(directory, request))
     except KubeletError as error:
@@ -106,7 +106,7 @@ def _lines(found: ControlReply, *, is_wide: bool) -> Iterator[str]:
         rows.append((name, str(view.capacity), str(view.allocatable), ids if is_wide else counts))
     yield from aligned(("RESOURCE", "CAPACITY", "ALLOCATABLE", "DEVICES"), rows)
     yield ""
-    has_uids = is_wide or len({pod.name for pod in found.pods}) < len(found.pods)  # else names tell them apart
+    has_uids = is_wide or len({pod.name for pod in found.pods}) < len(found.pods)  # else names distinguish them
     header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES", *(("POD UID",) if has_uids else ()))
     yield from aligned(header, _pod_rows(found, is_wide=is_wide, has_uids=has_uids))
     if is_wide:
@@ -132,14 +132,14 @@ def _state_in_words(state: ContainerState) -> str:
 
 
 def _phase(pod: PodView, *, is_whole: bool) -> str:
-    """Return how a pod stands: its phase, or why it was rejected; all of that where `is_whole`."""
+    """Return the state of a pod: its phase, or why it was rejected; both if `is_whole`."""
     found = pod.pod_status
     why = f"{found.reason}: {found.message}" if found.reason else ""
     return f"{found.phase} {why}".rstrip() if is_whole else why or found.phase
 
 
 def _devices(pod: PodView) -> Iterator[tuple[str, str]]:
-    """Yield each container with the devices that it has."""
+    """Yield each container with its devices."""
     for container, devices in pod.allocations.items():
         parts = [f"{resource}: {', '.join(ids)}" for resource, ids in devices.items()]
         if ids := pod.claimed.get(container):

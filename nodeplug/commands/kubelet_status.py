@@ -1,6 +1,6 @@
-"""A pod's status as an API server has it, from what the stand-in kubelet says.
+"""A pod's status in the API, from the stand-in kubelet's state.
 
-Times are carried over from the status that was told before, as long as what they stand for did not change.
+Times are taken from the last reported status as long as the state that they belong to has not changed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,15 @@ Json = dict[str, Any]
 
 
 def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now: str) -> Json:
-    """The members of a pod's status that a kubelet of `release` writes.
+    """Return the fields of a pod's status that a kubelet of `release` writes.
 
-    `before` is what this function returned last for the pod, empty at first; `now` is a time as the API writes it.
+    `before` is the last result of this function for the pod, empty at first; `now` is a time as the API writes it.
     """
     seen = {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
     status_json: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
         status_json |= {"reason": status.reason, "message": status.message}
-    if status.reason and not status.container_statuses:  # rejected: there is nothing to say of containers
+    if status.reason and not status.container_statuses:  # rejected: there are no containers to report
         return status_json | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
@@ -47,7 +47,7 @@ def _waiting(container: Container) -> ContainerStatus:
 
 
 def _container(container: Container, status: ContainerStatus, before: Json, now: str) -> Json:
-    """A container's status with its times, and what it was given, if it was ever started."""
+    """Return a container's status with its times, and its resources if it was ever started."""
     status_json = to_dict(status)
     is_same = status_json["restartCount"] == before.get("restartCount", 0)
     earlier = before.get("state", {})
@@ -61,7 +61,7 @@ def _container(container: Container, status: ContainerStatus, before: Json, now:
 
 
 def _stamp(state: Json, before: Json, now: str) -> None:
-    """Note in a container's state since when it is so; `before` is where the same run of the container was."""
+    """Add start and end times to a container's state; `before` is the earlier state of the same run."""
     known = before.get("terminated") or before.get("running") or {}
     for name in state.keys() - {"waiting"}:
         state[name]["startedAt"] = known.get("startedAt", now)
@@ -70,7 +70,7 @@ def _stamp(state: Json, before: Json, now: str) -> None:
 
 
 def _conditions(pod: Pod, status_json: Json, release: Release, *, was_initialized: bool) -> Iterator[Json]:
-    """In the order of the kubelet; source: its `status/generate.go`."""
+    """Yield the conditions in the order of the kubelet; source: its `status/generate.go`."""
     phase: str = status_json["phase"]
     apps: Sequence[Json] = status_json.get("containerStatuses", ())
     inits: Sequence[Json] = status_json.get("initContainerStatuses", ())
@@ -98,7 +98,7 @@ def _conditions(pod: Pod, status_json: Json, release: Release, *, was_initialize
 
 
 def _is_cut_off(pod: Pod, apps: Sequence[Json], inits: Sequence[Json]) -> bool:
-    """Whether a pod failed for its deletion alone, with a container yet to start: its conditions stay as they were."""
+    """Return whether a pod failed only because of its deletion, before a container started: its conditions stay."""
     codes = {each["state"].get("terminated", {}).get("exitCode", 0) for each in inits}
     if pod.metadata.deletion_timestamp is None or (pod.spec.restart_policy == "Never" and any(codes)):
         return False
@@ -106,7 +106,7 @@ def _is_cut_off(pod: Pod, apps: Sequence[Json], inits: Sequence[Json]) -> bool:
 
 
 def _sandbox_condition(pod: Pod, status_json: Json, release: Release) -> Json:
-    """Whether the pod has what its containers run in: from their first start until the pod ends."""
+    """Return the condition of the sandbox: true from the containers' first start until the pod ends."""
     every = (*status_json.get("initContainerStatuses", ()), *status_json.get("containerStatuses", ()))
     is_begun = any("waiting" not in each["state"] for each in every)
     is_ended = pod.metadata.deletion_timestamp is not None and not any("running" in each["state"] for each in every)
@@ -122,7 +122,7 @@ def _condition(type_: str, is_true: bool) -> Json:
 
 
 def stamped(condition: Json, before: Json, now: str) -> Json:
-    """The condition with the time since when it has its status; what it does not say any more becomes None."""
+    """Return the condition with the time since when it has its status; fields that it no longer has become None."""
     since = before.get("lastTransitionTime", now) if before.get("status") == condition["status"] else now
     unsaid = {key: None for key in ("reason", "message") if before.get(key)}
     return unsaid | condition | {"lastTransitionTime": since}

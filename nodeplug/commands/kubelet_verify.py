@@ -1,4 +1,4 @@
-"""`nodeplug kubelet verify`: does a plugin or driver behave? Told to people, or as JSON or JUnit XML to CI."""
+"""`nodeplug kubelet verify`: whether a plugin or driver conforms; as text, or as JSON or JUnit XML for CI."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ async def _verified(
     *,
     is_driver: bool,
 ) -> Run:
-    logging.disable(logging.CRITICAL)  # the report says it
+    logging.disable(logging.CRITICAL)  # the report contains the results
     try:
         if not is_driver:
             plugin = Conformance(command, seconds, tell, kubernetes, folder)
@@ -150,7 +150,7 @@ def _hint(error: OSError) -> str:
 
 
 def _host_folder() -> Path:
-    """The kubelet's own folder, empty and ours alone from now on."""
+    """Return the kubelet's own folder, empty and private to this process from now on."""
     from kubelet.conformance import as_host
 
     try:
@@ -161,7 +161,7 @@ def _host_folder() -> Path:
 
 
 class _Told:
-    """Tells people of checks as they are made."""
+    """Prints checks as they are made."""
 
     def __init__(self, failures_only: bool) -> None:
         self._failures_only = failures_only
@@ -180,7 +180,7 @@ class _Told:
 
 
 def junit(checks: Sequence[Check]) -> str:
-    """Return checks as JUnit XML, as CI systems read it: a suite for each group; a warning is no failure, but told."""
+    """Return checks as JUnit XML, as CI systems read it: a suite for each group; a warning is output, not a failure."""
     suites = ElementTree.Element("testsuites", name="nodeplug kubelet verify")
     for group in dict.fromkeys(check.group for check in checks):
         of_group = [check for check in checks if check.group == group]
@@ -208,5 +208,5 @@ def junit(checks: Sequence[Check]) -> str:
 
 
 def _in_xml(text: str) -> str:
-    """Return text that a plugin may have chosen, without the characters that XML cannot have."""
+    """Return text that a plugin can have chosen, without the characters that XML does not allow."""
     return "".join(x if x in "\t\n" or x.isprintable() else "\N{REPLACEMENT CHARACTER}" for x in text)

@@ -1,4 +1,4 @@
-"""`nodeplug leases`: who has what, why a lease stays, and ending one by hand.
+"""`nodeplug leases`: the holders of devices, why a lease stays, and ending one by hand.
 
 Exit codes: 0 done, 1 there is no such lease or it is not released, 2 the command line is wrong, 4 no daemon answers.
 """
@@ -23,7 +23,7 @@ from nodeplug.control.client import LONG, NotRunning
 from nodeplug.control.leases import Answer, LeaseView, Question
 from nodeplug.control.protocol import Refusal
 
-_MOST_NAMED = 8  # units in a message
+_MOST_NAMED = 8  # the most units in a message
 _NOT_REPORTED = "a pod that the kubelet has not reported yet"
 
 
@@ -140,21 +140,21 @@ def _meant(state: Path, name: str) -> list[LeaseView]:
 def _with_statements(state: Path, x: LeaseView) -> witnesses.Answer:
     try:
         return client.ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG)
-    except Refusal:  # it has ended since, as with being asked for another lease of the pod
+    except Refusal:  # it has ended since, for example when another lease of the pod was checked
         return witnesses.Answer(x, ())
     except NotRunning as error:
         raise failure(error) from None
 
 
 def _names(x: LeaseView) -> Iterator[str]:
-    """Yield what a lease can be called by."""
+    """Yield the names by which a lease can be selected."""
     yield from filter(None, (x.unit, x.unit.partition(".")[0], *x.devices, *x.pod_uids, x.claim_uid))
     for holder in filter(None, (x.pod, x.claim)):
         yield from (holder, f"{x.namespace}/{holder}")
 
 
 def _no_such(name: str, leased: Sequence[LeaseView]) -> Failure:
-    """Return that there is no such lease, and which ones were probably meant."""
+    """Return the error for an unknown lease, with the ones that were probably meant."""
     units = list(dict.fromkeys(x.unit for x in leased if name in _names(x)))
     if units:
         more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""

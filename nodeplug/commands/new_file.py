@@ -1,4 +1,4 @@
-"""A file for somebody else to look at: newly made and for its owner alone, never written over one that is there."""
+"""A file for other people: newly created, readable by its owner alone, and never over an existing one."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ STANDARD_OUTPUT = Path("-")
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Make a file of mode 0600 with this content; `-` is the standard output.
+    """Create a file of mode 0600 with this content; `-` is the standard output.
 
-    Raises `Failure`: what is there stays as it is, and of a file that the disk does not take whole nothing is left.
+    Raises `Failure`: an existing file stays as it is, and an incompletely written one is removed.
     """
     if path == STANDARD_OUTPUT:
         sys.stdout.buffer.write(content)

@@ -1,4 +1,4 @@
-"""Options that several commands have: which host, which configuration."""
+"""Options that several commands have: the host, the configuration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,23 +17,23 @@ _ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file tha
 
 
 def root_option(command: F) -> F:
-    """Add `--root` to a command that reads a host, or what was recorded of one."""
+    """Add `--root` to a command that reads a host, or a recording of one."""
     return _root(_ELSEWHERE)(command)
 
 
 def live_root_option(command: F) -> F:
-    """Add `--root` to a command that is about a running host, wherever it is mounted."""
+    """Add `--root` to a command about a running host, wherever it is mounted."""
     return _root("The directory with the host's sys/, proc/ and dev/.")(command)
 
 
 def output_option(command: F) -> F:
-    """Add `-o` to a command whose answer is a table: how it prints that, or why there is none."""
+    """Add `-o`, the output format, to a command whose answer is a table."""
     help_text = "wide adds columns; json and yaml contain everything, for scripts."
     return output_choice("table", "wide", "json", "yaml", help_text=help_text)(command)
 
 
 def output_choice(first: str, *others: str, help_text: str | None = None) -> Callable[[F], F]:
-    """Return what adds `-o` with other forms to a command. Default: `first`."""
+    """Return a decorator that adds `-o` with other formats to a command. Default: `first`."""
     return click.option(
         "-o",
         "--output",

@@ -1,4 +1,4 @@
-"""`nodeplug readmit`: have a device given out again that was withheld.
+"""`nodeplug readmit`: offer a device again that was withheld.
 
 Exit codes: 0 it is readmitted, 1 it is not withheld, 2 the command line is wrong, 4 no daemon answers.
 """

@@ -1,4 +1,4 @@
-"""The commands as a page: `python -m nodeplug.commands.reference docs/commands.md` writes all behind its mark."""
+"""The commands as a page: `python -m nodeplug.commands.reference docs/commands.md` writes everything after its mark."""
 
 import inspect
 import sys
@@ -13,7 +13,7 @@ MARK = "<!-- What follows is generated: python -m nodeplug.commands.reference do
 
 
 def with_reference(text: str) -> str:
-    """Return a document with all commands behind its mark: what each is for, its options, its examples."""
+    """Return a document with all commands after its mark: the purpose, the options and the examples of each."""
     before, mark, _ = text.partition(MARK)
     return f"{before}{mark}" + "".join(line + "\n" for line in _commands(main, "nodeplug"))
 

@@ -1,7 +1,7 @@
-"""`nodeplug reload`: have the daemon read its configuration again, and see what that changed.
+"""`nodeplug reload`: make the daemon read its configuration again, and show what that changed.
 
-Exit codes: 0 the file counts, changed or not; 1 it cannot be had here, and nothing has changed; 2 the file is wrong,
-and nothing has changed; 4 no daemon answers.
+Exit codes: 0 the file is in force, changed or not; 1 it cannot be applied here, and nothing has changed; 2 the file is
+invalid, and nothing has changed; 4 no daemon answers.
 """
 
 import json
@@ -38,7 +38,7 @@ def reload(state: Path, output: Output) -> None:
     found = ask(state, Question(), Answer, LONG)
     is_data = output in ("json", "yaml")
     if is_data:
-        pass  # once it is known how all ends: scripts read one answer
+        pass  # at the end, when the outcome is known: scripts read one answer
     elif not found.changes.differences:
         click.echo(f"{found.file}: nothing has changed since {clock(found.loaded_at)}")
     else:
@@ -51,7 +51,7 @@ def reload(state: Path, output: Output) -> None:
 
 
 def _until_begun(state: Path, file: str) -> None:
-    """Wait for the daemon that restarts, and say if it did not take the configuration."""
+    """Wait for the daemon that restarts; fail if it did not take the configuration."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -1,7 +1,7 @@
-"""What the commands that ask the running daemon have in common: where it is, how its answer is shown, exit codes.
+"""What the commands that ask the running daemon share: its location, the output of its answer, exit codes.
 
-Exit codes: 0 it has answered, 1 it does not do that or something is wrong, 2 the configuration or the command line is
-wrong, 4 no daemon answers.
+Exit codes: 0 it has answered, 1 it refuses the request or something is wrong, 2 the configuration or the command line
+is wrong, 4 no daemon answers.
 """
 
 import os
@@ -22,7 +22,7 @@ from nodeplug.control.protocol import Refusal
 
 REFUSED, CONFIGURATION, NOT_RUNNING = 1, 2, 4
 STATE_DIRECTORY = Path(os.environ.get(VARIABLES["stateDirectory"]) or "/var/lib/nodeplug")
-"""The default of settings.stateDirectory, here."""
+"""The default of settings.stateDirectory, in this environment."""
 _CONFIGURATION = Path("/etc/nodeplug/config.yaml")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,13 +34,13 @@ def state_option(command: F) -> F:
         "--state",
         default=STATE_DIRECTORY,
         show_default=True,
-        type=click.Path(path_type=Path, readable=False),  # whoever may not look there is told who may
+        type=click.Path(path_type=Path, readable=False),  # a later error names the users who can read it
         help="The daemon's state directory, as settings.stateDirectory says.",
     )(command)
 
 
 def config_options(command: F) -> F:
-    """Add `--config` and `--state` to a command that looks at what the daemon reads, and asks it if it answers."""
+    """Add `--config` and `--state` to a command that reads the daemon's files, and asks the daemon if one runs."""
     config = click.option(
         "--config",
         "path",
@@ -60,7 +60,7 @@ def config_options(command: F) -> F:
 
 
 def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
-    """Return the daemon's answer. Raises `Failure` where there is none within so many seconds."""
+    """Return the daemon's answer. Raises `Failure` if there is none within `seconds`."""
     try:
         return client.ask(state, question, kind, seconds)
     except (NotRunning, Refusal) as error:
@@ -68,7 +68,7 @@ def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SE
 
 
 def check_resource(state: Path, name: str) -> None:
-    """Raise `Failure` for a resource of which the daemon knows nothing: it neither offers nor has leased it."""
+    """Raise `Failure` for a resource that the daemon neither offers nor has leased."""
     from nodeplug.control import status
 
     found = ask(state, status.Question(), status.Answer)
@@ -78,7 +78,7 @@ def check_resource(state: Path, name: str) -> None:
 
 
 def _configuration_in_use(state: Path) -> Path:
-    """Return the file of the daemon whose state is there, or where the package and the image have it."""
+    """Return the file of the daemon with this state directory, or the default path of the package and the image."""
     from nodeplug.control import status
 
     try:
@@ -89,7 +89,7 @@ def _configuration_in_use(state: Path) -> Path:
 
 
 def failure(error: NotRunning | Refusal, option: str = "--state") -> Failure:
-    """Return why no daemon answers, or what it says instead of an answer, with the exit code for that.
+    """Return why no daemon answers, or its refusal, with the exit code for that.
 
     `option` is the one that names another daemon's state directory.
     """
@@ -100,12 +100,12 @@ def failure(error: NotRunning | Refusal, option: str = "--state") -> Failure:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as people write it, in the time zone of whoever asks; empty for none."""
+    """Return a time as text, in the local time zone; empty for none."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
 
 
 def duration(seconds: float) -> str:
-    """Return how long something takes or took, in its two largest units: 3d4h, 5m20s."""
+    """Return a duration in its two largest units: 3d4h, 5m20s."""
     parts: list[str] = []
     rest = int(seconds)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):

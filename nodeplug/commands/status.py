@@ -1,6 +1,6 @@
-"""`nodeplug status`: how the running daemon stands.
+"""`nodeplug status`: the state of the running daemon.
 
-Exit codes: 0 the kubelet has everything that is offered, 1 something is wrong (each thing has a line), 2 the command
+Exit codes: 0 the kubelet has everything that is offered, 1 something is wrong (each problem has a line), 2 the command
 line is wrong, 4 no daemon answers.
 """
 
@@ -75,7 +75,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
 
 
 def _unexplained(found: Answer) -> Iterator[DeviceView]:
-    """Yield the devices that are not to be had and of which no other table says why."""
+    """Yield the devices that are unavailable, with a reason that no other table shows."""
     explained = {i for x in found.leases for i in x.devices} | {x.device for x in found.withheld}
     for x in found.devices:
         if x.health == "unhealthy" or (x.health == "unavailable" and x.id not in explained):

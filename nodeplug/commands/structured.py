@@ -1,10 +1,10 @@
-"""An answer for scripts: the same, as JSON or as YAML."""
+"""An answer for scripts: the same data, as JSON or as YAML."""
 
 import msgspec
 
 
 def as_text(answer: object, output: str) -> str:
-    """Return an answer as `json` or else as `yaml`, with the line's end."""
+    """Return an answer as `json` or else as `yaml`, with a newline at the end."""
     plain = msgspec.to_builtins(answer)
     if output == "json":
         return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

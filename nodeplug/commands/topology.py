@@ -1,4 +1,4 @@
-"""`nodeplug topology`: where the node's devices sit, how they are, and who has them; as text, as data or as a drawing.
+"""`nodeplug topology`: location, health and holders of the node's devices; as text, as data or as a drawing.
 
 Exit codes: 0 shown, 1 the host cannot be read, 2 the command line is wrong.
 """

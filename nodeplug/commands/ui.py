@@ -1,6 +1,6 @@
-"""`nodeplug ui`: a page to look at, of the running daemon, on this machine alone.
+"""`nodeplug ui`: a page about the running daemon, on this machine alone.
 
-Exit codes: 0 ended with Ctrl-C, 1 nobody can listen there, 2 the command line is wrong, 4 no daemon answers.
+Exit codes: 0 ended with Ctrl-C, 1 the port cannot be used, 2 the command line is wrong, 4 no daemon answers.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def ui(state: Path, port: int, is_opened: bool) -> None:
 
     Only users of this machine who have the printed address can open the page: the address contains a secret.
     """
-    ask(state, events.Question(), events.Answer)  # or say who is to blame
+    ask(state, events.Question(), events.Answer)  # fails early, with the reason, if no daemon answers
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(state, port, is_opened=is_opened))
 
@@ -53,7 +53,7 @@ async def _serve(state: Path, port: int, *, is_opened: bool) -> None:
                 head = await reader.readuntil(b"\r\n\r\n")
             await site.respond(head, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # nobody asks, waits or reads any more
+            pass  # the client has gone
         finally:
             writer.transport.abort()
 
@@ -73,7 +73,7 @@ async def _serve(state: Path, port: int, *, is_opened: bool) -> None:
 
 
 async def _in_background(call: Callable[[], Any]) -> Any:
-    """Return what a call that blocks returns; the end of the program does not wait for it."""
+    """Return the result of a blocking call; the end of the program does not wait for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""`nodeplug withhold`: have nobody new given a device.
+"""`nodeplug withhold`: withhold a device from new holders.
 
 Exit codes: 0 it is withheld, 1 there is no such device, 2 the command line is wrong, 4 no daemon answers.
 """

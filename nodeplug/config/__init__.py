@@ -1,4 +1,4 @@
-"""The configuration file: one table of settings, a strict reader that tells places, and what the file means."""
+"""The configuration file: one table of settings, a strict reader that reports places, and the meaning of the file."""
 
 from nodeplug.config.environment import from_environment, overridden
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding

@@ -34,11 +34,11 @@ _KUBEVIRT = {
     "mdev": ("MDEV_PCI_RESOURCE", "{uuid}"),
     "vfio": ("PCI_RESOURCE", f"{{{PCI_BUS_ID}}}"),
 }
-_WITH_VFIO = frozenset({"pci", "qat", "vfio"})  # what a vfio driver may hold
+_WITH_VFIO = frozenset({"pci", "qat", "vfio"})  # kinds that can be held by a vfio driver
 
 
 class Expected(Struct, frozen=True):
-    """What a resource has unless it says otherwise itself."""
+    """What a resource has unless it sets the value itself."""
 
     ids: Ids = "identity"
     env: Mapping[str, str] = {}
@@ -52,7 +52,7 @@ def expected(
 ) -> Expected:
     """Return what `word`, at `path`, means for the resource `name`; findings go to the document.
 
-    `is_auxiliary`: its devices are sub-functions, which CNI plugins look for by their names on the auxiliary bus.
+    `is_auxiliary`: its devices are sub-functions, which CNI plugins find by their names on the auxiliary bus.
     """
     if word == "nvidia":
         return Expected("uuid", {NVIDIA_VARIABLE: "{uuid}"})

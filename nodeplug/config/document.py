@@ -16,9 +16,9 @@ from nodeplug.config.errors import Finding
 from nodeplug.config.tree import Mapping, Node, Scalar, Sequence
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: ("resources", 0, "name")."""
+"""The place of a value: ("resources", 0, "name")."""
 Hints: TypeAlias = Keys[type, Keys[str, str]]
-"""What to do instead about a key, by the Struct that does not have it."""
+"""Hints for unknown keys, by the Struct that does not have them."""
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
@@ -38,14 +38,14 @@ _FORMS = {
     "^0?[0-7]{3}$": "three octal digits",
     "^[rwm]{1,3}$": "made of the letters r, w and m",
 }
-"""What the patterns of schema.py want, in words."""
+"""The patterns of schema.py, as text."""
 
 
 class Document:
-    """What a file says, as plain values; `findings` has everything that is not as it should be."""
+    """The content of a file, as plain values; `findings` has every deviation from the types."""
 
     def __init__(self, root: Node, wanted: type, hints: Hints | None = None) -> None:
-        """Read `root` as a `wanted`, which is a Struct; `hints` are for keys that it, or a Struct in it, has not."""
+        """Read `root` as a `wanted`, which is a Struct; `hints` are for unknown keys of it, or of a Struct in it."""
         self._hints = hints or {}
         self.findings: list[Finding] = []
         self._marks: dict[Path, tuple[int, int]] = {}
@@ -55,7 +55,7 @@ class Document:
         self.value: dict[str, Any] = {} if found is _MISSING else found
 
     def at(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
-        """Add a finding at the value at `path`, or at its key, or at the nearest thing around it that is written."""
+        """Add a finding at the value at `path`, or at its key, or at the nearest written value around it."""
         marks = self._key_marks if key and path in self._key_marks else self._marks
         self._wrong.append(path)
         while path and path not in marks:
@@ -63,7 +63,7 @@ class Document:
         self.findings.append(Finding(*marks.get(path, (1, 1)), message, hint))
 
     def is_wrong(self, path: Path) -> bool:
-        """Tell whether something was found at or below `path`."""
+        """Return whether there is a finding at or below `path`."""
         return any(wrong[: len(path)] == path for wrong in self._wrong)
 
     def _value(self, node: Node, wanted: mi.Type, path: Path, help_text: str) -> Any:
@@ -75,7 +75,7 @@ class Document:
             for option in options:
                 if isinstance(option, mi.VarTupleType):
                     items = [self._value(x, option.item_type, (*path, i), help_text) for i, x in enumerate(node.items)]
-                    return [None if item is _MISSING else item for item in items]  # the places of the others stay
+                    return [None if item is _MISSING else item for item in items]  # keeps the indices of the others
         else:
             for option in options:
                 if isinstance(option, mi.StructType):
@@ -174,7 +174,7 @@ class Document:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the known name that was probably meant, as a question; all of them where there are few, empty else."""
+    """Return the known name that was probably meant, as a question; else all of them if they are few."""
     names = sorted(known)
     if question := did_you_mean(name, names):
         return question
@@ -182,16 +182,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """Return the known name that was probably meant, as a question; empty where none is like it."""
+    """Return the known name that was probably meant, as a question; empty if none is similar."""
     return f"did you mean {near}?" if (near := meant(name, known)) else ""
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """Return the known name that was probably meant; empty where none is like it.
+    """Return the known name that was probably meant; empty if none is similar.
 
-    Of names in one domain, such as resources, only what is behind it tells them apart.
+    Names in one domain, such as resources, are compared by the part after it.
     """
-    import difflib  # for whoever makes mistakes; a daemon with a good file does without
+    import difflib  # imported here: only mistakes need it
 
     domain = "".join(name.rpartition("/")[:2])
     if domain and (own := {each[len(domain) :] for each in known if each.startswith(domain)}):
@@ -202,7 +202,7 @@ def meant(name: str, known: Collection[str]) -> str:
 
 
 def options_of(wanted: mi.Type) -> Iterable[mi.Type]:
-    """Yield what a value may be, without unions and what is said about types."""
+    """Yield the types that a value can have, without unions and metadata."""
     if isinstance(wanted, mi.Metadata):
         yield from options_of(wanted.type)
     elif isinstance(wanted, mi.UnionType):
@@ -213,16 +213,16 @@ def options_of(wanted: mi.Type) -> Iterable[mi.Type]:
 
 
 def _description(wanted: mi.Type) -> str:
-    """Return what the reference says of a value, as the end of a message: its first sentence, or its choices.
+    """Return the reference's description of a value, as the end of a message: its first sentence, or its choices.
 
-    Without what only the page can show: links to other parts of it.
+    Links to other parts of the page are removed.
     """
     text: str = (wanted.extra_json_schema or {}).get("description", "") if isinstance(wanted, mi.Metadata) else ""
     text = _LINK.sub(r"\1", _SEE.sub("", text))
     if text.startswith("`"):
         return text
     first = text.partition(". ")[0].removesuffix(".")
-    return first if first[1:2].isupper() else first[:1].lower() + first[1:]  # but an abbreviation
+    return first if first[1:2].isupper() else first[:1].lower() + first[1:]  # except for an abbreviation
 
 
 def _wanted(options: Iterable[mi.Type]) -> str:
@@ -246,7 +246,7 @@ def _wanted(options: Iterable[mi.Type]) -> str:
 
 
 def _taken_for(text: str) -> str:
-    """Return what YAML 1.1 or 1.2 takes a plain text for; empty where it is a text to both."""
+    """Return the type that YAML 1.1 or 1.2 assigns to a plain text; empty if both take it for a text."""
     if text.lower() in ("", "~", "null"):
         return "nothing"
     if text.lower() in _TRUTHS:

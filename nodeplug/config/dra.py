@@ -87,7 +87,7 @@ def dra_options(document: Document, path: Path, entry: ResourceEntry) -> DraOpti
 
 
 def check_classes(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
-    """Add findings about resources (by their place in the list) whose DeviceClasses would have one name."""
+    """Add findings about resources (by their place in the list) whose DeviceClasses would have the same name."""
     owners: dict[str, str] = {}
     for i, entry in entries.items():
         if entry.api == "device-plugin":
@@ -132,7 +132,7 @@ def _interface(
 
 
 def check_bound_kinds(document: Document, path: Path, selector: Selection) -> None:
-    """Add a finding where the selector of a resource with `dra.bind` means other devices than PCI functions."""
+    """Add a finding if the selector of a resource with `dra.bind` can select devices other than PCI functions."""
     if others := [kind for kind in KINDS if kind != "pci" and concerns(selector, kind)]:
         message = f"only PCI functions can be bound to another driver, and this may select devices of kind {others[0]}"
         document.at((*path, "select"), message, "add `kind: pci`; a card's interface or disk goes with it")
@@ -169,7 +169,7 @@ def _binding(document: Document, path: Path, entry: ResourceEntry, dra: DraEntry
 
 
 def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quantity]:
-    """Return the counters that can be read, by name."""
+    """Return the valid counters, by name."""
     found: dict[str, Quantity] = {}
     for name, written in dra.counters.items():
         place = (*path, "counters", name)
@@ -243,7 +243,7 @@ def _check_attribute(document: Document, path: Path, name: str, value: Value) ->
 
 
 def _attribute(document: Document, path: Path, name: str, value: Value) -> Value:
-    """Return what a resource says of each device, text with full names of attributes."""
+    """Return the value of an attribute that a resource adds to each device; a text has full names of attributes."""
     if name in ATTRIBUTES or name.startswith(_KUBERNETES):
         whose = "Kubernetes'" if name.startswith(_KUBERNETES) else "each device's"
         document.at(path, f"the attribute {name} is {whose} own", "choose another name", key=True)
@@ -252,7 +252,7 @@ def _attribute(document: Document, path: Path, name: str, value: Value) -> Value
         _check_attribute(document, path, name, value)
         return value
     text = filled_template(document, path, value)
-    _check_attribute(document, path, name, "" if "{" in text else text)  # how long it gets, the device says
+    _check_attribute(document, path, name, "" if "{" in text else text)  # its final length depends on the device
     return text
 
 
@@ -267,7 +267,7 @@ def _is_named(document: Document, path: Path, name: str) -> bool:
 def _check_number(
     document: Document, path: Path, capacities: Mapping[str, object] | list[str], attributes: Mapping[str, object]
 ) -> None:
-    """Add a finding where there is no room beside what every device has."""
+    """Add a finding if these do not fit beside what every device has."""
     count = len(OWN_ATTRIBUTES) + len(STANDARD) + len({*capacities}) + len({*attributes} - {*STANDARD.values()})
     if count > MOST_TOGETHER:
         message = f"with those that every device has, these are {count} attributes and capacities"
@@ -318,7 +318,7 @@ def _check_policy(document: Document, path: Path, entry: CapacityEntry, parsed: 
 
 
 def _policy(entry: CapacityEntry) -> list[tuple[str, _Amount]]:
-    """Return what an entry says of what can be asked for, each with its name in the file."""
+    """Return the bounds of requests that an entry sets, each with its name in the file."""
     bounds = (("default", entry.default), ("min", entry.minimum), ("max", entry.maximum), ("step", entry.step))
     return [(name, value) for name, value in bounds if value is not UNSET]
 

@@ -31,16 +31,16 @@ VARIABLES: Final = {
     "driverRoot": "NODEPLUG_DRIVER_ROOT",
     "driverRootOnHost": "NODEPLUG_DRIVER_ROOT_ON_HOST",
 }
-"""By the settings' names in the file. None is a name that Kubernetes makes for a Service."""
+"""By the settings' names in the file. None is a name that Kubernetes generates for a Service."""
 _NUMBERS = ("lockWaitSeconds",)
 _BOOLEANS = ("clusterEvents", "tracing")
 _TRUTH = {"true": True, "false": False}
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the settings that the environment has, by their names in the file. An empty variable is none.
+    """Return the settings that the environment has, by their names in the file. An empty variable counts as unset.
 
-    Raises `ConfigError`: the values must fit as they must in a file.
+    Raises `ConfigError`: the same rules apply to the values as in a file.
     """
     found: dict[str, Any] = {}
     wrong: list[Finding] = []
@@ -51,7 +51,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
         found[name] = int(text) if name in _NUMBERS and text.isdecimal() else text
         if name in _BOOLEANS:
             found[name] = _TRUTH.get(text, text)
-        import json  # here, for where no variable is set
+        import json  # imported here: it is not needed if no variable is set
 
         content = {"resources": [], "settings": {name: found[name]}}
         document = Document(parse(json.dumps(content).encode())[0], File)
@@ -64,7 +64,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
 
 
 def overridden(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Yield in words where `settings`, of a file and the environment, are not as the environment has them."""
+    """Yield, as text, where `settings`, of a file and the environment, differ from the environment."""
     names = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
     for name, value in from_environment(environment).items():
         in_file = getattr(settings, names[name])

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True, order=True):
-    """One thing that is wrong; line and column count from 1. `hint` says how to put it right."""
+    """One mistake; line and column count from 1. `hint` is the way to correct it."""
 
     line: int
     column: int
@@ -13,10 +13,10 @@ class Finding(Struct, frozen=True, order=True):
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used; `findings` has everything that is wrong with it, in the order of the file."""
+    """A configuration cannot be used; `findings` has all its mistakes, in the order of the file."""
 
     def __init__(self, source: str, findings: list[Finding]) -> None:
-        """Keep what is wrong with the file `source`."""
+        """Keep the findings about the file `source`."""
         self.source = source
         self.findings = tuple(sorted(set(findings)))
         super().__init__("\n".join(self.lines()))
@@ -29,7 +29,10 @@ class ConfigError(Exception):
 
 
 class ConfigUnreadable(ConfigError):
-    """The file is there and cannot be read now: the disk fails, or too many files are open. That may pass."""
+    """The file exists and cannot be read now: the disk fails, or too many files are open.
+
+    A later attempt can succeed.
+    """
 
 
 def _visible(character: str) -> str:

@@ -26,7 +26,7 @@ _NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
 
 
 def _is_of_others(selector: Selection) -> bool:
-    """Tell whether a selector names vendors, and NVIDIA is none of them."""
+    """Return whether a selector names vendors, and NVIDIA is not one of them."""
     match selector:
         case Attribute("vendor", _):
             return bool(selector.why_not(_NVIDIAS))
@@ -41,14 +41,14 @@ def _is_of_others(selector: Selection) -> bool:
 
 
 class _Rule(NamedTuple):
-    """A key that only devices of some kinds can have, or one value of it."""
+    """A key, or one value of it, that only devices of some kinds can have."""
 
     key: Path
     is_set: Callable[[ResourceEntry], bool]
     kinds: frozenset[str]  # that can have it
-    what: str  # they can have
+    what: str  # what these kinds can have
     hint: str
-    is_about_key: bool = True  # and not about its value
+    is_about_key: bool = True  # otherwise about its value
 
 
 _RULES: Final = (
@@ -95,7 +95,7 @@ _RULES: Final = (
 
 
 def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> None:
-    """Add findings about keys of a resource at `path` that none of the devices which it may mean can have."""
+    """Add findings about keys of a resource at `path` that none of the devices that it can select can have."""
     if _names_other_vendors(document, path, entry, selector):
         return
     kinds = frozenset(kind for kind in KINDS if concerns(selector, kind))
@@ -114,7 +114,7 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
 
 
 def _names_other_vendors(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> bool:
-    """Add a finding about the first key that is for NVIDIA's GPUs where others are selected; tell whether there is."""
+    """Add a finding about the first key for NVIDIA's GPUs if other GPUs are selected; return whether there is one."""
     if not _is_of_others(selector):
         return False
     is_set_by_key = {

@@ -22,9 +22,9 @@ from resources.selector import path_globs
 
 
 class Config(Struct, frozen=True):
-    """What a configuration says. `source` is the file's name, `elsewhere` the resources that are not for this node.
+    """The content of a configuration. `source` is the file's name, `elsewhere` the resources for other nodes.
 
-    `waiting` are those that the node's labels decide about, which are not known, and those behind the first of them.
+    `waiting` are those that depend on the node's labels while these are unknown, and those after the first of them.
     `selects_nodes`: some resource depends on labels, on whatever node.
     """
 
@@ -37,7 +37,7 @@ class Config(Struct, frozen=True):
 
     @property
     def path_globs(self) -> tuple[str, ...]:
-        """The globs below /dev that resources look at, in order: what is to be listed and watched."""
+        """The globs below /dev of the resources, in order: the paths to list and to watch."""
         globs: dict[str, None] = {}
         for item in self.resources:
             globs.update(dict.fromkeys(_globs(item)))
@@ -47,18 +47,18 @@ class Config(Struct, frozen=True):
 def load(
     path: Path, node: str = "", given: Entries[str, Any] | None = None, labels: Entries[str, str] | None = None
 ) -> Config:
-    """Read a configuration file, as `loads` does. Raises `ConfigError` with everything that is wrong with it."""
+    """Read a configuration file, as `loads` does. Raises `ConfigError` with all mistakes."""
     return loads(read(path), str(path), node, given, labels)
 
 
 def read(path: Path) -> bytes:
-    """Return a configuration file's content, up to where it is too long.
+    """Return a configuration file's content, at most one byte more than the limit.
 
-    Raises `ConfigError` where there is none, `ConfigUnreadable` where it may be read later.
+    Raises `ConfigError` if there is no file, `ConfigUnreadable` if a later attempt can succeed.
     """
     try:
         if path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc"):
-            # a shell's own have writers; any other one would be waited for
+            # a shell's own pipes have writers; opening any other pipe would wait for one
             raise ConfigError(str(path), [Finding(1, 1, "this is a named pipe; give a file, or - for standard input")])
         with path.open("rb") as file:
             return file.read(SIZE_LIMIT + 1)
@@ -74,10 +74,10 @@ def loads(
     given: Entries[str, Any] | None = None,
     labels: Entries[str, str] | None = None,
 ) -> Config:
-    """Read the content of a configuration file: what is for `node` with `labels`, or all that it says for any.
+    """Read the content of a configuration file: the resources for `node` with `labels`; without a node, all of them.
 
-    `labels` are None where nobody has told them. `given` are settings by their names in the file, from the environment.
-    The file's own go before, and so does its `settings.nodeName`. Raises `ConfigError` with everything that is wrong.
+    `labels` are None if they are unknown. `given` are settings by their names in the file, from the environment. The
+    file's own settings override them, and `settings.nodeName` overrides `node`. Raises `ConfigError` with all mistakes.
     """
     try:
         root, twice = parse(data)
@@ -119,7 +119,7 @@ def loads(
 
 def builtin() -> Config:
     """Return the configuration that comes with the program: a resource for each harmless class of devices."""
-    import pkgutil  # the program may be an archive, and the daemon does not need this
+    import pkgutil  # imported here: the program can be an archive, and the daemon does not need this
 
     content = pkgutil.get_data("nodeplug", "builtin.yaml")
     assert content is not None
@@ -127,7 +127,7 @@ def builtin() -> Config:
 
 
 def _check_kind(root: Node, source: str) -> None:
-    """Raise `ConfigError` where the file is an object for the API server: its keys would each be unknown."""
+    """Raise `ConfigError` if the file is an object for the API server, in which every key would be unknown."""
     for key, value in root.entries if isinstance(root, Mapping) else ():
         if key.text == "kind" and isinstance(value, Scalar):
             message = f"this is a {value.text} for kubectl, not the configuration in it"

@@ -20,4 +20,4 @@ MISPLACED: Final[Mapping[type, Mapping[str, str]]] = {
         if "/" not in name
     },
 }
-"""Of what is read strictly: the hint for a key that it does not have."""
+"""The hint for an unknown key, by the Struct that does not have it."""

@@ -18,7 +18,7 @@ PIPES, PERCENTAGE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAG
 
 
 def mps_env(entry: ResourceEntry) -> dict[str, str]:
-    """Return the variables by which a program finds the service, and how much of a GPU it may have."""
+    """Return the variables that locate the service and limit a program's part of a GPU."""
     if entry.mps is UNSET:
         return {}
     has_part = entry.shares > 1 and not entry.shares_of
@@ -33,7 +33,10 @@ def mps_mounts(
     settings: Settings,
     others: tuple[Mount, ...],
 ) -> tuple[Mount, ...]:
-    """Return the folders of the service; findings go to the document. `others` are the resource's own mounts."""
+    """Return the mounts of the service's folders; findings go to the document.
+
+    `others` are the resource's own mounts.
+    """
     if entry.mps is UNSET:
         return ()
     found: list[Mount] = []

@@ -26,16 +26,16 @@ _VALUE_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]*")
 
 
 def node_name(configured: str = "", environment: Mapping[str, str] = os.environ) -> str:
-    """Return the name of this node in Kubernetes: what the configuration says, or the pod, or the host's own name."""
+    """Return the name of this node in Kubernetes: from the configuration, the pod's environment, or the host name."""
     return configured or environment.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
 def entries_for(
     node: str, labels: Labels | None, entries: Mapping[int, ResourceEntry]
 ) -> tuple[dict[int, ResourceEntry], list[str]]:
-    """Return the entries that count on a node, by their places in the list, and the names of those that wait.
+    """Return the entries for a node, by their places in the list, and the names of those that wait.
 
-    `labels` are the node's; None: nobody has told them.
+    `labels` are the node's; None if they are unknown.
     """
     found: dict[int, ResourceEntry] = {}
     waiting: dict[str, None] = {}
@@ -53,7 +53,7 @@ def entries_for(
 
 
 def check_names(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
-    """Add findings about entries that count nowhere: no node can be so, or one before is for every node."""
+    """Add findings about entries that apply to no node: none can match, or an earlier entry applies to every node."""
     everywhere: set[str] = set()
     for i, entry in entries.items():
         _check_nodes(document, ("resources", i), entry)
@@ -86,7 +86,7 @@ def _placed(path: Path, value: str | tuple[str, ...]) -> list[tuple[Path, str]]:
 
 
 def _fits(selector: Mapping[str, str | tuple[str, ...]], labels: Labels | None) -> bool:
-    """Tell whether labels are as a selector says; those that are not known may be."""
+    """Return whether labels match a selector; true if they are unknown."""
     return labels is None or all(
         name in labels and any(fnmatchcase(labels[name], glob) for glob in _texts(wanted))
         for name, wanted in selector.items()

@@ -8,14 +8,14 @@ from nodeplug.config import tree
 
 
 class Place(Struct, frozen=True):
-    """The line at which a resource begins, and the one at which it says which devices it means; they count from 1."""
+    """The line at which a resource begins, and the line of its selector; they count from 1."""
 
     line: int
     select_line: int
 
 
 def places(content: bytes) -> Mapping[str, Place]:
-    """Return the place of each resource in a file that can be read; nothing for one that cannot."""
+    """Return the place of each resource in a valid file; nothing for an invalid one."""
     try:
         root, _ = tree.parse(content)
     except tree.Unreadable:

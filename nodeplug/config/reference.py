@@ -65,7 +65,7 @@ def schema() -> dict[str, Any]:
 
 
 def with_reference(text: str) -> str:
-    """Return a document with the tables behind its mark: every key of the file, the presets, the attributes."""
+    """Return a document with the tables after its mark: every key of the file, the presets, the attributes."""
     before, mark, _ = text.partition(MARK)
     return f"{before}{mark}\n" + "\n".join([*_keys(), *_presets(), *_attributes()]) + "\n"
 

@@ -35,7 +35,7 @@ _ANY_FIELD = re.compile(r"\{[^{}]*\}")
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
-_DRIVER_SOCKET = 27  # /plugins_registry/DRIVER-reg.sock, or /plugins/DRIVER/dra-HASH.sock: as short as they can be
+_DRIVER_SOCKET = 27  # /plugins_registry/DRIVER-reg.sock, or /plugins/DRIVER/dra-HASH.sock: as short as possible
 _OWN_NODES = tuple(f"/dev/{x}" for x in ("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"))
 _OWN_FOLDERS = ("/dev/pts", SHARED_MEMORY, "/dev/mqueue")
 """What every container has: the runtime's own nodes and folders (OCI runtime specification, default devices)."""
@@ -79,7 +79,7 @@ def check_settings(document: Document, settings: Settings) -> None:
 
 
 def resource(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> Resource | None:
-    """Return the resource of an entry at `path`; None where it cannot be made. Findings go to the document."""
+    """Return the resource of an entry at `path`; None if the entry is invalid. Findings go to the document."""
     _check_name(document, path, entry.name)
     group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
     selector = _selector(document, path, entry, group)
@@ -146,7 +146,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
 
 
 def check_keys(document: Document, path: Path, values: Mapping[str, Any], settings: Settings) -> None:
-    """Add findings about an entry that has a mistake already, so that all are told at once: of each key by itself."""
+    """Add findings about each key of an entry that has a mistake already, so that all mistakes are reported at once."""
     right = {key: value for key, value in values.items() if not document.is_wrong((*path, key))}
     if "name" in right:
         _check_name(document, path, right["name"])
@@ -158,7 +158,7 @@ def check_keys(document: Document, path: Path, values: Mapping[str, Any], settin
 
 
 def _without_wrong(document: Document, path: Path, value: Any) -> Any:
-    """Return a value without the members that are wrong; None where nothing is left."""
+    """Return a value without its invalid members; None if nothing is left."""
     if not document.is_wrong(path):
         return value
     if not isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _without_wrong(document: Document, path: Path, value: Any) -> Any:
 
 
 def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
-    """Add findings about resources (by their place in the list) that do not go together."""
+    """Add findings about resources (by their place in the list) that contradict each other."""
     env: dict[str, tuple[str, str]] = {}
     paths: dict[str, str] = {}
     for i, entry in entries.items():
@@ -189,7 +189,7 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
 
 
 def why_not_a_name(name: str) -> str:
-    """Return why `name` is not an extended resource name (the kubelet's rule); empty where it is one."""
+    """Return why `name` is not an extended resource name (the kubelet's rule); empty if it is one."""
     domain, slash, rest = name.partition("/")
     if not slash:
         return "it has no domain, as in example.com/gpu"
@@ -207,7 +207,7 @@ def why_not_a_name(name: str) -> str:
 
 
 def _check_keys_together(document: Document, path: Path, entry: ResourceEntry) -> None:
-    """Add findings about keys of one resource that do not go together."""
+    """Add findings about keys of one resource that contradict each other."""
     if entry.reset and entry.is_shared:
         document.at((*path, "reset"), "a reset would affect the other containers that share the device")
     if len(set(entry.permissions)) < len(entry.permissions):
@@ -254,7 +254,7 @@ def _dra(document: Document, path: Path, entry: ResourceEntry) -> DraOptions:
             message = "this key is only for DRA, and the resource is not offered through DRA"
             document.at((*path, "dra"), message, "add `api: dra` or `api: both` to the resource", key=True)
         return DraOptions()
-    from nodeplug.config.dra import dra_options  # with the API's objects, which the device plugin API does without
+    from nodeplug.config.dra import dra_options  # imported here: only DRA needs the API's objects
 
     return dra_options(document, path, entry)
 
@@ -272,7 +272,7 @@ def _selector(document: Document, path: Path, entry: ResourceEntry, group: Group
 
 
 def _container_path(document: Document, path: Path, text: str, group: Group | None) -> str:
-    """Check where containers see a device and return it with full attribute names."""
+    """Check the path of a device in containers and return it with full attribute names."""
     if not text:
         return ""
     filled = filled_template(document, path, text)
@@ -326,7 +326,7 @@ def _mounts(document: Document, path: Path, entries: Sequence[MountEntry], setti
 
 
 def _cdi_devices(document: Document, path: Path, entry: ResourceEntry, settings: Settings) -> tuple[str, ...]:
-    """Check names of CDI devices that others describe; ours would be a device that nobody leased."""
+    """Check names of CDI devices of other programs; one of ours would be a device without a lease."""
     if entry.cdi_devices and entry.cdi is False and entry.api != "dra":
         document.at(path, "only CDI can add such devices to a container", "leave `cdi: false` out", key=True)
     found: dict[str, None] = {}

@@ -456,7 +456,7 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether devices are offered in shares."""
+        """Return whether devices are offered in shares."""
         return self.shares > 1 or bool(self.shares_of)
 
 

@@ -16,15 +16,15 @@ from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths, Selection
 
 KINDS = tuple(sorted({reader.kind for reader in READERS} | {"path"}))
-_WILDCARDS = 6  # of one glob
+_WILDCARDS = 6  # the most wildcards in one glob
 _ELSEWHERE = {"pciAddress": "pciBusID", "pciAddresses": "pciBusID", "rootDevices": "pf", "linkTypes": "linkType"}
-"""What other device plugins call an attribute where no likeness tells."""
+"""Names of attributes in other device plugins that are not similar to ours."""
 _BYTES = frozenset({"memory", "size"})
 _AMOUNT = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[KMGTP]i|[kMGTP])(?![A-Za-z])")  # of bytes, as in 10Gi
-_LINKS = {"ether": "ethernet"}  # as the SR-IOV plugin has it
+_LINKS = {"ether": "ethernet"}  # as the SR-IOV plugin calls it
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)?\s*-?[0-9]{1,19}|-?[0-9]{1,19}\.\.-?[0-9]{1,19}")
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
-_NUMBERED = re.compile(r"(.+)#([0-9]+)(?:-([0-9]+))?.*")  # as the SR-IOV plugin has it
+_NUMBERED = re.compile(r"(.+)#([0-9]+)(?:-([0-9]+))?.*")  # as the SR-IOV plugin writes it
 _HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F*?\[\]!^-]+")
 _FORMS = {
     "integer": 'a whole number, a comparison (">=2") or a range ("2..7")',
@@ -37,7 +37,7 @@ _FORMS = {
 
 
 def selection(document: Document, path: Path, entry: str | Select) -> Selection:
-    """Return what an entry at `path` selects; findings go to the document."""
+    """Return the selection of an entry at `path`; findings go to the document."""
     if isinstance(entry, str):
         return _preset(document, path, entry)
     selectors: list[Selection] = []
@@ -71,7 +71,7 @@ def selection(document: Document, path: Path, entry: str | Select) -> Selection:
 
 
 def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group | None:
-    """Return how devices are put together; None after a finding."""
+    """Return how devices are grouped; None after a finding."""
     if entry == "parent":
         return Within()
     if isinstance(entry, str):
@@ -112,7 +112,7 @@ def grouping(document: Document, path: Path, entry: str | GroupEntry) -> Group |
 
 
 def known_attribute(document: Document, path: Path, name: str, *, key: bool = False) -> str:
-    """Return the full name of an attribute, which a file may abbreviate; an unknown one is a finding."""
+    """Return the full name of an attribute, which a file can abbreviate; an unknown one is a finding."""
     full = STANDARD.get(name, name)
     if full not in ATTRIBUTES:
         ours = _ELSEWHERE.get(name)
@@ -123,7 +123,7 @@ def known_attribute(document: Document, path: Path, name: str, *, key: bool = Fa
 
 
 def check_glob(document: Document, path: Path, glob: str) -> bool:
-    """Add a finding unless `glob` is a path below /dev with few wildcards; tell whether it is."""
+    """Add a finding unless `glob` is a path below /dev with few wildcards; return whether it is."""
     if not glob.startswith("/dev/"):
         document.at(path, f"{glob} is not below /dev", "device nodes are")
     elif not is_plain(glob):
@@ -140,7 +140,7 @@ def check_glob(document: Document, path: Path, glob: str) -> bool:
 
 
 def check_path(document: Document, path: Path, text: str) -> bool:
-    """Add a finding unless `text` is an absolute path without `..`; tell whether it is."""
+    """Add a finding unless `text` is an absolute path without `..`; return whether it is."""
     if is_plain(text):
         return True
     document.at(path, f"{text} is not an absolute path without empty, `.` or `..` components")
@@ -202,10 +202,10 @@ def _attribute(document: Document, path: Path, name: str, value: Value | tuple[V
 
 
 def _in_bytes(value: Value) -> Value:
-    """Return what is said of an amount of bytes in plain numbers: `>=10737418240` for `>=10Gi`."""
+    """Return a condition on an amount of bytes in plain numbers: `>=10737418240` for `>=10Gi`."""
     if not isinstance(value, str) or not _AMOUNT.search(value):
         return value
-    from resourceapi.objects import Quantity  # for those alone who write it so
+    from resourceapi.objects import Quantity  # imported here: few files need it
 
     return _AMOUNT.sub(lambda found: str(Quantity.parse(found[0]).value()), value)
 

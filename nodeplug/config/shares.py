@@ -10,7 +10,7 @@ from resources.resource import Shares
 
 
 def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
-    """Return what an entry at `path` says; findings go to the document."""
+    """Return the shares of an entry at `path`; findings go to the document."""
     selector = None if entry.select is UNSET else selection(document, (*path, "select"), entry.select)
     if (entry.count is UNSET) == (entry.memory is UNSET):
         document.at(path, "an entry needs exactly one of `count` and `memory`", "give either `count` or `memory`")
@@ -25,7 +25,7 @@ def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
 
 def _bytes(document: Document, path: Path, written: int | str) -> int:
     """Return an amount of memory in bytes; at least one."""
-    from resourceapi.objects import Quantity, QuantityError  # for those alone who share by memory
+    from resourceapi.objects import Quantity, QuantityError  # imported here: only shares by memory need it
 
     try:
         amount = Quantity.parse(str(written))

@@ -19,7 +19,7 @@ DEPTH_LIMIT = 24
 
 
 class Scalar(Struct, frozen=True):
-    """A text; `plain` when it has no quotes, so that YAML might take it for a number."""
+    """A text; `plain` if it has no quotes, so that YAML could take it for a number."""
 
     text: str
     plain: bool
@@ -47,7 +47,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 
 
 class Unreadable(Exception):
-    """The text is no YAML that we take; the rest of it cannot be judged."""
+    """The text is not YAML that this reader accepts; the rest of it cannot be checked."""
 
     def __init__(self, finding: Finding) -> None:
         """Keep the finding."""
@@ -56,15 +56,15 @@ class Unreadable(Exception):
 
 
 def parse(data: bytes) -> tuple[Node, list[Finding]]:
-    """Return the tree of the one document in `data`, and the keys that stand twice. Raises `Unreadable`."""
+    """Return the tree of the one document in `data`, and the duplicate keys. Raises `Unreadable`."""
     (root,), twice = _composed(data, several=False)
     return root, twice
 
 
 def parse_several(data: bytes) -> tuple[list[Node], list[Finding]]:
-    """Return the trees of all documents in `data`, as of a manifest, and the keys that stand twice in one mapping.
+    """Return the trees of all documents in `data`, as in a manifest, and the duplicate keys.
 
-    There is at least one; documents without a value are none. Raises `Unreadable`.
+    There is at least one; documents without a value do not count. Raises `Unreadable`.
     """
     return _composed(data, several=True)
 

@@ -10,7 +10,7 @@ _CLOSES = {"[": "]", "{": "}"}
 
 
 def in_words(error: yaml.MarkedYAMLError, text: str) -> str:
-    """Return what the parser of `text` means by `error`, and what to do where that can be known."""
+    """Return the meaning of `error` from the parser of `text`, and the correction if it is known."""
     problem, context = error.problem or error.context or "", error.context or ""
     begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
     mark = error.problem_mark
@@ -41,14 +41,14 @@ def _needs_quotes(character: str) -> str:
 
 
 def _key_before(text: str, mark: yaml.Mark | None) -> re.Match[str] | None:
-    """Return the key that stands alone before a colon, where there is one."""
+    """Return the key that stands alone before a colon, if there is one."""
     return _KEY_ALONE.fullmatch(text.splitlines()[mark.line][: mark.column]) if mark else None
 
 
 def _in_brackets(problem: str, text: str, mark: yaml.Mark | None) -> str:
     opened = _open_brackets(text, mark.index if mark else len(text))
     if not opened:
-        return problem  # of the end of a file that has directives alone
+        return problem  # for a file that ends after its directives
     bracket, line = opened[-1]
     missing = f"or a {_CLOSES[bracket]} for the {bracket} in line {line}"
     if problem.endswith("got ':'"):
@@ -61,7 +61,7 @@ def _in_brackets(problem: str, text: str, mark: yaml.Mark | None) -> str:
 
 
 def _open_brackets(text: str, end: int) -> list[tuple[str, int]]:
-    """Return the brackets before `end` that nothing closes, each with its line."""
+    """Return the unclosed brackets before `end`, each with its line."""
     opened: list[tuple[str, int]] = []
     for token in yaml.scan(text, Loader=yaml.BaseLoader):
         if token.start_mark.index >= end:

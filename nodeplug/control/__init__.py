@@ -1,6 +1,6 @@
-"""The running daemon answers: a socket in the state directory that root alone can open, and one file per question.
+"""Questions to the running daemon: a socket in the state directory that root alone can open, and one file per question.
 
-nodeplug status -> client -> control.sock -> server -> status.py -> what the daemon has
+nodeplug status -> client -> control.sock -> server -> status.py -> the daemon's state
 """
 
 __all__: list[str] = []

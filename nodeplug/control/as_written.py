@@ -10,11 +10,11 @@ from resources.resource import DriverBinding, InterfaceMoves, NodeAccess, Shares
 from resources.selector import Selection, describe
 
 _KEYS: Final = {"minimum": "min", "maximum": "max", "selector": "select", "glob": "path"}
-"""Of fields that have another name in the file."""
+"""For fields that have another name in the file."""
 
 
 def as_written(value: object) -> object:
-    """Return a value as the file has it, to be encoded; of a selector what it means, in words."""
+    """Return a value as the file has it, to be encoded; for a selector its meaning as text."""
     match value:
         case _ if isinstance(value, Selection):
             return describe(value)
@@ -46,7 +46,7 @@ def as_written(value: object) -> object:
 
 
 def _fields(value: Struct) -> dict[str, object]:
-    """Return what a value has that its kind has not by itself; a count of shares is always said, or their memory."""
+    """Return the fields of a value that differ from their defaults; always the count of shares, or their memory."""
     values = {x.name: getattr(value, x.name) for x in structs.fields(value)}
     written = {x.name for x in structs.fields(value) if values[x.name] not in (x.default, {}, None)}
     if isinstance(value, Shares) and not value.memory:

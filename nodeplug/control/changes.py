@@ -16,7 +16,7 @@ from resources.resource import Resource
 
 
 class FieldChange(Struct, frozen=True):
-    """A setting, or a field of a resource, with what it was and what it becomes, as JSON; selectors in words.
+    """A setting, or a field of a resource, with its old and new values, as JSON; selectors as text.
 
     Empty: it is not set.
     """
@@ -28,9 +28,9 @@ class FieldChange(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True, rename="camel"):
-    """What another configuration changes: in words, field by field, and for what is leased.
+    """What another configuration changes: as text, field by field, and for each lease.
 
-    `starts_anew`: the daemon begins anew with it, in the same process; pods keep what they have.
+    `starts_anew`: the daemon restarts with it, in the same process; pods keep their devices.
     """
 
     differences: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Changes(Struct, frozen=True, rename="camel"):
 
 
 def changes(before: Config, now: Config, inventory: Inventory, leases: Sequence[Lease], starts_anew: bool) -> Changes:
-    """Work out what `now` changes; `inventory` has what it looks at. It may take a second: call it in a thread."""
+    """Compute what `now` changes; `inventory` has the devices for it. It can take a second: call it in a thread."""
     return Changes(
         tuple(differences(before, now)),
         tuple(_fields(before, now)),

@@ -16,25 +16,25 @@ from nodeplug.control.protocol import Refusal, Reply
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
 
 SECONDS = 15.0
-"""To wait for an answer that needs nobody but the daemon."""
+"""The time limit for an answer that needs only the daemon."""
 LONG = 75.0
-"""To wait for others, too: the kubelet, the host, the API server. The daemon gives up before."""
+"""The time limit for an answer that also needs the kubelet, the host or the API server. The daemon's own is shorter."""
 MOST_BYTES = 1 << 28
-"""Of an answer; the status of 40,000 devices has some 20 MiB."""
+"""The most bytes of an answer; the status of 40,000 devices has some 20 MiB."""
 _PIECE = 1 << 18  # bytes
 T = TypeVar("T")
 
 
 class NotRunning(Exception):
-    """No daemon answers there; says why and what to do."""
+    """No daemon answers; the message is the reason and what to do."""
 
 
 class NoSocket(NotRunning):
-    """No daemon has this state directory; one may have another."""
+    """No daemon has this state directory; one can have another."""
 
 
 def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECONDS) -> T:
-    """Return what the daemon whose state is in `directory` answers. Raises `NotRunning` and `Refusal`."""
+    """Return the answer of the daemon whose state is in `directory`. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
         received = _conversation(directory, question, seconds)
@@ -68,7 +68,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
 
 
 def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
-    """Return all that is answered, up to where it is too long or the daemon hangs up. Raises OSError."""
+    """Return the whole answer, up to the limit or to the end of the connection. Raises OSError."""
     deadline = time.monotonic() + seconds
     received = bytearray()
     with connect(directory, seconds) as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -84,7 +84,7 @@ def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
 
 
 def _until(deadline: float, connection: socket.socket) -> None:
-    """Have the next call on the connection end by then. Raises TimeoutError when that was."""
+    """Limit the next call on the connection to the deadline. Raises TimeoutError if that has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -24,9 +24,9 @@ log = logging.getLogger("nodeplug")
 async def converse(
     running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Callable[[], object]
 ) -> None:
-    """Answer what is asked on a connection; `asked` is called when the question is there.
+    """Answer the question on a connection; `asked` is called when the question has arrived.
 
-    Raises OSError and TimeoutError where nobody waits, or reads.
+    Raises OSError and TimeoutError if the client does not read.
     """
     writer.write(msgspec.json.encode(await _reply(running, reader, writer, asked)) + b"\n")
     writer.close()

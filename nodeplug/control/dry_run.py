@@ -14,7 +14,7 @@ from resources.resource import Resource
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="dry_run"):
-    """What would a container be given that asks for `count` units, these units or devices among them."""
+    """Which answer would a container get that requests `count` units, including these units or devices?"""
 
     resource: str
     count: int = 1
@@ -46,9 +46,9 @@ class NodeView(Struct, frozen=True, rename="camel"):
 
 
 class Answer(Struct, frozen=True, rename="camel"):
-    """The units of those `free`, and the answer to Allocate, as the device plugin API has it.
+    """The units, how many are `free`, and the answer to Allocate, as in the device plugin API.
 
-    `pre_start`: the kubelet would call PreStartContainer, too; `reset`: which would reset the devices.
+    `pre_start`: the kubelet would also call PreStartContainer; `reset`: that would reset the devices.
     """
 
     resource: str
@@ -64,7 +64,7 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `dry_run`. Raises `Refusal` with the words with which the container would be refused."""
+    """Answer `dry_run`. Raises `Refusal` with the message with which the container would be refused."""
     resource = next((x for x in running.offering.config.resources if x.name == question.resource), None)
     if resource is None:
         hint = suggestion(question.resource, (x.name for x in running.offering.config.resources))

@@ -16,14 +16,14 @@ from nodeplug.control.running import Running
 from telemetry import Event
 
 MOST_SECONDS = 10.0
-"""That a question may wait; one whose asker has gone is noticed only then."""
+"""The longest time that a question waits; a client that has gone is noticed only then."""
 MOST_WAITING = 4
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="events"):
-    """What happened after the event of this number in the log that began then; all there is where that is another log.
+    """What happened after the event of this number in the log with this start time? Everything, if that is another log.
 
-    Where nothing did it is waited for so many seconds, of which `MOST_SECONDS` count.
+    If nothing did, the answer waits for `wait` seconds, at most `MOST_SECONDS`.
     """
 
     after: int = 0
@@ -32,7 +32,10 @@ class Question(Struct, frozen=True, tag_field="question", tag="events"):
 
 
 class Answer(Struct, frozen=True, rename="camel"):
-    """Events, the oldest first, and the log that numbers them. `is_incomplete`: some after `after` are kept no more."""
+    """Events, the oldest first, and the log that numbers them.
+
+    `is_incomplete`: some after `after` are no longer kept.
+    """
 
     log: float
     latest: int
@@ -41,7 +44,7 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `events`. Raises `Refusal` where too many wait already."""
+    """Answer `events`. Raises `Refusal` if too many questions wait already."""
     log = running.telemetry.events
     after = question.after if question.log == log.began else 0
     if question.wait > 0 and after >= log.latest:

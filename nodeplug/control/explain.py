@@ -24,17 +24,17 @@ from resources.resource import Resource
 from resources.selector import Selection, concerns, describe
 from resources.shares import shares_of
 
-_MOST_NEAR = 20  # devices that a resource does not have and that are of its kinds
+_MOST_NEAR = 20  # the most devices that are listed although the resource does not have them
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="explain"):
-    """Why is it as it is with this device (its id, a node, the kernel's name) or resource."""
+    """Why is this device (its id, a node, the kernel's name) or resource in its present state?"""
 
     name: str
 
 
 class Rule(Struct, frozen=True, rename="camel"):
-    """A resource that could have the device: where it stands, whom it means, and what that makes of the device."""
+    """A resource that could have the device: its place in the file, its selector, and the outcome for the device."""
 
     resource: str
     place: str  # file:line
@@ -44,16 +44,16 @@ class Rule(Struct, frozen=True, rename="camel"):
 
 
 class Near(Struct, frozen=True):
-    """A device that a resource does not have, though it is of a kind that the resource means."""
+    """A device that a resource does not have, though it is of a kind that the resource can select."""
 
     device: str
     reason: str
 
 
 class Answer(Struct, frozen=True, rename="camel"):
-    """What there is to say of a device or of a resource; `rules` of the first, `near` of the second.
+    """The explanation of a device (with `rules`) or of a resource (with `near`).
 
-    `missing` says what keeps a pod from getting it now; nothing does where it is empty.
+    `missing` are the reasons why no pod can get it now; empty if there are none.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 
 class Facts(Struct):
-    """What the host has and who owns it by the configuration, at one moment."""
+    """The host's devices and their owners by the configuration, at one moment."""
 
     config: Config
     inventory: Inventory
@@ -77,17 +77,17 @@ class Facts(Struct):
     source: str
 
     def place(self, resource: str) -> str:
-        """Return where a resource says which devices it means; empty where no file does."""
+        """Return the place of a resource's selector; empty without a file."""
         place = self.places.get(resource)
         return f"{self.source}:{place.select_line}" if place else ""
 
     def everything(self) -> dict[str, Device]:
-        """Return all devices by id, those that are offered as they are."""
+        """Return all devices by id; offered ones in the form in which they are offered."""
         return {**self.inventory.devices, **{x.id: x for each in self.assignment.devices.values() for x in each}}
 
 
 async def facts_of(running: Running) -> Facts:
-    """Return the facts of this moment. Raises `Refusal` before the host was read."""
+    """Return the facts of this moment. Raises `Refusal` before the first scan."""
     inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; try again")
@@ -97,7 +97,7 @@ async def facts_of(running: Running) -> Facts:
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `explain`. Raises `Refusal` for what is neither a device nor a resource here."""
+    """Answer `explain`. Raises `Refusal` if the name is neither a device nor a resource here."""
     facts = await facts_of(running)
     config, inventory = facts.config, facts.inventory
     resource = next((x for x in config.resources if x.name == question.name), None)
@@ -120,7 +120,7 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
-    """Yield why a resource of the configuration is not offered on this node; nothing where that has none such."""
+    """Yield why a resource of the file is not offered on this node; nothing if the file has no such resource."""
     if resource in facts.config.waiting:
         yield "its nodeSelector needs the labels of this node, which are not known yet"
     elif resource in facts.config.elsewhere:
@@ -128,7 +128,7 @@ def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
 
 
 def find(facts: Facts, name: str) -> Device | None:
-    """Return the device of this id, as it is offered if it is; or the one with a node or the kernel's name."""
+    """Return the device with this id, in the form in which it is offered; or the one with this node or kernel name."""
     everything = facts.everything()
     if name in everything:
         return everything[name]
@@ -164,7 +164,7 @@ def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
 
 
 def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
-    """Yield the resources that are about devices of this kind, in the order in which they are asked."""
+    """Yield the resources that can select devices of this kind, in the order of the configuration."""
     seen = facts.inventory.devices.get(device.id, device)
     comes_after = False
     for resource in facts.config.resources:
@@ -211,7 +211,7 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
 
 
 def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
-    """Yield devices of the kinds that a resource means and does not have: first those that it means itself."""
+    """Yield devices of the resource's kinds that it does not have: first those that it selects."""
     others = [x for x in facts.inventory.devices.values() if facts.assignment.owners.get(x.id) != resource.name]
     others = [x for x in others if concerns(resource.selector, x.kind)]
     others.sort(key=lambda x: (bool(resource.selector.why_not(x)), x.id in facts.assignment.owners, x.id))
@@ -244,7 +244,7 @@ def _all_leased(states: Sequence[DeviceView], is_leased: Callable[[DeviceView], 
 
 
 def _leased_in(facts: Facts, resource: Resource) -> Callable[[DeviceView], bool]:
-    """Return what tells whether all shares of a device of a resource are leased."""
+    """Return a function that returns whether all shares of a device of a resource are leased."""
     shares = {x.id: shares_of(resource, x).count for x in facts.assignment.devices.get(resource.name, ())}
     return lambda x: x.leased >= shares.get(x.id, resource.shares)
 

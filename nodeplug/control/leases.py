@@ -9,14 +9,14 @@ from nodeplug.control.running import Running
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="leases"):
-    """Which leases there are."""
+    """Which leases are there?"""
 
 
 class LeaseView(Struct, frozen=True, rename="camel"):
     """A lease. Names are a contract with scripts.
 
-    Of a unit `pod` and `container` are known once the kubelet has named them; of a claim `claim` is its name and
-    `pod_uids` say whose it is. `devices` are those that it takes whole, `shared` those of which it takes a part.
+    For a unit, `pod` and `container` are known once the kubelet has named them. For a claim, `claim` is its name and
+    `pod_uids` are its pods. `devices` are those that the lease takes whole, `shared` those of which it takes a part.
     """
 
     resource: str
@@ -48,7 +48,7 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 def view(lease: Lease) -> LeaseView:
-    """Return a lease as it is shown."""
+    """Return the view of a lease."""
     namespace = pod = container = claim = claim_uid = ""
     match lease.holder.split("/"):
         case ["pod", namespace, pod, container]:

@@ -7,11 +7,11 @@ from telemetry.exposition import render
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="metrics"):
-    """What is counted."""
+    """What are the metrics?"""
 
 
 class Answer(Struct, frozen=True):
-    """The text."""
+    """The metrics as text."""
 
     text: str
 

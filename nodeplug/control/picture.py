@@ -19,11 +19,11 @@ from nodeplug.topology.layout import layout
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="picture"):
-    """What there is to see."""
+    """What is the present state?"""
 
 
 class Tile(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A device: where it sits, how it is and why, which resources offer it, and who has it or something of it."""
+    """A device: its location, its state and the reason, the resources that offer it, and its holders."""
 
     id: str
     kind: str
@@ -37,7 +37,7 @@ class Tile(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class About(Struct, frozen=True, rename="camel"):
-    """The daemon and what it offers, device by device aside; `started_at` in seconds since the epoch."""
+    """The daemon and what it offers, without the devices; `started_at` in seconds since the epoch."""
 
     node: str
     version: str
@@ -50,7 +50,7 @@ class About(Struct, frozen=True, rename="camel"):
 
 
 class Answer(Struct, frozen=True):
-    """What is to be seen."""
+    """The present state."""
 
     about: About
     tiles: tuple[Tile, ...]
@@ -72,7 +72,7 @@ def _about(found: Status, name: str) -> About:
     return About(
         node=name,
         version=daemon.version,
-        started_at=round(daemon.started_at),  # the same as long as it runs
+        started_at=round(daemon.started_at),  # rounded, so that it stays the same
         configuration=configuration.file or "built in",
         problems=(*found.problems, *configuration.problems),
         resources=found.resources,

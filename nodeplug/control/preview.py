@@ -16,14 +16,14 @@ Answer = Changes
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="preview"):
-    """What `content` would change; `source` is what its findings begin with."""
+    """What would `content` change? Findings begin with `source`."""
 
     content: str
     source: str = "configuration"
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `preview`. Raises `Refusal` with the findings of a configuration that is wrong."""
+    """Answer `preview`. Raises `Refusal` with the findings of an invalid configuration."""
     try:
         content, environment = question.content.encode(), from_environment()
         labels = running.file.labels if running.file is not None else None
@@ -34,7 +34,7 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 async def of_running(running: Running, before: Config, now: Config) -> Changes:
-    """Return what `now` changes here. Raises `Refusal` where the host cannot be read."""
+    """Return what `now` changes here. Raises `Refusal` if the host cannot be read."""
     inventory, leases = running.offering.inventory, running.ledger.leases()
     starts_anew = before != now and running.starts_anew(now)
     known = None if inventory is None or set(now.path_globs) - set(running.offering.config.path_globs) else inventory
@@ -49,5 +49,5 @@ async def of_running(running: Running, before: Config, now: Config) -> Changes:
 
 
 def _scan(host: Host, config: Config) -> Inventory:
-    """Return the devices that a configuration looks at which names other folders than the one that is in use."""
+    """Return the devices for a configuration that has other path globs than the present one."""
     return scan(host, (*READERS, paths_reader(config.path_globs)))

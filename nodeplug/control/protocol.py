@@ -28,17 +28,17 @@ QUESTIONS: Final = (
     "witnesses",
 )
 MOST_BYTES: Final = 1 << 20
-"""Of a question; a configuration has half as many at the most."""
+"""The most bytes of a question; a configuration has at most half as many."""
 
 
 class Head(Struct, frozen=True):
-    """What every question begins with."""
+    """The part that every question begins with."""
 
     question: str
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """The answer, or why there is none: `findings` has each thing that is wrong with a configuration."""
+    """The answer, or the reason why there is none: `findings` are the mistakes of a configuration."""
 
     answer: Any = None
     error: str = ""
@@ -46,9 +46,9 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 
 
 class Refusal(Exception):
-    """The daemon does not do what it is asked for; says why, and what to do."""
+    """The daemon refuses a request; the message is the reason and what to do."""
 
     def __init__(self, message: str, findings: tuple[str, ...] = ()) -> None:
-        """Keep what is wrong with a configuration, if that is it."""
+        """Keep the findings about a configuration, if there are any."""
         super().__init__(message)
         self.findings = findings

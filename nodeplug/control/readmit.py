@@ -19,7 +19,7 @@ class Question(Struct, frozen=True, tag_field="question", tag="readmit"):
 
 
 class Answer(Struct, frozen=True):
-    """What was withheld, and is no more."""
+    """The devices that were withheld, and are no longer."""
 
     readmitted: tuple[WithheldView, ...]
 
@@ -36,7 +36,7 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 async def _meant(running: Running, name: str) -> Set[str]:
-    """Return which withheld ids are meant: one, or those of a group's members. Raises `Refusal`."""
+    """Return the withheld ids that a name means: one, or those of a group's members. Raises `Refusal`."""
     known = running.ledger.withheld
     if name in known:
         return {name}

@@ -9,7 +9,7 @@ from nodeplug.control.running import Running
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="release"):
-    """End the lease of this unit; with `force` although somebody says that it is held."""
+    """End the lease of this unit; with `force` even if a witness reports that it is held."""
 
     resource: str
     api: Api
@@ -18,7 +18,7 @@ class Question(Struct, frozen=True, tag_field="question", tag="release"):
 
 
 class Answer(Struct, frozen=True):
-    """What ended."""
+    """The leases that ended."""
 
     leases: tuple[LeaseView, ...]
 

@@ -13,7 +13,7 @@ class Question(Struct, frozen=True, tag_field="question", tag="reload"):
 
 
 class Answer(Struct, frozen=True, rename="camel"):
-    """The file, and what it changed; `loaded_at` is when what counts was read, in seconds since the epoch."""
+    """The file and its changes; `loaded_at` is when the configuration in force was read, in seconds since the epoch."""
 
     file: str
     loaded_at: float
@@ -21,7 +21,10 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `reload`, once the daemon offers what the file says. Raises `Refusal`: then nothing has changed."""
+    """Answer `reload`, once the daemon offers what the file describes.
+
+    Raises `Refusal` if nothing has changed for that reason.
+    """
     del question
     if running.file is None:
         raise Refusal("this daemon runs without a configuration file")

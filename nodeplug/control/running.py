@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """The daemon's parts. Everything belongs to its loop.
+    """The daemon's parts. Everything belongs to its event loop.
 
-    `file` is None where it follows none, `dra` where it has no DRA side. `starts_anew` says whether it does with a
-    configuration. `serves_at_once`: beside an older instance, and not only once the state is ours. `began` is when it
-    did, by the loop's clock.
+    `file` is None if it follows none, `dra` if it has no DRA side. `starts_anew` returns whether the daemon restarts
+    for a configuration. `serves_at_once`: also beside an older instance, before this one has the state. `began` is the
+    time of the start, by the loop's clock.
     """
 
     host: "Host"
@@ -42,7 +42,7 @@ class Running(Struct, frozen=True, kw_only=True):
     began: float
 
     def not_ready(self) -> list[str]:
-        """Return what keeps the daemon from being ready, in words; nothing where it is, or waits for the state."""
+        """Return the reasons why the daemon is not ready; none if it is ready, or waits for the state."""
         if not (self.ledger.is_owned or self.serves_at_once):
             return []
         why = self.offering.why_incomplete()
@@ -51,8 +51,8 @@ class Running(Struct, frozen=True, kw_only=True):
         return [*why, *why_not_ready(self.plugins.status(), self.dra.status() if self.dra is not None else None)]
 
     def metrics(self) -> "Iterator[Metric]":
-        """Yield what is counted."""
-        from nodeplug.metrics import collect  # for those who ask
+        """Yield the metrics."""
+        from nodeplug.metrics import collect  # imported on first use
 
         return collect(
             self.plugins.status(),

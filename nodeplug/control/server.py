@@ -21,10 +21,10 @@ from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 
-_MOST_BYTES = 1 << 20  # that are buffered of a question: see protocol.py
-_SECONDS_TO_LEAVE = 3.0  # for answers that are under way at the end
-_SECONDS_TO_ACCEPT = 0.1  # who connected just before the socket went: asyncio loses those that it has half accepted
-_AGAIN = 5.0  # seconds until the next try to listen
+_MOST_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
+_SECONDS_TO_LEAVE = 3.0  # for answers in progress at the end
+_SECONDS_TO_ACCEPT = 0.1  # for clients that connected just before the socket went: asyncio loses half-accepted ones
+_AGAIN = 5.0  # seconds until the next attempt to listen
 _Identity: TypeAlias = tuple[int, int]  # device and inode
 log = logging.getLogger("nodeplug")
 
@@ -33,12 +33,12 @@ class ControlServer:
     """Answers questions while `run` runs."""
 
     def __init__(self, directory: Path, running: Running, watcher: FolderWatcher) -> None:
-        """Prepare to listen in `directory`, which must be ours alone while `run` runs."""
+        """Prepare to listen in `directory`, which must be this instance's alone while `run` runs."""
         self._path = directory / SOCKET_NAME
         self._running = running
         self._watcher = watcher
         self._open: set[asyncio.Task[None]] = set()
-        self._answering: set[asyncio.Task[None]] = set()  # those that have asked
+        self._answering: set[asyncio.Task[None]] = set()  # the connections whose question has arrived
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -51,7 +51,7 @@ class ControlServer:
             watch.close()
             for idle in self._open - self._answering:
                 idle.cancel()
-            self._running.telemetry.events.release()  # who waits for the next event is answered with what there is
+            self._running.telemetry.events.release()  # ends the waiting of `events` questions
             if self._answering:
                 await asyncio.wait(self._answering, timeout=_SECONDS_TO_LEAVE)
             for late in self._answering:
@@ -60,7 +60,7 @@ class ControlServer:
                 await asyncio.wait(self._open)
 
     async def _listen_while_there(self, watch: FolderWatch, changed: asyncio.Event) -> None:
-        """Answer at a socket of ours until somebody removes it."""
+        """Answer at this instance's socket until it is removed."""
         server, identity = await self._listen()
         try:
             while _is_at(self._path, identity):
@@ -79,9 +79,9 @@ class ControlServer:
         level = logging.ERROR
         while True:
             try:
-                with opened(self._path.parent) as folder:  # asyncio looks once more where the socket was bound
+                with opened(self._path.parent) as folder:  # asyncio checks the bound path again
                     listening = bound(folder)
-                    # not start_server, which loads TLS to see that the socket has none
+                    # not start_server, which loads TLS to check that the socket has none
                     server = await asyncio.start_unix_server(
                         self._serve, sock=listening, limit=_MOST_BYTES, backlog=ONE_AT_ONCE
                     )
@@ -113,7 +113,7 @@ class ControlServer:
 
             await converse(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
-            pass  # nobody waits any more, or reads; or no descriptor is left to load what answers
+            pass  # the client has gone, or no descriptor is left to load the answering module
         except ImportError as error:
             log.error("a request could not be answered: %s; the program was changed since it started", error)
         except asyncio.CancelledError:
@@ -121,7 +121,7 @@ class ControlServer:
         finally:
             self._open.discard(this)
             self._answering.discard(this)
-            # one that closed once its answer had left cannot be aborted any more: asyncio fails with a traceback
+            # a connection that closed after its answer was sent cannot be aborted: asyncio fails with a traceback
             if writer.transport.get_write_buffer_size() or not writer.transport.is_closing():
                 writer.transport.abort()
 

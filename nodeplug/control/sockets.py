@@ -1,6 +1,6 @@
 """The control socket's file: bound and found through its folder, however long the folder's path is.
 
-A socket's path has 107 bytes at the most; through /proc/self/fd the folder needs a few of them.
+The path of a socket has at most 107 bytes; through /proc/self/fd the folder needs only a few of them.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from typing import Final
 
 SOCKET_NAME: Final = "control.sock"
 MOST_CONNECTIONS: Final = 8
-"""That are answered at a time; a further one is closed at once."""
+"""The most connections that are answered at a time; a further one is closed at once."""
 
 
 @contextlib.contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """Have a folder open meanwhile. Raises OSError."""
+    """Keep a folder open during the context. Raises OSError."""
     folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield folder
@@ -27,9 +27,9 @@ def opened(directory: Path) -> Iterator[int]:
 
 
 def bound(folder: int) -> socket.socket:
-    """Return a socket that is bound in an open folder, in the place of one of before; nobody listens at it yet.
+    """Return a socket that is bound in an open folder, replacing an earlier one; it does not listen yet.
 
-    Only who runs as we do can connect to it. What a process left that was killed here goes. Raises OSError.
+    Only processes of the same user can connect to it. Temporary files of killed processes are removed. Raises OSError.
     """
     for name in os.listdir(f"/proc/self/fd/{folder}"):
         if name.startswith(f".{SOCKET_NAME}.") and name.endswith(".tmp"):
@@ -51,7 +51,7 @@ def bound(folder: int) -> socket.socket:
 def connect(directory: Path, seconds: float) -> socket.socket:
     """Return a connection to the daemon whose state is in `directory`. Raises OSError.
 
-    Where as many wait as the kernel lets, a connect that does not block fails at once: this one waits for its turn.
+    If the queue of waiting connections is full, a non-blocking connect fails at once: this one waits.
     """
     with opened(directory) as folder:
         connection = socket.socket(socket.AF_UNIX)

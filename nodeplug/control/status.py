@@ -26,7 +26,7 @@ from nodeplug.version import VERSION
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="status"):
-    """How everything stands."""
+    """What is the state of everything?"""
 
 
 class DaemonView(Struct, frozen=True, rename="camel"):
@@ -44,9 +44,9 @@ class DaemonView(Struct, frozen=True, rename="camel"):
 
 
 class ConfigurationView(Struct, frozen=True, rename="camel"):
-    """What counts: `sha256` is that of the file when it was read and good, `loaded_at` when that was.
+    """The configuration in force: `sha256` is the digest of the file when it was read successfully, at `loaded_at`.
 
-    `problems` say what is wrong with the file as it is now, if it is.
+    `problems` are the mistakes in the present file, if there are any.
     """
 
     file: str
@@ -59,9 +59,9 @@ class ConfigurationView(Struct, frozen=True, rename="camel"):
 class ResourceView(Struct, frozen=True, rename="camel"):
     """A resource with one API: units and leased units of the device plugin API, devices and claims' devices of DRA.
 
-    `healthy`: those that are neither unhealthy, nor withheld, nor unavailable because another has them.
-    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs. `empty` says why it has no
-    device here, if it has none.
+    `healthy`: those that are neither unhealthy, nor withheld, nor unavailable because of another holder.
+    `is_registered`: the kubelet has the list open, or has accepted the DRA driver and runs. `empty` is the reason why
+    it has no device here.
     """
 
     name: str
@@ -76,7 +76,7 @@ class ResourceView(Struct, frozen=True, rename="camel"):
 
 
 class DeviceView(Struct, frozen=True):
-    """A device of a resource with one API; the reason says why it is not healthy, or who has it."""
+    """A device of a resource with one API; the reason why it is not healthy, or its holder."""
 
     resource: str
     api: Literal["device-plugin", "dra"]
@@ -87,7 +87,7 @@ class DeviceView(Struct, frozen=True):
 
 
 class WithheldView(Struct, frozen=True, rename="camel"):
-    """A device that nobody new is given until it is readmitted; `since` in seconds since the epoch.
+    """A device that gets no new holders until it is readmitted; `since` in seconds since the epoch.
 
     `is_here`: it is plugged in now.
     """
@@ -111,9 +111,9 @@ class DraView(Struct, frozen=True, rename="camel"):
 
 
 class LedgerView(Struct, frozen=True, rename="camel"):
-    """The leases' database: whether nothing that pods have is missing in it, and files that were set aside.
+    """The leases' database: whether it has a lease for everything that pods have, and files that were set aside.
 
-    `problem` says what is missing, or why nothing could be written when that was tried last.
+    `problem` is what is missing, or why the last attempt to write failed.
     """
 
     is_complete: bool
@@ -123,7 +123,7 @@ class LedgerView(Struct, frozen=True, rename="camel"):
 
 
 class Answer(Struct, frozen=True):
-    """Everything. `recent` are the latest warnings and errors of the log, the oldest first."""
+    """The state of everything. `recent` are the latest warnings and errors of the log, the oldest first."""
 
     daemon: DaemonView
     configuration: ConfigurationView
@@ -179,7 +179,7 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 def before_the_first_pod(found: Answer) -> str:
-    """Return a line for a node whose kubelet has listed no pod yet, which is as it is to be; empty elsewhere."""
+    """Return a line for a node whose kubelet has listed no pod yet, which is a normal state; empty for other nodes."""
     if found.ledger.is_complete or any(found.ledger.problem in line for line in found.problems):
         return ""
     return f"the lease database is new, and {found.ledger.problem}: the first pod that it lists can have devices"
@@ -218,7 +218,7 @@ def withheld(running: Running) -> tuple[WithheldView, ...]:
 
 
 def resources(running: Running, empty: Mapping[str, str] = {}) -> tuple[ResourceView, ...]:
-    """Return how every resource stands with each of its APIs; `empty` says of those without a device why."""
+    """Return the state of every resource with each of its APIs; `empty` has the reasons for those without devices."""
     return tuple(_resources(running, _dra(running), empty))
 
 
@@ -241,7 +241,7 @@ def _resources(running: Running, dra: DraView | None, empty: Mapping[str, str]) 
 
 
 def devices(running: Running) -> tuple[DeviceView, ...]:
-    """Return how every device stands, of each resource and API."""
+    """Return the state of every device, of each resource and API."""
     return tuple(
         _devices(running, Counter((x.api, x.resource, name) for x in running.ledger.leases() for name in _names(x)))
     )
@@ -265,7 +265,7 @@ def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iter
 
 
 def _names(lease: Lease) -> Set[str]:
-    """Return the names under which what a lease is of is shown: its devices, a unit that is gone; DRA's name."""
+    """Return the names under which the object of a lease is shown: devices, a unit that is gone; for DRA its name."""
     if lease.api == API:
         return lease.exclusive | {lease.unit}
     return {lease.unit.partition("@")[0].partition("/")[0]}

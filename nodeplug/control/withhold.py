@@ -25,14 +25,14 @@ class Question(Struct, frozen=True, tag_field="question", tag="withhold"):
 
 
 class Answer(Struct, frozen=True):
-    """What is withheld now: the device, or the members of a group; and who has something of it still."""
+    """What is withheld now: the device, or the members of a group; and the leases that have any part of it."""
 
     withheld: tuple[WithheldView, ...]
     leases: tuple[LeaseView, ...]
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `withhold`, once it is on disk and nobody new is given the device. Raises `Refusal`."""
+    """Answer `withhold`, once it is on disk and the device gets no new holders. Raises `Refusal`."""
     reason = question.reason.strip()
     if len(reason) > LONGEST or not (reason.isprintable() or not reason):
         raise Refusal(f"a reason is one line of at most {LONGEST} characters")
@@ -48,13 +48,13 @@ async def answer(running: Running, question: Question) -> Answer:
 
 
 def _withheld(running: Running, device: str, reason: str) -> Withheld:
-    """Return what is to be recorded; said again without a reason, the one that was given stays."""
+    """Return the record to write; a repetition without a reason keeps the earlier one."""
     known = running.ledger.withheld.get(device)
     return known if known is not None and not reason else Withheld(device, reason, time.time())
 
 
 def _meant(facts: Facts, name: str) -> Set[str]:
-    """Return the ids to withhold: of a group its members, which go with their parts, for it may not have them for ever.
+    """Return the ids to withhold: for a group its members, with their parts, because the group can lose them later.
 
     Raises `Refusal`.
     """

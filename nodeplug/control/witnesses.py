@@ -10,7 +10,7 @@ from nodeplug.control.running import Running
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="witnesses"):
-    """Who says what of the lease of this unit."""
+    """What does each witness report about the lease of this unit?"""
 
     resource: str
     api: Api
@@ -18,14 +18,14 @@ class Question(Struct, frozen=True, tag_field="question", tag="witnesses"):
 
 
 class Answer(Struct, frozen=True):
-    """The lease, and the words of its witnesses; none where it has ended with being looked at."""
+    """The lease, and the statements of its witnesses; none if it has ended during the check."""
 
     lease: LeaseView
     statements: tuple[Statement, ...]
 
 
 async def answer(running: Running, question: Question) -> Answer:
-    """Answer `witnesses`. Raises `Refusal` where there is no such lease."""
+    """Answer `witnesses`. Raises `Refusal` if there is no such lease."""
     lease = running.ledger.get((question.resource, question.api, question.unit))
     if lease is None:
         raise Refusal(f"{question.resource} ({question.api}) has no lease of {question.unit}")

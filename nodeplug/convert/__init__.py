@@ -1,7 +1,7 @@
-"""Other device plugins' configurations as ours: `nodeplug convert`.
+"""Other device plugins' configurations as ones of nodeplug: `nodeplug convert`.
 
-What is offered afterwards is what was offered before, under the same names. Where that cannot be, the resource is left
-out and the reason is said: nobody gets a device by a conversion that he did not have.
+The result offers the same devices under the same names. Where that is impossible, the resource is left out, with the
+reason: no pod gets a device by a conversion that it could not have before.
 """
 
 from nodeplug.convert.conversion import Conversion

@@ -1,7 +1,7 @@
-"""Akri: devices that its udev handler finds by rules, for pods that ask for any device of a configuration.
+"""Akri: devices that its udev handler finds by rules, for pods that request any device of a configuration.
 
-Each rule is one of udev's with what must match; a device must fit one rule. Devices on the network (ONVIF, OPC UA) are
-no device of a node. Source: project-akri/akri, the definition of Configuration, docs on the udev discovery handler.
+Each rule is a udev rule of matches; a device must match one rule. Devices on the network (ONVIF, OPC UA) are no devices
+of a node. Source: project-akri/akri, the definition of Configuration, docs on the udev discovery handler.
 """
 
 import re
@@ -19,7 +19,7 @@ from nodeplug.convert.wrapping import Wrapping, below, key, parsed, with_text
 
 _UDEV = "udev"
 _OF_PROPERTIES = {"devicePluginResourceName": "resourceName", "vfioPassthrough": "vfioPassthrough"}
-"""Properties that the udev handler heeds, and what `File` calls them."""
+"""Properties that the udev handler reads, and the fields of `File` for them."""
 _KINDS = {
     "drm": "gpu",
     "gpio": "gpio",
@@ -56,7 +56,7 @@ _NODE = "UDEV_DEVNODE_... contains the paths and ends with the configuration's n
 
 
 class Details(Struct, frozen=True, rename="camel"):
-    """What the udev handler is told."""
+    """The settings of the udev handler."""
 
     udev_rules: tuple[str, ...] = ()
     permissions: str = "rwm"
@@ -64,9 +64,9 @@ class Details(Struct, frozen=True, rename="camel"):
 
 
 class File(Struct, frozen=True, rename="camel"):
-    """What a Configuration says of devices, and its name; `has_brokers`: pods are made for what is found.
+    """A Configuration's name and its settings of devices; `has_brokers`: Akri creates pods for the found devices.
 
-    `resource_name` and `vfio_passthrough` are properties, the first by which KubeVirt knows the device.
+    `resource_name` and `vfio_passthrough` are properties; KubeVirt identifies the device by the first.
     """
 
     handler: str
@@ -80,7 +80,7 @@ class File(Struct, frozen=True, rename="camel"):
 
 
 def _settings(root: Keys) -> Keys:
-    """Return what a Configuration says of devices. Raises `Unreadable`."""
+    """Return the settings of devices in a Configuration. Raises `Unreadable`."""
     handler = below(root, "spec", "discoveryHandler", "name")
     if handler is None:
         raise Unreadable(Finding(root.line, root.column, "this Configuration has no spec.discoveryHandler"))
@@ -109,11 +109,11 @@ def _settings(root: Keys) -> Keys:
 
 
 WRAPPING = Wrapping(kind="Configuration", api_group="akri.sh", settings=_settings)
-"""What it comes in."""
+"""The objects that contain its settings."""
 
 
 class _Different(Exception):
-    """What a rule says and no selector can."""
+    """A rule that no selector can express."""
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -148,7 +148,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     values: Values = {"name": name, "select": rules[0] if len(rules) == 1 else {"any": rules}}
     values["permissions"] = "".join(x for x in "rwm" if x in details.permissions)
     escaped = {name: text.replace("{", "{{").replace("}", "}}") for name, text in file.broker_properties.items()}
-    own = re.sub("[^A-Z0-9]", "_", file.name.upper())  # a container may have devices of several configurations
+    own = re.sub("[^A-Z0-9]", "_", file.name.upper())  # a container can have devices of several configurations
     values["env"] = {**escaped, f"UDEV_DEVNODE_{own}": "{devnodes}"}
     if file.resource_name:
         values["compat"] = "kubevirt"
@@ -158,7 +158,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _selector(rule: str) -> Values:
-    """Return what a rule means: all of its matches."""
+    """Return the selector for a rule: all of its matches."""
     matches: list[tuple[Any, ...]] = []
     place = 0
     while place < len(rule):
@@ -198,6 +198,6 @@ def _meant(rule: str, field: str, key: str | None, text: str) -> Values:
 
 
 def _path(name: str) -> str:
-    """Return where below /dev a node is, by the kernel's name for it."""
+    """Return the path of a node below /dev, by the kernel's name for it."""
     folder = next((folder for begin, folder in _FOLDERS.items() if name.startswith(begin)), "")
     return f"/dev/{folder}/{name}" if folder else f"/dev/{name}"

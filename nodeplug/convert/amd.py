@@ -1,7 +1,8 @@
 """AMD's k8s-device-plugin: GPUs and their partitions under one name, or each kind of partition under its own.
 
-With `mixed`, names depend on how the GPUs are partitioned: `amd.com/cpx_nps4`. Of GPUs for virtual machines
-(`driver_type`) a device is an IOMMU group. The settings of its operator's DeviceConfig are the program's flags.
+With `mixed`, names depend on how the GPUs are partitioned: `amd.com/cpx_nps4`. For GPUs of virtual machines
+(`driver_type`), a device is an IOMMU group. The settings of its operator's DeviceConfig are the program's flags.
+
 Source: ROCm/k8s-device-plugin, docs/user-guide/configuration.md, cmd/k8s-device-plugin; ROCm/gpu-operator,
 internal/plugin (SetDevicePluginAsDesired).
 """
@@ -35,7 +36,7 @@ class Counted(Struct, frozen=True):
 
 
 class File(Struct, frozen=True):
-    """The file, and as keys the flags, the variable and the labels of nodes."""
+    """The file; further keys are the flags, the variable and the labels of nodes."""
 
     gpu: Counted = Counted()
     device_count: int | None = None
@@ -47,7 +48,7 @@ class File(Struct, frozen=True):
 
 
 def _settings(root: Keys) -> Keys:
-    """Return the flags that the operator gives the program. Raises `Unreadable`."""
+    """Return the flags that the operator passes to the program. Raises `Unreadable`."""
     plugin = below(root, "spec", "devicePlugin")
     if (
         isinstance(plugin, Keys)
@@ -77,11 +78,11 @@ WRAPPING = Wrapping(
     flags={x: x for x in ("driver_type", "pulse", "resource_naming_strategy")},
     variables={"AMD_GPU_DEVICE_COUNT": "device_count", "CONFIG_FILE_PATH": "config_file"},
 )
-"""What it comes in beside its file."""
+"""The containers of its settings other than its file."""
 
 
 def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
-    """Yield one resource, or one for each kind of partition that there is."""
+    """Yield one resource, or one for each existing kind of partition."""
     if file.driver_type in _MACHINES:
         yield _of_machines(file, domain)
         return
@@ -113,7 +114,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _of_machines(file: File, domain: str) -> Offered:
-    """Return the resource of GPUs for virtual machines: what vfio-pci has of them, or of their virtual functions."""
+    """Return the resource of GPUs for virtual machines: GPUs, or their virtual functions, bound to vfio-pci."""
     select: Values = {"kind": "vfio", "attributes": {"vendor": "1002", "driver": "vfio-pci", "class": ["03*", "12*"]}}
     if file.driver_type == "vf-passthrough":
         select["attributes"]["sriov"] = "vf"
@@ -125,6 +126,6 @@ def _of_machines(file: File, domain: str) -> Offered:
 
 
 def _kind(device: Device) -> str:
-    """Return what the plugin calls a GPU by how it is partitioned."""
+    """Return the plugin's name for a GPU, by how it is partitioned."""
     modes = [device.attributes.get(x) for x in ("computePartition", "memoryPartition")]
     return "_".join(str(x).lower() for x in modes) if all(modes) else _GPU

@@ -1,4 +1,4 @@
-"""What a conversion gives: resources in the words of our file, remarks, and what could not be had."""
+"""The result of a conversion: resources as in our file, remarks, and what was left out."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ _WIDTH = 116
 
 
 class Offered(Struct, frozen=True):
-    """A resource as our file has it. `remarks` say what is another than it was; `mounts` lie at these host paths.
+    """A resource for our file. `remarks` are the differences from before; `mounted` are the host paths of its mounts.
 
-    `settings` are what it needs of the daemon's.
+    `settings` are the daemon's settings that it needs.
     """
 
     resource: Values
@@ -30,16 +30,16 @@ class Offered(Struct, frozen=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """A resource that cannot be had in the same way, and why."""
+    """A resource that cannot be converted, and why."""
 
     name: str
     reason: str
 
 
 class Conversion(Struct, frozen=True):
-    """A whole file: `source` is the file's name, `plugin` whose it was.
+    """A whole file: `source` is the file's name, `plugin` the program that it was for.
 
-    `others` are objects in it that are no configuration of a plugin, with the reason.
+    `others` are objects in it that are not a plugin's configuration, with the reason.
     """
 
     source: str
@@ -49,11 +49,11 @@ class Conversion(Struct, frozen=True):
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """What could not be converted."""
+        """The resources that could not be converted."""
         return [x for x in self.resources if isinstance(x, LeftOut)]
 
     def text(self) -> str:
-        """Return our configuration file, with everything that there is to say as comments."""
+        """Return our configuration file, with all remarks as comments."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ class Conversion(Struct, frozen=True):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists below their keys as people do, and quotes what some version of YAML takes for a number."""
+    """Indents lists below their keys, and quotes texts that some version of YAML takes for a number."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         del indentless
@@ -88,7 +88,7 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_PLAIN = re.compile(r"[A-Za-z/][\w./*{}-]+")  # the truth values among them are quoted anyhow
+_PLAIN = re.compile(r"[A-Za-z/][\w./*{}-]+")  # the booleans among them are quoted in any case
 _Dumper.add_representer(str, _Dumper.text)
 
 
@@ -100,7 +100,7 @@ def _dumped(values: Any, indent: str) -> Iterator[str]:
 
 
 def is_folder(host: Host, path: str) -> bool:
-    """Tell whether a path leads to a folder: on the host, or where there is none, by what it is elsewhere."""
+    """Return whether a path is a folder: on the host, or if it does not exist there, on usual hosts."""
     return host.folders(path) is not None or (path in _FOLDERS and not host.exists(path))
 
 
@@ -108,7 +108,10 @@ _FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "
 
 
 def of_paths(paths: Sequence[str]) -> Values:
-    """Return how to mean devices by their nodes. A USB device or an NVMe controller has those of its parts besides."""
+    """Return a selector of devices by their nodes.
+
+    A USB device or an NVMe controller also has the nodes of its parts.
+    """
     values: Values = {"select": {"path": one_or_all(paths)}}
     return {**values, "nodes": one_or_all(paths)} if any(path.startswith(_WHOLES) for path in paths) else values
 
@@ -117,17 +120,17 @@ _WHOLES = ("/dev/bus/usb/", "/dev/nvme")
 
 
 def one_or_all(values: Sequence[Any]) -> Any:
-    """Return what may stand alone as it stands alone."""
+    """Return a single value itself, several as a list."""
     return values[0] if len(values) == 1 else list(values)
 
 
 def literal(text: str) -> str:
-    """Return a name as the glob that means it and no other, as long as a device tells of it."""
+    """Return a glob that matches only this name, up to the length of an attribute."""
     return text[:64].translate({ord(x): f"[{x}]" for x in "*?["})
 
 
 def why_no_id(*ids: Sequence[str]) -> str:
-    """Return why a plugin that compares ids as the kernel writes them finds nothing by one; empty where it may."""
+    """Return why a plugin that compares ids as the kernel writes them finds nothing by one; empty if it can."""
     wrong = next((x for each in ids for x in each if not _ID.fullmatch(x)), None)
     return "" if wrong is None else f"no function has the id {wrong}: the plugin uses four digits, in lower case"
 
@@ -136,7 +139,7 @@ _ID = re.compile(r"[0-9a-f]{4}")
 
 
 def on_nodes(items: Iterable[Offered | LeftOut], nodes: Values) -> Iterator[Offered | LeftOut]:
-    """Yield the resources, those that are offered only on some nodes; `nodes` are the keys that say which."""
+    """Yield the resources, restricted to some nodes; `nodes` are the keys that select them."""
     for item in items:
         if nodes and isinstance(item, Offered):
             name, *rest = item.resource.items()

@@ -1,4 +1,4 @@
-"""Reads another plugin's file, finds out whose it is, and converts it."""
+"""Reads another plugin's file, determines the plugin, and converts the file."""
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, with_text
 
 
 class _Format(Struct, frozen=True):
-    """Whose files these are; each has one of `keys`. `domain` is that of the names where the file has none."""
+    """The format of a plugin's files; each file has one of `keys`. `domain` is the default for names without one."""
 
     plugin: str
     keys: tuple[str, ...]
@@ -103,15 +103,15 @@ FORMATS: Mapping[str, _Format] = {
         Wrapping(image="sriov-network-device-plugin", only_file=True, entry_is_node=True),
     ),
 }
-"""The formats by the names that `--from` takes."""
+"""The formats by their names for `--from`."""
 
 
 def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str = "", entry: str = "") -> Conversion:
     """Convert the content of the file `source`; `host` is the node that it is for.
 
-    `name` is one of `FORMATS`; without it the file's keys say which. A ConfigMap is read for its one entry, or for
-    `entry`; of several objects all that are a plugin's are converted. `domain` is for resources whose names have none
-    in the file. Raises `ConfigError` with everything that is not understood.
+    `name` is one of `FORMATS`; without it, the file's keys determine the format. A ConfigMap is read for its one entry,
+    or for `entry`; of several objects, all that belong to a plugin are converted. `domain` is for resources whose names
+    have none in the file. Raises `ConfigError` with everything that is not understood.
     """
     try:
         found, twice = _read(data, name, entry)
@@ -130,7 +130,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
 
 
 def whose(data: bytes) -> str:
-    """Return the plugins whose configuration a file is, by its keys alone; empty where it is nobody's that is known."""
+    """Return the plugins that a configuration file is for, by its keys alone; empty if they match no known plugin."""
     try:
         found, _ = _read(data, "", "")
     except Unreadable:
@@ -139,7 +139,7 @@ def whose(data: bytes) -> str:
 
 
 def _read(data: bytes, name: str, entry: str) -> tuple[Manifest, list[Finding]]:
-    """Return what a file has for us, and what stands in it twice. Raises `Unreadable`."""
+    """Return the parts of a file that can be converted, and its duplicate keys. Raises `Unreadable`."""
     roots, twice = parse_several(without_tabs(data))
     formats = {x: (form.wrapping, form.schema) for x, form in FORMATS.items()}
     return manifest(roots, formats, {x: form.keys for x, form in FORMATS.items()}, name, entry), twice
@@ -150,18 +150,18 @@ def _plugins(found: Manifest) -> str:
 
 
 def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
-    """Return what cannot be had under its name, by no kubelet, as left out: the others go on."""
+    """Return a resource whose name no kubelet accepts as left out; the others are converted."""
     name = item.resource["name"] if isinstance(item, Offered) else ""
     why = why_not_a_name(name) if name else ""
     return LeftOut(name, f"it cannot be a resource name: {why}") if why else item
 
 
 def _as_ours(items: Iterable[Offered | LeftOut]) -> list[Offered | LeftOut]:
-    """Return the resources; what our own file cannot say, alone or beside those before, is left out in its words."""
+    """Return the resources; one that our file cannot express, alone or after the others, is left out, with why."""
     known = list(items)
     if _why_not(known):
         known = [_unless_wrong(item, [item]) for item in known]
-    while _why_not(known):  # two are in each other's way
+    while _why_not(known):  # two resources conflict
         last = bisect.bisect_left(range(len(known)), True, key=lambda last: bool(_why_not(known[: last + 1])))
         known[last] = _unless_wrong(known[last], known[: last + 1])
     return known
@@ -172,7 +172,7 @@ def _unless_wrong(item: Offered | LeftOut, among: list[Offered | LeftOut]) -> Of
 
 
 def _why_not(items: list[Offered | LeftOut]) -> str:
-    """Return what `nodeplug check` says of a file with these resources; empty where it takes it."""
+    """Return the findings of `nodeplug check` for a file with these resources; empty if it is valid."""
     try:
         loads(Conversion("", "", items).text().encode())
     except ConfigError as error:

@@ -1,6 +1,7 @@
-"""Dangerous devices that another plugin offered without a word: here a resource has to say that it means it.
+"""Dangerous devices that another plugin offered without a marker: here a resource must set `dangerous: true`.
 
-What is dangerous is known of the node that the conversion is for, or by the path where nothing is there.
+Whether a device is dangerous is determined on the node that the conversion is for, or by the path if there is no such
+device.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from resources.danger import why_dangerous
 
 
 def with_danger(items: Iterable[Offered | LeftOut], host: Host) -> Iterator[Offered | LeftOut]:
-    """Yield the resources; those of single paths that are dangerous say so, and why."""
+    """Yield the resources; those with dangerous single paths get the key `dangerous` and a remark with the reason."""
     known = list(items)
     wanted = {path for x in known for path in _paths(x)}
     if not wanted:

@@ -1,7 +1,8 @@
 """generic-device-plugin: named devices, each with groups of paths or of USB ids.
 
-A group's nodes are handed out together; a group that fits several nodes makes several devices. `count` is how many
-containers may have one. Source: squat/generic-device-plugin, its flags and configuration file, path.go and usb.go.
+A group's nodes are allocated together; a group that matches several nodes makes several devices. `count` is the number
+of containers that can have one. Source: squat/generic-device-plugin, its flags and configuration file, path.go and
+usb.go.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ _BY_TEXT = (
 
 
 class Path(Struct, frozen=True, rename="camel"):
-    """A node, or a file that is mounted, and where the container sees it."""
+    """A node, or a file that is mounted, and its path in the container."""
 
     path: str
     mount_path: str = ""
@@ -32,7 +33,7 @@ class Path(Struct, frozen=True, rename="camel"):
 
     @property
     def inside(self) -> str:
-        """Where the container sees it, if that is another path; below a folder (`/dev/serial/`) by its own name."""
+        """The path in the container, if it differs; for a folder (`/dev/serial/`) the node's own name in it."""
         name = self.path.rpartition("/")[2] if self.mount_path.endswith("/") and not is_glob(self.path) else ""
         return "" if f"{self.mount_path}{name}" == self.path else f"{self.mount_path}{name}"
 
@@ -46,7 +47,7 @@ class Usb(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """What is handed out together, to how many containers at once."""
+    """Nodes that are allocated together, and to how many containers at once."""
 
     paths: tuple[Path, ...] = ()
     usb: tuple[Usb, ...] = ()
@@ -54,7 +55,7 @@ class Group(Struct, frozen=True):
 
     @property
     def shares(self) -> int:
-        """How many containers may have one at once; none said is one."""
+        """How many containers can have one at once; 0 means one."""
         return self.count or 1
 
 
@@ -77,7 +78,7 @@ class File(Struct, frozen=True, rename="kebab"):
 
 
 class _Different(Exception):
-    """Groups that cannot be told in one resource."""
+    """Groups that one resource cannot express."""
 
 
 def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
@@ -128,7 +129,7 @@ def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
 
 
 def _shares(groups: Sequence[Group], nodes: Sequence[Sequence[Path]]) -> Values:
-    """Return how many containers may have a device at once; groups of one node may each have another number."""
+    """Return how many containers can have a device at once; groups of one node can each have another number."""
     counts = [group.shares for group in groups]
     most = max(counts, key=counts.count)
     shares: Values = {"shares": most} if most != 1 else {}
@@ -163,7 +164,7 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
 
 
 def _alone(paths: Sequence[Path], host: Host) -> Values:
-    """Return how to mean devices of one node each, or one folder."""
+    """Return the selector of devices with one node each, or of one folder."""
     folders = [path for path in paths if not is_glob(path.path) and is_folder(host, path.path.rstrip("/"))]
     inside = {path.inside for path in paths}
     if len(inside) > 1:
@@ -181,7 +182,7 @@ def _alone(paths: Sequence[Path], host: Host) -> Values:
 
 
 def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
-    """Return one rule for groups of nodes: of several that differ in one text, that text is a wildcard."""
+    """Return one rule for groups of nodes: if several differ in one text, that text becomes a wildcard."""
     if len({len(group) for group in groups}) != 1:
         raise _Different("its groups have different numbers of nodes")
     paths, texts = [], []
@@ -203,7 +204,7 @@ def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
 
 
 def _generalised(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a glob that fits paths which differ in one place, and what each has there."""
+    """Return a glob that matches paths which differ in one place, and the text of each in that place."""
     if len(paths) == 1:
         return paths[0], ()
     places = [i for i, characters in enumerate(zip(*paths, strict=False)) if len(set(characters)) > 1]

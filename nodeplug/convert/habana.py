@@ -1,7 +1,7 @@
 """Habana's device plugin for Gaudi: cards under the name of their kind, with the variables of its container runtime.
 
-It has no settings. A container has its cards' nodes; Habana's runtime brings the nodes of their network interfaces by
-HABANA_VISIBLE_DEVICES. Source: HabanaAI/habanalabs-k8s-device-plugin, Gaudi's documentation (Kubernetes).
+It has no settings. A container has its cards' nodes; Habana's runtime adds the nodes of their network interfaces
+because of HABANA_VISIBLE_DEVICES. Source: HabanaAI/habanalabs-k8s-device-plugin, Gaudi's documentation (Kubernetes).
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ _IDS = "ids are nodeplug's own; before, the cards' serial numbers, which only Ha
 
 
 class File(Struct, frozen=True):
-    """What its DaemonSet says: on which nodes."""
+    """The only setting of its DaemonSet: on which nodes it runs."""
 
     node_selector: dict[str, str] = field(default_factory=dict, name="nodeSelector")
 
 
 WRAPPING = Wrapping(image="habana", others=frozenset({"dev_type"}))
-"""What it comes in. Older ones were told the kind of card, which the library says today."""
+"""The containers of its settings. Older versions had a flag for the kind of card, which the library reports today."""
 
 
 def resources(_file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:

@@ -1,4 +1,4 @@
-"""k8s-host-device-plugin: nodes of the host, all of them for every container that asks, as many times as a number says.
+"""k8s-host-device-plugin: nodes of the host, all of them for every container that requests them, up to a number.
 
 Source: everpeace/k8s-host-device-plugin, README and its examples.
 """
@@ -13,7 +13,7 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values, of_paths
 
 
 class HostDevice(Struct, frozen=True, rename="camel"):
-    """A node, and where the container sees it. With a `*` in both it is all that fit."""
+    """A node, and its path in the container. With a `*` in both, all matching nodes."""
 
     host_path: str
     container_path: str = ""
@@ -43,7 +43,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _nodes(file: File) -> Values | str:
-    """Return how to mean the nodes, or why they cannot be meant together."""
+    """Return the selector of the nodes, or why there is no common one."""
     if file.num_devices < 1:
         return "no pod could have it (numDevices)"
     if not file.host_devices:
@@ -67,5 +67,5 @@ def _nodes(file: File) -> Values | str:
 
 
 def _inside(container_path: str, host_path: str) -> Values:
-    """Return where the container sees it, if that is another path."""
+    """Return the path in the container, if it differs."""
     return {} if container_path in ("", host_path) else {"containerPath": container_path}

@@ -1,6 +1,7 @@
-"""Intel's device plugins whose devices need little said: NPU, SGX, DSA, IAA, DLB and FPGA.
+"""Intel's device plugins with few settings: NPU, SGX, DSA, IAA, DLB and FPGA.
 
-Each is a program with flags, or an object of their operator. Names of resources are their own.
+Each is a program with flags, or an object of their operator. The names of resources are fixed.
+
 Source: intel/intel-device-plugins-for-kubernetes, README of each plugin and the operator's samples.
 """
 
@@ -22,7 +23,7 @@ _DSA_FUNCTIONS = ("0b25", "11fb", "1212")
 
 
 class Spec(Struct, frozen=True, rename="camel"):
-    """What all objects of the operator have."""
+    """The common part of the operator's objects."""
 
     image: str = ""
     init_image: str = ""
@@ -32,12 +33,12 @@ class Spec(Struct, frozen=True, rename="camel"):
     log_level: int = 0
 
     def remarks(self, prepared: str = "") -> list[str]:
-        """Return what is to be said of the common part; `prepared` is what the init container does."""
+        """Return the remarks on the common part; `prepared` is the work of the init container."""
         return [_PREPARED.format(prepared)] if prepared and (self.init_image or self.provisioning_config) else []
 
 
 class Plugin(Struct, frozen=True):
-    """One of the plugins: its name in `--from`, what is read, and what becomes of it."""
+    """One of the plugins: its name in `--from`, the schema of its settings, and the conversion."""
 
     name: str
     schema: type
@@ -52,13 +53,13 @@ class Plugin(Struct, frozen=True):
 
     @property
     def wrapping(self) -> Wrapping:
-        """Return what it comes in."""
+        """Return the containers of its settings."""
         kind = f"{self.name.capitalize()}DevicePlugin"
         return Wrapping(kind, f"intel-{self.name}-plugin", self.flags, self.variables)
 
 
 class Shared(Spec, frozen=True, rename="camel"):
-    """A plugin whose devices several containers may have."""
+    """A plugin whose devices several containers can have."""
 
     shared_dev_num: int = 1
 
@@ -70,7 +71,7 @@ class Dsa(Shared, frozen=True, rename="camel"):
 
 
 class Sgx(Spec, frozen=True, rename="camel"):
-    """How many containers of a node may have enclaves."""
+    """How many containers of a node can have enclaves."""
 
     enclave_limit: int = 110
     provision_limit: int = 110
@@ -79,13 +80,13 @@ class Sgx(Spec, frozen=True, rename="camel"):
 
 
 class Fpga(Spec, frozen=True, rename="camel"):
-    """What is a device: a function that is programmed (af), or a region."""
+    """The unit of a device: a programmed function (af), or a region."""
 
     mode: str = "af"
 
 
 def offered(name: str, values: Values, remarks: list[str], shares: int = 1) -> Offered:
-    """Return a resource, with its shares where it has several."""
+    """Return a resource, with its shares if it has several."""
     return Offered({"name": name, **values, **({"shares": shares} if shares > 1 else {})}, tuple(remarks))
 
 
@@ -142,7 +143,7 @@ def _iaa(file: Shared, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
 
 
 def _dlb(file: Spec, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
-    """Yield a resource for the physical functions that have no virtual ones, and one for virtual functions."""
+    """Yield a resource for the physical functions without virtual ones, and one for virtual functions."""
     functions: dict[str, list[str]] = {"pf": [], "vf": []}
     for name in sorted(filter(_DLB.fullmatch, host.list("/dev"))):
         device = f"/sys/class/dlb2/{name}/device"
@@ -189,4 +190,4 @@ PLUGINS = (
     Plugin("dlb", Spec, _dlb),
     Plugin("fpga", Fpga, _fpga, {"mode": "mode"}),
 )
-"""Those of this module."""
+"""The plugins of this module."""

@@ -1,4 +1,4 @@
-"""Intel's GPU plugin: GPUs under the name of their kernel driver, perhaps for several containers.
+"""Intel's GPU plugin: GPUs under the name of their kernel driver, optionally for several containers.
 
 Source: intel/intel-device-plugins-for-kubernetes, cmd/gpu_plugin/README.md, and the operator's GpuDevicePlugin.
 """
@@ -22,7 +22,7 @@ _MONITORING = "it is access to all GPUs while pods use them: docs/recipes.md, Al
 
 
 class Gpu(Shared, frozen=True, rename="camel"):
-    """The settings; those of the command line alone come last."""
+    """The settings; those that only the command line has come last."""
 
     allow_ids: str = field(default="", name="allowIDs")
     deny_ids: str = field(default="", name="denyIDs")
@@ -66,7 +66,7 @@ def _resources(file: Gpu, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _ids(text: str) -> list[str]:
-    """Return the device ids of `0x56c0,0x56c1` as attributes have them."""
+    """Return the device ids of `0x56c0,0x56c1` in the form of attributes."""
     return [x.strip().lower().removeprefix("0x").zfill(4) for x in text.split(",") if x.strip()]
 
 
@@ -90,4 +90,4 @@ PLUGIN = Plugin(
         "xpumd-endpoint": "xpumdEndpoint",
     },
 )
-"""What it is and what becomes of it."""
+"""The plugin and its conversion."""

@@ -1,6 +1,7 @@
-"""Intel's QAT plugin: virtual functions under the name of the services that their card is set up for.
+"""Intel's QAT plugin: virtual functions under the name of the services that their card is configured for.
 
-So names depend on what is there, as far as something is: `qat.intel.com/cy`, `.../dc`, `.../sym`.
+So names depend on the existing functions, if there are any: `qat.intel.com/cy`, `.../dc`, `.../sym`.
+
 Source: intel/intel-device-plugins-for-kubernetes, cmd/qat_plugin/README.md, and the operator's QatDevicePlugin.
 """
 
@@ -74,7 +75,7 @@ def _resources(file: Qat, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _service(device: Device) -> str:
-    """Return what a function's resource is called: by its card's services, where the card has a choice."""
+    """Return the name of a function's resource: from the services of its card, if these are configurable."""
     services = str(device.attributes.get("services", ""))
     if device.attributes.get("device") not in _WITH_SERVICES or not services:
         return "generic"
@@ -97,4 +98,4 @@ PLUGIN = Plugin(
         "max-num-devices": "maxNumDevices",
     },
 )
-"""What it is and what becomes of it."""
+"""The plugin and its conversion."""

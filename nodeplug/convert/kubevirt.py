@@ -1,6 +1,6 @@
-"""KubeVirt: the devices of the host that virtual machines may have (`permittedHostDevices`), which virt-handler offers.
+"""KubeVirt: the host devices that virtual machines can have (`permittedHostDevices`), which virt-handler offers.
 
-Its operator's HyperConverged has the same, with two keys by another name.
+Its operator's HyperConverged has the same, with two keys under another name.
 
 Source: KubeVirt user guide (host devices assignment), its API reference (PermittedHostDevices), virt-handler's
 pkg/virt-handler/device-manager (`discoverPermittedHostPCIDevices`, `shouldPermitNvidia`), and
@@ -39,7 +39,7 @@ class PciDevice(Struct, frozen=True, rename="camel"):
 
 
 class MediatedDevice(Struct, frozen=True, rename="camel"):
-    """Mediated devices by the name of their type, in which `_` stands for a space, too."""
+    """Mediated devices by the name of their type, in which `_` can stand for a space."""
 
     mdev_name_selector: str
     resource_name: str
@@ -67,7 +67,7 @@ _Entry: TypeAlias = PciDevice | MediatedDevice | UsbDevices
 
 
 class Permitted(Struct, frozen=True, rename="camel"):
-    """What machines may have."""
+    """The devices that machines can have."""
 
     pci_host_devices: tuple[PciDevice, ...] = ()
     mediated_devices: tuple[MediatedDevice, ...] = ()
@@ -76,7 +76,7 @@ class Permitted(Struct, frozen=True, rename="camel"):
 
 
 class File(Struct, frozen=True, rename="camel"):
-    """The part of an object that is about devices."""
+    """The part of an object that concerns devices."""
 
     permitted_host_devices: Permitted
 
@@ -100,9 +100,9 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         values: Values = {"name": name, "select": select, "compat": "kubevirt"}
         remarks = [_REMARK]
         if isinstance(each, MediatedDevice):
-            values["ids"] = "uuid"  # as virt-handler has it
+            values["ids"] = "uuid"  # as in virt-handler
         if isinstance(each, UsbDevices) and "any" in select:
-            values["group"] = {"attribute": "bus"}  # which all of them have in common
+            values["group"] = {"attribute": "bus"}  # an attribute that all of them have in common
             remarks.append(_SET)
         yield Offered(values, tuple(remarks))
 

@@ -1,7 +1,7 @@
-"""What in a file for kubectl is a plugin's: its ConfigMap, its DaemonSet, its operator's objects.
+"""The parts of a file for kubectl that belong to a plugin: its ConfigMap, its DaemonSet, its operator's objects.
 
-A manifest has several documents, `kubectl get -o yaml` a list; namespaces, accounts and roles among them say nothing of
-devices. Where a plugin's file is there, its DaemonSet is the program alone.
+A manifest has several documents, `kubectl get -o yaml` a list; namespaces, accounts and roles in it do not concern
+devices. If a plugin's file is present, its DaemonSet is not converted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,9 @@ from nodeplug.convert.wrapping import (
 
 
 class Part(Struct, frozen=True):
-    """What there is to convert, and by the name of which format.
+    """A part to convert, and the name of its format.
 
-    `node` is the name of the one that it is for, `labels` are what nodes have that it is for; empty: it is for all.
+    `node` is the name of the node that it is for, `labels` those of the nodes that it is for; empty: it is for all.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Part(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What a file has for us. `others` are objects that could have been a plugin's and are not, with the reason."""
+    """The parts of a file. `others` are objects that could have belonged to a plugin and do not, with the reason."""
 
     parts: Sequence[Part]
     others: Sequence[Finding] = ()
@@ -49,7 +49,7 @@ class Manifest(Struct, frozen=True):
 def manifest(
     roots: Sequence[Node], formats: Formats, keys: Mapping[str, Sequence[str]], name: str, entry: str
 ) -> Manifest:
-    """Return what is to be converted of a file's documents; `keys` are those by which files without a kind are known.
+    """Return the parts of a file's documents to convert; `keys` identify files without a kind.
 
     `name` is the format that the user names, `entry` the entry of a ConfigMap. Raises `Unreadable`.
     """
@@ -87,7 +87,7 @@ def _objects(roots: Sequence[Node]) -> Iterator[Node]:
 
 
 def _of_nodes(root: Node, formats: Formats, keys: Mapping[str, Sequence[str]], wanted: str) -> list[Part]:
-    """Return the files of a ConfigMap that has one for each node, or each kind of node; none where it has not."""
+    """Return the files of a ConfigMap that has one for each node, or for each kind of node; else none."""
     if _kind(root) != CONFIG_MAP or not isinstance(root, Keys) or len(entries := entries_of(root)) < 2 or wanted:
         return []
     found: list[Part] = []
@@ -112,7 +112,7 @@ def _kind(root: Node) -> str:
 
 
 def _recognised(root: Node, known: Mapping[str, Sequence[str]]) -> str:
-    """Return the name of the format that a file's keys are of."""
+    """Return the name of the format that a file's keys belong to."""
     first = root.items[0] if isinstance(root, Items) and root.items else root
     keys = {key.text for key, _ in first.entries} if isinstance(first, Keys) else set()
     found = [name for name, wanted in known.items() if keys.intersection(wanted)]

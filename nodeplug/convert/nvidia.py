@@ -22,10 +22,10 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values
 from nodeplug.convert.wrapping import Wrapping
 
 KEYS = ("version", "flags", "sharing")
-"""One of which each file has."""
+"""Each file has one of these."""
 
 _GPU = "gpu"
-_NVML: Values = {"nvml": True}  # without it nobody knows the UUID and the profile of a MIG instance
+_NVML: Values = {"nvml": True}  # without it, the UUID and the profile of a MIG instance are unknown
 _BY_CDI: Values = {"ids": "uuid", "cdiDevices": ["nvidia.com/gpu={uuid}"]}
 _WITH_DRIVER: Values = {"ids": "uuid", "userspace": "nvidia"}
 _TWICE = (
@@ -52,14 +52,14 @@ _Setting: TypeAlias = str | int | bool | tuple[str | int, ...]
 
 
 class Named(Struct, frozen=True):
-    """GPUs whose model fits a pattern, under a name."""
+    """GPUs whose model matches a pattern, under a name."""
 
     pattern: str
     name: str
 
 
 class Resources(Struct, frozen=True):
-    """Names for some GPUs and MIG instances, which no release honours."""
+    """Names for some GPUs and MIG instances, which every release ignores."""
 
     gpus: tuple[Named, ...] = ()
     mig: tuple[Named, ...] = ()
@@ -76,7 +76,10 @@ class Replicated(Struct, frozen=True):
 
 
 class Shared(Struct, frozen=True, rename="camel"):
-    """What is shared in one way; a container may ask for several shares unless that is to fail, with MPS it is."""
+    """The settings of one way of sharing.
+
+    A container can request several shares, unless the last field or MPS forbids it.
+    """
 
     resources: tuple[Replicated, ...] = ()
     rename_by_default: bool = False
@@ -84,14 +87,14 @@ class Shared(Struct, frozen=True, rename="camel"):
 
 
 class Sharing(Struct, frozen=True, rename="camel"):
-    """How GPUs are shared: in time, or by the Multi-Process Service, which goes before."""
+    """How GPUs are shared: by time slicing, or by the Multi-Process Service, which takes precedence."""
 
     time_slicing: Shared = Shared()
     mps: Shared = Shared()
 
 
 class Flags(Struct, frozen=True, rename="camel"):
-    """What the command line could say, too."""
+    """Settings that the command line can also have."""
 
     mig_strategy: Literal["none", "single", "mixed"] = "none"
     fail_on_init_error: bool = True
@@ -115,7 +118,7 @@ class Imex(Struct, frozen=True):
 
 
 class File(Struct, frozen=True):
-    """The file, and as its last keys the labels of nodes and what only variables say."""
+    """The file; its last keys are the labels of nodes and settings that only variables have."""
 
     version: Literal["v1"] = "v1"
     flags: Flags = Flags()
@@ -165,7 +168,7 @@ WRAPPING = Wrapping(
     file=frozenset({"config-file", "CONFIG_FILE"}),
     entry_label="nvidia.com/device-plugin.config",
 )
-"""What it comes in beside its file."""
+"""The containers of its settings other than its file."""
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
@@ -195,9 +198,9 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _health(file: File) -> tuple[Values, list[str], Values]:
-    """Return what resources have so that the XIDs count which variables say, what is to be said of it, and settings.
+    """Return the keys of resources for the XIDs that variables enable, the remarks on that, and settings.
 
-    Source: the plugin's internal/rm/health.go; what is enabled goes before what is disabled.
+    Source: the plugin's internal/rm/health.go; enabled XIDs override disabled ones.
     """
     disabled, enabled = (_xids(x) for x in (file.disabled_health_checks, file.enabled_health_checks))
     if disabled == enabled == frozenset():
@@ -212,13 +215,13 @@ def _health(file: File) -> tuple[Values, list[str], Values]:
 
 
 def _xids(text: str | int) -> frozenset[int] | None:
-    """Return the XIDs of a list; None for all. What is no number is ignored, as the plugin does."""
+    """Return the XIDs of a list; None for all. Other words are ignored, as in the plugin."""
     words = {x.strip().lower() for x in str(text).split(",")}
     return None if words & {"all", "xids"} else frozenset(int(x) for x in words if _XID.fullmatch(x))
 
 
 def _device_list(file: File) -> tuple[Values, list[str]]:
-    """Return how a container's GPUs are told to its runtime, and what is to be said of that."""
+    """Return the keys by which a container's runtime learns its GPUs, and the remarks on that."""
     named = file.flags.plugin.get("deviceListStrategy", "envvar")
     strategies = [x for text in (named if isinstance(named, tuple) else (named,)) for x in str(text).split(",")]
     wanted = {
@@ -234,7 +237,7 @@ def _device_list(file: File) -> tuple[Values, list[str]]:
 
 
 def _shared(file: File, name: str, values: Values, settings: Values, remarks: list[str]) -> Offered:
-    """Return a resource, with as many shares as its GPUs have."""
+    """Return a resource, with the shares of its GPUs."""
     is_mps = bool(file.sharing.mps.resources)
     shared = file.sharing.mps if is_mps else file.sharing.time_slicing
     replicated = next((x for x in shared.resources if _qualified(x.name, name.partition("/")[0]) == name), None)
@@ -259,7 +262,7 @@ def _shared(file: File, name: str, values: Values, settings: Values, remarks: li
 
 
 def _profiles(file: File, domain: str) -> dict[str, str]:
-    """Return the MIG profiles that the file tells of, by the names of their resources."""
+    """Return the MIG profiles that the file mentions, by the names of their resources."""
     names = [_qualified(x.name, domain) for way in (file.sharing.mps, file.sharing.time_slicing) for x in way.resources]
     names += [f"{domain}/mig-{x.pattern.replace('+', '.')}" for x in (*file.resources.mig, *file.resources.migs)]
     found = {name: _PROFILE.fullmatch(name.partition("/")[2]) for name in names}

@@ -1,6 +1,7 @@
-"""Objects of operators that install a plugin: those that have its file in them, and those of which they make it.
+"""Objects of operators that install a plugin: those that contain its file, and those from which they generate it.
 
-What an operator makes of an object depends on the nodes and on the operator's release, so that is asked for.
+What an operator generates depends on the nodes and on the operator's release, so the user must provide the result.
+
 Source: Mellanox/network-operator, example/crs and manifests/state-*-device-plugin; NVIDIA/gpu-operator,
 assets/state-device-plugin; k8snetworkplumbingwg/sriov-network-operator, pkg/consts; dra-driver-sriov, pkg/api.
 """
@@ -16,7 +17,7 @@ from nodeplug.convert.wrapping import below, parsed, text_of
 
 
 class _Made(Struct, frozen=True):
-    """What an operator makes of its objects of `api_group`, and how one gets that."""
+    """What an operator generates from its objects of `api_group`, and how to get that."""
 
     api_group: str
     what: str
@@ -24,7 +25,7 @@ class _Made(Struct, frozen=True):
 
 
 POLICY = "NicClusterPolicy"
-"""The kind of objects that have files in them."""
+"""The kind of objects that contain files."""
 _POLICIES = "mellanox.com"
 _PLUGINS = {"rdmaSharedDevicePlugin": "rdma-shared", "sriovDevicePlugin": "sriov"}
 _HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
@@ -55,15 +56,15 @@ _MADE = {
 
 
 def is_an_operators(root: Node) -> bool:
-    """Tell whether an object is one that an operator of these takes, and not another one of that name."""
+    """Return whether an object belongs to one of these operators, and not to another program with the same kind."""
     group = _MADE[kind].api_group if (kind := _word(root, "kind")) in _MADE else _POLICIES if kind == POLICY else ""
     return bool(group) and _word(root, "apiVersion").partition("/")[0] == group
 
 
 def files_of(root: Node) -> Iterator[tuple[str, Node, Mapping[str, str]]]:
-    """Yield the plugins' files that an operator's object has in it: format, file, and the labels of nodes it is for.
+    """Yield the plugins' files in an operator's object: format, file, and the labels of the nodes that it is for.
 
-    Raises `Unreadable` where the object has none.
+    Raises `Unreadable` if the object has none.
     """
     if not is_an_operators(root):
         return

@@ -1,7 +1,7 @@
-"""One owner: of two resources that mean the same path the second gets nothing here, and that has to be said.
+"""Single ownership: of two resources that select the same path, the second one gets no device here, with a remark.
 
-Other plugins of paths give each resource whatever it means, so that a node can be had twice over; here the first
-resource that means a device has it (resources/assignment.py).
+Other plugins offer a node in every resource that selects it, so that it can be allocated twice. Here the first resource
+that selects a device owns it (resources/assignment.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values
 
 
 def with_one_owner(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | LeftOut]:
-    """Yield the resources; one that could have no device is left out, one that has fewer than before says so."""
-    owners: dict[str, str] = {}  # by the globs that resources mean
+    """Yield the resources; one that can have no device is left out, one that has fewer than before gets a remark."""
+    owners: dict[str, str] = {}  # by the globs that resources select
     for item in items:
         if isinstance(item, LeftOut):
             yield item
@@ -36,7 +36,7 @@ def with_one_owner(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | Lef
 
 
 def _means(resource: Values) -> tuple[list[str], list[str]]:
-    """Return the globs without any of which a resource has no device, and those of which one is enough."""
+    """Return the globs that a resource needs all of, and those of which it needs one."""
     group, select = resource.get("group"), resource.get("select")
     if isinstance(group, dict) and "folder" in group:
         return [f"{group['folder']}/**"], []
@@ -47,7 +47,7 @@ def _means(resource: Values) -> tuple[list[str], list[str]]:
 
 
 def _owner(glob: str, owners: dict[str, str]) -> str:
-    """Return whose all is that a glob means; empty where some of it may be free."""
+    """Return the owner of everything that a glob matches; empty if some of it can be free."""
     for earlier, owner in owners.items():
         folder = earlier.removesuffix("**")
         if glob == earlier or (folder != earlier and glob.startswith(folder)):

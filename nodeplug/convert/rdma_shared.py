@@ -12,7 +12,7 @@ from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_o
 
 
 class Selector(Struct, frozen=True, rename="camel"):
-    """What a device must be, all of it; of a list one entry."""
+    """All conditions on a device; of a list, one entry must match."""
 
     vendors: tuple[str, ...] = ()
     device_ids: tuple[str, ...] = field(default=(), name="deviceIDs")
@@ -35,11 +35,11 @@ class File(Struct, frozen=True, rename="camel"):
     """The file."""
 
     config_list: tuple[Pool, ...]
-    periodic_update_interval: int = 60  # nothing to us, who hear of changes
+    periodic_update_interval: int = 60  # without effect: our daemon receives events of changes
 
 
 def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOut]:
-    """Yield a resource for each pool: one device of all its members, as often as it was."""
+    """Yield a resource for each pool: one device of all its members, with as many shares as before."""
     for pool in file.config_list:
         if pool.rdma_hca_max < 1:
             yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "no pod could have it (rdmaHcaMax)")
@@ -60,7 +60,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         values: Values = {
             "name": f"{pool.resource_prefix or domain}/{pool.resource_name}",
             "select": {"kind": "rdma", "attributes": attributes},
-            "group": {"attribute": "bus"},  # which all of them have in common
+            "group": {"attribute": "bus"},  # an attribute that all of them have in common
             "shares": pool.rdma_hca_max,
         }
         yield Offered(values)

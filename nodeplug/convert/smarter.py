@@ -1,7 +1,8 @@
-"""smarter-device-manager: a list of expressions, each with how many containers may have what fits.
+"""smarter-device-manager: a list of expressions, each with the number of containers that can have a match.
 
-It offers every file below /dev whose path fits under a name of its own, `smarter-devices/ttyUSB0`; a folder
-(`^snd$`) as a whole. So names depend on what is there: what fits on the host is offered by its name.
+It offers every file below /dev whose path matches, under its own name, `smarter-devices/ttyUSB0`; a folder (`^snd$`) as
+a whole. So names depend on the host: each match on the host becomes a resource.
+
 Source: smarter-project/smarter-device-manager, main.go and its example configurations.
 """
 
@@ -35,7 +36,7 @@ class File(Struct, frozen=True):
 
 
 def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
-    """Yield a resource for each file below /dev that fits one of the expressions, and for each name in them."""
+    """Yield a resource for each file below /dev that matches one of the expressions, and for each name in them."""
     there = sorted(_paths(host, "/dev", _DEPTH))
     names: set[str] = set()
     for entry in file.devices:
@@ -72,7 +73,7 @@ def _resource(name: str, path: str, shares: int, host: Host) -> Values:
 
 
 def _absent(expression: str) -> str:
-    """Return the path that a plain expression is about, the first one of many; empty where it does not say."""
+    """Return the path that a plain expression names, the first one of many; empty if it is not plain."""
     found = _SIMPLE.fullmatch(expression)
     return f"/dev/{found[1]}{'0' if found[2] else ''}" if found else ""
 

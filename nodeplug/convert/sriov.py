@@ -1,4 +1,4 @@
-"""sriov-network-device-plugin: pools of network functions, each with selectors of which one must fit.
+"""sriov-network-device-plugin: pools of network functions, each with selectors of which one must match.
 
 Source: k8snetworkplumbingwg/sriov-network-device-plugin, README (config parameters) and docs.
 """
@@ -13,7 +13,7 @@ from hostdevices import Host
 from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_or_all, why_no_id
 
 DOMAIN = "intel.com"
-"""What resources without a prefix begin with, unless the program is told otherwise."""
+"""The default prefix of resource names in the plugin."""
 _CLASSES = {"netDevice": "02*", "accelerator": "12*"}
 _TYPES = {"ether": "ethernet"}
 _LAYERS = {"ether": "Ethernet", "infiniband": "InfiniBand"}
@@ -21,7 +21,7 @@ _WITH_FUNCTIONS = re.compile(r"([^#]+)(?:#([0-9,-]+))?")
 
 
 class Selector(Struct, frozen=True, rename="camel"):
-    """What a device must be, all of it; of a list one entry."""
+    """All conditions on a device; of a list, one entry must match."""
 
     vendors: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
 
 
 def _nodes(pool: Pool, selectors: Sequence[Selector]) -> list[str]:
-    """Return the nodes that a pool hands out: of drivers in user space, of RDMA and vDPA where it says so; no clock."""
+    """Return the nodes of a pool: of drivers in user space; of RDMA and vDPA if it asks for them; no clock."""
     rdma = ["/dev/infiniband/*"] if pool.is_rdma or any(x.is_rdma for x in selectors) else []
     vdpa = ["/dev/vhost-vdpa-*"] if any(x.vdpa_type == "vhost" for x in selectors) else []
     return ["/dev/vfio/*", "/dev/uio*", *rdma, *vdpa]
@@ -163,7 +163,7 @@ def _select(pool: Pool, selector: Selector) -> Values:
 
 
 def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the attribute that has the type of the link, and what it is to be; RDMA devices call it the layer."""
+    """Return the attribute for the type of the link, and its values; RDMA devices call it the layer."""
     name, words = ("linkLayer", _LAYERS) if is_layer else ("linkType", _TYPES)
     return [(name, tuple(words.get(x, x) for x in selector.link_types))]
 
@@ -171,7 +171,7 @@ def _link_types(selector: Selector, *, is_layer: bool) -> list[tuple[str, tuple[
 def _functions(attribute: str, wanted: Sequence[str], index: str) -> list[Values]:
     """Return selectors of functions by their physical one: `ens1f0`, or `ens1f0#0,2-7` for some of them by `index`.
 
-    Of several for one function the first counts (pkg/resources, `getItem`).
+    If several name the same function, the first one counts (pkg/resources, `getItem`).
     """
     found: list[Values] = []
     named: set[str] = set()

@@ -1,6 +1,7 @@
-"""A plugin's file as its program reads it: Go's JSON finds a key in whatever case it is written, and null is no value.
+"""A plugin's file as its program reads it: Go's JSON ignores the case of keys, and null counts as no value.
 
-So does what was written by Go, not by hand: of a field without a name of its own the key is in Go's case (`IsRdma`).
+Files that Go programs wrote need that too: without a tag, a field's key has Go's case (`IsRdma`).
+
 Source: encoding/json (Unmarshal), sigs.k8s.io/yaml.
 """
 
@@ -15,7 +16,7 @@ _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
 def tree_as_go_reads(root: Node, schema: type) -> Node:
-    """Return a file's tree with the keys of `schema` as that has them, and without those that have no value."""
+    """Return a file's tree with keys spelt as in `schema`, and without keys that have no value."""
     return _read(root, mi.type_info(schema))
 
 

@@ -1,6 +1,6 @@
-"""What a plugin's file comes in: a ConfigMap, an object of its operator, a DaemonSet, or a program's arguments.
+"""The containers of a plugin's settings: a ConfigMap, an object of its operator, a DaemonSet, or a program's arguments.
 
-Flags become the keys of the operator's object, or of its file, so that a plugin has one schema for both.
+Flags become keys of the operator's object, or of its file, so that a plugin has one schema for both.
 """
 
 import re
@@ -38,23 +38,25 @@ _WITHOUT_SETTINGS = {
 """Images of plugins of whose DaemonSet nothing can be made: why, and what to do."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _SHELLS = frozenset({"bash", "sh"})
-_ENDS = re.compile(r"[;&\n]")  # of a pipeline of a shell's script
+_ENDS = re.compile(r"[;&\n]")  # ends of a pipeline in a shell script
 _REDIRECTION = re.compile(r"(&|(?<!\S)[0-9])?>{1,2}&?\s*[^\s;&|]+")
 _Entries: TypeAlias = list[tuple[Scalar, Node]]
 
 
 class Wrapping(Struct, frozen=True):
-    """Where the settings of a program stand that has no file.
+    """Where the settings of a program are, if it has no file.
 
-    `kind` is that of its operator's objects, whose `spec` has them. `image` is in the name of its image; `helpers` are
-    programs of that image that offer no devices, beside it or in DaemonSets of their own. `flags` and `variables` are
-    the keys of the same settings on its command line and in its environment; a key with a dot is one in a mapping.
-    `others` are flags that say nothing of devices. With one of the flags and variables in `file`, or with
-    `only_file`, the program has a file, and its DaemonSet does not say what it offers.
-    A ConfigMap may have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
+    `kind` is that of its operator's objects, whose `spec` contains them. `image` is a part of the name of its image;
+    `helpers` are programs of that image that offer no devices, beside it or in DaemonSets of their own. `flags` and
+    `variables` are the keys of the same settings on its command line and in its environment; a key with a dot is one in
+    a mapping. `others` are flags that do not concern devices. With one of the flags and variables in `file`, or with
+    `only_file`, the program has a file, and its DaemonSet does not contain its settings.
+
+    A ConfigMap can have a file for each node, in entries by the nodes' names (`entry_is_node`), or by the value of a
     label (`entry_label`).
-    `api_group` is that of the objects' kind where others have a kind of that name; `settings` is what makes an object's
-    settings of it, where they are not its `spec`.
+
+    `api_group` is that of the objects' kind if other groups have a kind with that name; `settings` extracts the
+    settings from an object if they are not its `spec`.
     """
 
     kind: str = ""
@@ -76,7 +78,7 @@ Formats: TypeAlias = Mapping[str, tuple[Wrapping, type]]
 
 
 def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple[str, Node]:
-    """Return what there is to convert, and the name of its format where its wrapping tells it, else `name`.
+    """Return the part to convert, and the name of its format if its wrapping determines it, else `name`.
 
     `entry` is the entry of a ConfigMap that has several. Raises `Unreadable`.
     """
@@ -164,9 +166,9 @@ def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
 
 
 def _words(command: list[Node]) -> list[Scalar]:
-    """Return a program and its arguments; of a shell's script its last command, which operators put others before.
+    """Return a program and its arguments; of a shell script the last command, before which operators put others.
 
-    Where its output goes, to a pipe or a file, what comes if it fails, and that the shell waits are no part of that.
+    The result excludes pipes and redirections of its output, commands after a failure, and the shell's waiting.
     """
     words = [x for x in command if isinstance(x, Scalar)]
     if len(words) < 3 or words[0].text.rpartition("/")[2] not in _SHELLS or words[1].text != "-c":
@@ -178,7 +180,7 @@ def _words(command: list[Node]) -> list[Scalar]:
 
 
 def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> Iterator[tuple[Scalar, Node]]:
-    """Yield what `-flag VALUE`, `--flag=VALUE` and, of a truth value, `-flag` stand for, as Go reads them."""
+    """Yield the settings of `-flag VALUE`, `--flag=VALUE` and, for booleans, `-flag`, as Go reads them."""
     truths = {key for key in wrapping.flags.values() if _type_of(schema, key) is bool}
     texts = [x for x in arguments.items if isinstance(x, Scalar)]
     place = next((i for i, x in enumerate(texts) if x.text.startswith("-")), len(texts))
@@ -201,7 +203,7 @@ def _flags(arguments: Sequence, name: str, wrapping: Wrapping, schema: type) -> 
 
 
 def _type_of(schema: type, key: str) -> object:
-    """Return the type of a key of the schema, or, behind a dot, of one of its mappings."""
+    """Return the type of a key of the schema, or, after a dot, of one of its mappings."""
     outer, _, inner = key.partition(".")
     of = {x.encode_name: x.name for x in structs.fields(schema)}
     found = get_type_hints(schema).get(of.get(outer, ""))
@@ -235,7 +237,7 @@ def _variables(container: Keys, wrapping: Wrapping) -> Iterator[tuple[Scalar, No
 
 
 def _value(text: str, at: Node) -> Scalar:
-    """Return the value of a flag: a number or a truth value where it looks like one."""
+    """Return the value of a flag: a number or a boolean if it looks like one."""
     return Scalar(text, text.isdecimal() or text in ("true", "false"), at.line, at.column)
 
 
@@ -244,7 +246,7 @@ def _has_device_flag(root: Sequence) -> bool:
 
 
 def _device_arguments(root: Sequence) -> Keys:
-    """Return what `--device VALUE` and `--device=VALUE` stand for; other arguments are about the program."""
+    """Return the settings of `--device VALUE` and `--device=VALUE`; other arguments do not concern devices."""
     texts = [x for x in root.items if isinstance(x, Scalar)]
     found = [
         parsed(after if one.text == "--device" else with_text(one, one.text.removeprefix("--device=")))
@@ -259,7 +261,7 @@ def _device_arguments(root: Sequence) -> Keys:
 
 
 def parsed(scalar: Scalar) -> Node:
-    """Return what a text is as YAML; whatever is wrong with it is at the text's own place."""
+    """Return a text as YAML; a mistake in it is reported at the place of the text."""
     try:
         root, twice = parse(without_tabs(scalar.text.encode()))
     except Unreadable as error:
@@ -272,7 +274,7 @@ def parsed(scalar: Scalar) -> Node:
 
 
 def below(root: Node | None, *names: str) -> Node | None:
-    """Return what stands under keys in one another; None where one of them is not there."""
+    """Return the value at nested keys; None if one of them does not exist."""
     for name in names:
         root = next((x for k, x in root.entries if k.text == name), None) if isinstance(root, Keys) else None
     return root
@@ -283,16 +285,16 @@ def _items(root: Node | None) -> tuple[Node, ...]:
 
 
 def text_of(root: Keys, name: str) -> str:
-    """Return the text under a key; empty where there is none."""
+    """Return the text of a key; empty if there is none."""
     value = below(root, name)
     return value.text if isinstance(value, Scalar) else ""
 
 
 def key(text: str, at: Node) -> Scalar:
-    """Return a text that stands where another node stands."""
+    """Return a text with the place of another node."""
     return Scalar(text, True, at.line, at.column)
 
 
 def with_text(scalar: Scalar, text: str) -> Scalar:
-    """Return a scalar at the same place that says something else."""
+    """Return a scalar with another text at the same place."""
     return Scalar(text, scalar.plain, scalar.line, scalar.column)

@@ -14,7 +14,7 @@ _TIMEOUT = 5.0  # seconds
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Ask for this driver's slices, as the daemon does."""
+    """List this driver's slices, as the daemon does."""
     credentials = from_kubeconfig(Path(settings.kubeconfig)) if settings.kubeconfig else in_cluster()
     try:
         server = credentials().server

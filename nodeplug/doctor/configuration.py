@@ -13,9 +13,9 @@ _SUBJECT = "configuration"
 
 
 def settings_of(config: Config | None, state: Path | None) -> Settings:
-    """Return the settings: without a configuration those of the environment, as far as they can be used.
+    """Return the settings; without a configuration those of the environment, if they are valid.
 
-    `state` is the state directory, if somebody names it.
+    `state` is the state directory, if the user names it.
     """
     if config is not None:
         settings = config.settings
@@ -28,7 +28,7 @@ def settings_of(config: Config | None, state: Path | None) -> Settings:
 
 
 def examine(path: Path) -> tuple[Config | None, list[Finding]]:
-    """Return the configuration, if it can be used, and what there is to say of it."""
+    """Return the configuration, if it can be used, and the findings about it."""
     if is_missing(path):
         return None, [Finding("note", _SUBJECT, f"there is no {path}", "name the daemon's file with --config")]
     try:

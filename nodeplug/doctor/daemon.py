@@ -16,7 +16,7 @@ _ELSEWHERE = "or name its state directory with --state, if it has another one (s
 
 
 def examine(settings: Settings, path: Path) -> Iterator[Finding]:
-    """Ask the daemon, and compare what it has loaded with the file at `path`."""
+    """Query the daemon, and compare its loaded configuration with the file at `path`."""
     try:
         found = client.ask(Path(settings.state_directory), Question(), Answer)
     except (NotRunning, Refusal) as error:
@@ -34,6 +34,6 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     try:
         content = read(path) if path.exists() else b""
     except ConfigError:
-        return  # it was said of the configuration
+        return  # the examination of the configuration reports it
     if content and found.configuration.sha256 not in ("", sha256(content)):
         yield Finding("note", _SUBJECT, f"it has not loaded the present contents of {path}", "nodeplug reload")

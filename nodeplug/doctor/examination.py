@@ -11,9 +11,9 @@ _ROOT = "some checks need root: run this command as root"
 
 
 def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[Finding]:
-    """Yield what is found; `path` is the daemon's configuration, `machine` the host.
+    """Yield all findings. `path` is the daemon's configuration, `machine` the host.
 
-    `state` is the daemon's state directory, where it is not as the configuration says.
+    `state` is the daemon's state directory, if it differs from the configuration's.
     """
     config, found = configuration.examine(path)
     yield from found
@@ -26,13 +26,13 @@ def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[F
     yield from _as_far_as_allowed("host", host.examine(machine, config))
     yield from _as_far_as_allowed("observers", observers.examine(settings))
     if has_dra:
-        from nodeplug.doctor import cluster  # with TLS
+        from nodeplug.doctor import cluster  # imported here: it brings TLS
 
         yield from cluster.examine(settings)
 
 
 def _as_far_as_allowed(subject: str, found: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield what is found, up to where this user may not look."""
+    """Yield findings until one needs a permission that this user lacks."""
     try:
         yield from found
     except PermissionError as error:

@@ -8,7 +8,7 @@ Outcome = Literal["ok", "note", "wrong"]
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at. `note`: it can be as it is meant to be, or cannot be judged from here."""
+    """The result of one check. `note`: it can be as intended, or cannot be judged from here."""
 
     outcome: Outcome
     subject: str

@@ -17,7 +17,7 @@ _SHOWN = 3
 
 
 def examine(host: Host, config: Config | None) -> Iterator[Finding]:
-    """Look at the devices of `host`, and at what the configuration makes of them."""
+    """Check the devices of `host`, and which of them the configuration offers."""
     try:
         inventory = scan(host, (*READERS, paths_reader(config.path_globs if config else ())))
     except HostDevicesError as error:
@@ -42,7 +42,7 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
 
 
 def _bound(host: Host, config: Config) -> Iterator[Finding]:
-    """Look at what resources need whose devices get another driver."""
+    """Check the requirements of resources whose devices get another driver."""
     for resource in config.resources:
         if resource.dra.bind is None:
             continue

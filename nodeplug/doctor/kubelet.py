@@ -31,7 +31,7 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
 
 
 def _socket(path: Path, without: str) -> Finding:
-    """Return whether somebody listens there. Raises PermissionError for whoever may not ask."""
+    """Return whether a process listens there. Raises PermissionError if this user must not connect."""
     if not is_there(path):
         return Finding("wrong", _SUBJECT, f"there is no {path}", without)
     if not os.access(path, os.W_OK, effective_ids=True):

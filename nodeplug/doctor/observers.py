@@ -16,7 +16,7 @@ _TIMEOUT = 3.0  # seconds
 
 
 def examine(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Look for those whom the settings name; the collector is the one of `environment`."""
+    """Check the services that the settings name; the collector is the one of `environment`."""
     if settings.tracing:
         yield _collector(environment)
     if settings.features_directory:

@@ -31,7 +31,7 @@ _SINCE_2 = 3  # version of the files that containerd writes since 2.0
 
 
 def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[Finding]:
-    """Look at the runtime's files on `host`, for what the configuration needs of it."""
+    """Check the runtime's files on `host` for what the configuration needs of it."""
     needing = [x.name for x in config.resources if x.cdi is True or x.api != "device-plugin"] if config else []
     needed = f"CDI is needed by {', '.join(needing)}" if needing else "nothing that is offered needs it"
     is_known = False
@@ -81,7 +81,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
 
 
 def _described_twice(folder: Path) -> Iterator[Finding]:
-    """Yield each file of somebody else that describes a device of ours: of two a runtime takes neither."""
+    """Yield each foreign file that describes a device of ours: of two descriptions, a runtime uses neither."""
     files, _ = described(Folder(""), [str(folder)])
     ours = {path: names for path, names in files.items() if Path(path).name.startswith(FILE_PREFIX)}
     all_ours = set().union(*ours.values())
@@ -93,7 +93,7 @@ def _described_twice(folder: Path) -> Iterator[Finding]:
 
 
 def _text(path: Path) -> str | None:
-    """Return what a file of the runtime's says; None where it cannot be read. A live host reads only /sys and /proc."""
+    """Return the text of a file of the runtime; None if it cannot be read. A live host reads only /sys and /proc."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
@@ -102,7 +102,7 @@ def _text(path: Path) -> str | None:
 
 
 def _cdi_setting(document: dict[str, Any]) -> bool | None:
-    """Return what a containerd configuration says of CDI in any of its plugins; None where nothing."""
+    """Return the CDI setting of any plugin in a containerd configuration; None if there is none."""
     plugins = document.get("plugins")
     named = plugins.values() if isinstance(plugins, dict) else ()
     found = [x["enable_cdi"] for x in named if isinstance(x, dict) and "enable_cdi" in x]

@@ -1,4 +1,4 @@
-"""What happened, made of what the rooms say: devices that came, fell ill or went, leases that began or ended.
+"""The events that are derived from scans and commits: device changes, and leases that began or ended.
 
 scans, commits -> devices, leases -> telemetry.EventLog -> `nodeplug events`; cluster -> Events of Kubernetes
 """

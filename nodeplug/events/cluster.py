@@ -37,10 +37,10 @@ REWRITE: Final = 60.0
 BURST: Final = 20
 REFILL: Final = 6.0
 MOST_WAITING: Final = 100
-MOST_REMEMBERED: Final = 200  # Events that what is said again may be a series of
-_MOST_PODS = 16  # of a claim
-_LONGEST_NOTE, _LONGEST_NAME, _LONGEST_INSTANCE = 1024, 230, 128  # characters
-_NODES_NAMESPACE = "default"  # of Events about what has none
+MOST_REMEMBERED: Final = 200  # the most Events to which a repetition is added as a series
+_MOST_PODS = 16  # the most pods of a claim
+_LONGEST_NOTE, _LONGEST_NAME, _LONGEST_INSTANCE = 1024, 230, 128  # the most characters
+_NODES_NAMESPACE = "default"  # for Events about objects without a namespace
 _REASONS = {
     "unplugged": ("DeviceUnplugged", "Watch"),
     "unhealthy": ("DeviceUnhealthy", "Watch"),
@@ -53,7 +53,7 @@ log = logging.getLogger("nodeplug")
 
 
 class About(Struct, frozen=True):
-    """The object that an Event is about; a pod's `uid` may not be known."""
+    """The object that an Event is about; the `uid` of a pod can be unknown."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ class About(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """What is to be said of an object; of a claim it is said of its pods, which only the API server knows."""
+    """A text about an object. For a claim it concerns its pods, which only the API server knows."""
 
     reason: str
     action: str
@@ -71,7 +71,7 @@ class Notice(Struct, frozen=True):
 
 
 class _Written(Struct):
-    """An Event on the server, and what was said again since."""
+    """An Event on the server, and the count of its repetitions."""
 
     name: str
     namespace: str
@@ -81,12 +81,12 @@ class _Written(Struct):
 
 
 class ClusterEvents:
-    """Writes Events while `run` runs. Belongs to the loop; `run` closes the client."""
+    """Writes Events while `run` runs. Belongs to the event loop; `run` closes the client."""
 
     def __init__(
         self, client: AsyncClient, node: str, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare for a node; what becomes of each Event is counted in `telemetry`. `clock` returns seconds."""
+        """Prepare for a node. The outcome of each Event is counted in `telemetry`. `clock` returns seconds."""
         self._clock = clock
         self._events = client.raw(API_VERSION, "events", namespaced=True)
         self._claims = client.any_version(v1.ResourceClaim)
@@ -95,12 +95,12 @@ class ClusterEvents:
         self._telemetry = telemetry
         self._waiting: deque[Notice] = deque()
         self._arrived = asyncio.Event()
-        self._written: dict[Notice, _Written] = {}  # in the order in which they were said last
+        self._written: dict[Notice, _Written] = {}  # the least recently repeated first
         self._tokens, self._refilled_at = float(BURST), clock()
         self._problem = ""
 
     async def run(self) -> None:
-        """Write what there is to be said, until cancelled. Raises nothing of the API server's."""
+        """Write the waiting notices, until cancelled. Handles all errors of the API server."""
         unsubscribe = self._telemetry.events.subscribe(self._heard)
         try:
             while True:
@@ -113,7 +113,7 @@ class ClusterEvents:
             self._client.close()
 
     def devices_changed(self, changes: Iterable[DeviceChange]) -> None:
-        """Say on pods and on the node what became of devices that pods have."""
+        """Report on pods and on the node the changes of devices that pods have."""
         for change in changes:
             if change.kind not in _REASONS or not change.leases:
                 continue
@@ -134,7 +134,7 @@ class ClusterEvents:
 
     @property
     def _on_node(self) -> About:
-        return About("Node", self._node, uid=self._node)  # as the kubelet does: `kubectl describe node` looks for that
+        return About("Node", self._node, uid=self._node)  # as the kubelet does: `kubectl describe node` searches for it
 
     def _add(self, kind: str, note: str, about: About) -> None:
         if len(self._waiting) >= MOST_WAITING:
@@ -159,25 +159,25 @@ class ClusterEvents:
             if outcome := await self._write(notice):
                 self._telemetry.cluster_events[outcome] += 1
         except _FAILURES as error:
-            self._written.pop(notice, None)  # it may be there no more
+            self._written.pop(notice, None)  # the server might no longer have it
             self._failed(str(error))
         else:
             self._problem = ""
 
     async def _of_pods(self, notice: Notice) -> list[Notice]:
-        """Return what is to be said of the pods of a claim; of anything else the notice itself."""
+        """Return a notice for each pod of a claim; for other objects the notice itself."""
         about = notice.about
         if about.kind != "ResourceClaim" or not self._has_token():
             return [notice]
         claim = await self._claims.get(about.name, about.namespace)
-        if claim.metadata.uid != about.uid:  # another one has its name by now, and its pods have other devices
+        if claim.metadata.uid != about.uid:  # another claim has the name by now, and its pods have other devices
             return []
         users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
         pods = (About("Pod", user.name, about.namespace, user.uid) for user in users)
         return [Notice(notice.reason, notice.action, notice.note, pod) for pod in pods]
 
     async def _write(self, notice: Notice) -> Literal["written", "limited"] | None:
-        """Create an Event, or count it with one that is there; return what was done, None for what is only noted."""
+        """Create an Event, or count it in an existing one. Return the outcome; None if it is only counted in memory."""
         now = self._clock()
         written = self._written.pop(notice, None)
         if written is not None and now - written.first < SERIES:
@@ -213,7 +213,7 @@ class ClusterEvents:
         return True
 
     def _failed(self, problem: str) -> None:
-        """Count an Event that is not written, and log once what keeps them from being."""
+        """Count an Event that is not written, and log the reason once."""
         self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
             log.warning("Events are not written: %s; they are dropped", problem)
@@ -221,7 +221,7 @@ class ClusterEvents:
 
 
 def event(notice: Notice, node: str) -> dict[str, Any]:
-    """Return the Event that says something of an object; its name is one that nobody has used."""
+    """Return the Event for a notice, with a unique name."""
     about = notice.about
     api_version = "resource.k8s.io/v1" if about.kind == "ResourceClaim" else "v1"
     regarding = {"apiVersion": api_version, "kind": about.kind, "name": about.name}
@@ -246,7 +246,7 @@ def event(notice: Notice, node: str) -> dict[str, Any]:
 
 
 def _holder(lease: Lease) -> About | None:
-    """Return the pod or the claim that has a lease; None where the kubelet has not named it."""
+    """Return the pod or the claim that has a lease; None if the kubelet has not named it."""
     match lease.holder.split("/"):
         case ["pod", namespace, pod, _]:
             return About("Pod", pod, namespace, min(lease.pods) if len(lease.pods) == 1 else "")

@@ -17,14 +17,14 @@ Kind: TypeAlias = Literal["plugged", "unplugged", "unhealthy", "healthy"]
 
 
 class Seen(Struct, frozen=True):
-    """What was found on the host at one moment, and who offers it."""
+    """What a scan found on the host, and which resource offers it."""
 
     inventory: Inventory = Inventory()
     assignment: Assignment = Assignment()
 
 
 class DeviceChange(Struct, frozen=True):
-    """What became of a device of a resource: why it is unhealthy, and what is leased of it."""
+    """A change of a device of a resource: why it is unhealthy, and its leases."""
 
     kind: Kind
     resource: str
@@ -34,7 +34,7 @@ class DeviceChange(Struct, frozen=True):
 
 
 class DeviceRecorder:
-    """Records what becomes of the offered devices, from one scan to the next."""
+    """Records the changes of offered devices, from one scan to the next."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class DeviceRecorder:
         leases_of: Callable[[str], Iterable[Lease]],
         report: Callable[[Sequence[DeviceChange]], None] | None = None,
     ) -> None:
-        """Record in `events`, and hand what changed to `report`; `leases_of` as `device_changes` has it."""
+        """Record in `events`, and pass the changes to `report`; `leases_of` as in `device_changes`."""
         self._events = events
         self._leases_of = leases_of
         self._report = report
         self._seen = Seen()
 
     def update(self, inventory: Inventory, assignment: Assignment) -> None:
-        """Record what changed since the scan before."""
+        """Record the changes since the last scan."""
         seen = Seen(inventory, assignment)
         changes = list(device_changes(self._seen, seen, self._leases_of))
         self._seen = seen
@@ -59,12 +59,12 @@ class DeviceRecorder:
 
 
 def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[Lease]]) -> Iterator[DeviceChange]:
-    """Yield what became of the offered devices; `leases_of` returns the leases that have anything of a device.
+    """Yield the changes of the offered devices; `leases_of` returns the leases that have any part of a device.
 
-    What is offered or not any more because the configuration is another one is no change of a device. What was there
-    at the first sight is none either, but where it is unhealthy.
+    What is newly offered or no longer offered because of another configuration is not a change of a device. Devices of
+    the first scan are not changes either, unless they are unhealthy.
     """
-    # made once, and only where something has come or gone
+    # computed once, and only if a device has come or gone
     knew, knows = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
     is_first = not before.inventory.devices
     for resource in {**before.assignment.devices, **now.assignment.devices}:
@@ -78,7 +78,7 @@ def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[
 
 
 def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
-    """Record changes: one event for each holder of a device, one for all devices alike that nobody has."""
+    """Record changes: one event for each holder of a device, one for all similar devices without a holder."""
     free: dict[tuple[Kind, str, str], list[str]] = {}
     for change in changes:
         holders = dict.fromkeys(lease.holder for lease in change.leases)
@@ -115,7 +115,7 @@ def _changes(
 
 
 def _is_there(device: Device, known: frozenset[str]) -> bool:
-    """Tell whether a device is on the host, by whatever id; a group is where all its members are."""
+    """Return whether a device is on the host, under any id; a group is there if all its members are."""
     return device.id in known or bool(device.children and known.issuperset(device.children))
 
 

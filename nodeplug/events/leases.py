@@ -11,7 +11,7 @@ from checkpoint import Lease, Ledger
 from checkpoint.lease import Change
 from telemetry import EventKind, EventLog
 
-MOST_NAMED = 5  # units, or devices, that one event names
+MOST_NAMED = 5  # the most units, or devices, that one event names
 
 
 def observe_ledger(events: EventLog, ledger: Ledger) -> None:
@@ -30,7 +30,7 @@ def observe_ledger(events: EventLog, ledger: Ledger) -> None:
 
 
 def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
-    """Record what transactions changed that have reached the disk."""
+    """Record the changes of transactions that have reached the disk."""
     for change in changes:
         released, allocated = _moved(change)
         _record(events, "released", "no longer with", released)
@@ -46,9 +46,9 @@ def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
 
 
 def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
-    """Return the leases whose holders have nothing of them any more, and those whose holders have got them.
+    """Return the leases that their holders no longer have, and those that they have received.
 
-    A claim's lease is granted twice, before the host is changed and after: it counts when that is done.
+    A claim's lease is granted twice, before the host is changed and after: it counts after.
     """
     ended = {x.key: x for x in change.ended}
     granted = [*change.renewed, *((ended.pop(x.key, None), x) for x in change.begun)]
@@ -56,7 +56,7 @@ def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
     for old, new in granted:
         if old is not None and old.phase == "done":
             if new.api == "dra" and new.owner == old.owner:
-                continue  # the claim has it still
+                continue  # the claim still has it
             released.append(old)
         if new.phase == "done":
             allocated.append(new)

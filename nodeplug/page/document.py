@@ -18,7 +18,7 @@ class Document(Struct, frozen=True):
 
 @functools.cache
 def document() -> Document:
-    """Return the page. It has no byte that depends on the node: all of that comes as data."""
+    """Return the page. No byte of it depends on the node: all of that arrives as data."""
     style, script, html = (_part(name) for name in ("page.css", "page.js", "page.html"))
     content = html.replace("/* style */", style).replace("/* script */", script)
     policy = (

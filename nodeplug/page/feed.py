@@ -22,21 +22,21 @@ from nodeplug.control.protocol import Refusal
 from telemetry import Event
 
 AT_LEAST: Final = 10.0
-"""Seconds between pictures when nothing happens: `events` waits so long."""
+"""Seconds between pictures when nothing happens: the timeout of `events`."""
 SHORTEST: Final = 0.5
 """Seconds between pictures when much happens."""
 PACE: Final = 10
 MOST_EVENTS: Final = 100
-_AGAIN = 2.0  # seconds until who does not answer is asked again
-_BEAT = 15.0  # seconds of silence after which who looks hears that all is as it was
+_AGAIN = 2.0  # seconds until a daemon that does not answer is asked again
+_BEAT = 15.0  # seconds of silence after which viewers get a comment, which keeps the connection alive
 Ask: TypeAlias = Callable[[Struct, type[Any]], Awaitable[Any]]
-"""Asks the daemon a question. Raises `Refusal`, and `NotRunning` where there is none."""
+"""Asks the daemon a question. Raises `Refusal`, and `NotRunning` if there is no daemon."""
 _Rows: TypeAlias = Mapping[str, Struct]
 log = logging.getLogger("nodeplug")
 
 
 class _Drawn(Struct, frozen=True):
-    """What is known at one moment. `trouble` says why nothing newer is."""
+    """The known state at one moment. `trouble` is the reason why it is not newer."""
 
     about: picture.About | None = None
     tiles: _Rows = {}
@@ -45,7 +45,7 @@ class _Drawn(Struct, frozen=True):
 
 
 class Feed:
-    """The messages, while anybody looks. Belongs to the loop."""
+    """The messages, while there are viewers. Belongs to the event loop."""
 
     def __init__(self, ask: Ask) -> None:
         """Prepare; `ask` asks the daemon."""
@@ -53,14 +53,14 @@ class Feed:
         self._drawn = _Drawn()
         self._events: tuple[Event, ...] = ()
         self._number = 0  # of the latest message; 0 before the first picture
-        self._latest = b""  # what that one says beyond the one before
-        self._whole = b""  # everything, for all who come before the next one
+        self._latest = b""  # the changes since the message before it
+        self._whole = b""  # the full state, for all viewers that connect before the next message
         self._next = asyncio.Event()
         self._looking = 0
         self._task: asyncio.Task[None] | None = None
 
     async def messages(self) -> AsyncGenerator[bytes, None]:
-        """Yield an event with everything, then one for each change; now and then a comment where nothing changes."""
+        """Yield an event with the full state, then one for each change; periodically a comment if nothing changes."""
         self._looking += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._draw(), name="page")
@@ -89,7 +89,7 @@ class Feed:
         after, log_began, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             try:
-                wait = AT_LEAST if log_began else 0.0  # the first time all there is
+                wait = AT_LEAST if log_began else 0.0  # the first time, at once and everything
                 happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
                 began = loop.time()
                 found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
@@ -151,7 +151,7 @@ def _message(
     happened: tuple[Event, ...],
     gone: Mapping[str, list[str]] | None,
 ) -> bytes:
-    """Return a server-sent event; one that is about everything has no `gone`."""
+    """Return a server-sent event; one with the full state has no `gone`."""
     data = msgspec.json.encode(
         {
             "about": drawn.about,

@@ -25,9 +25,9 @@ from nodeplug.page.feed import Ask, Feed
 
 MOST_LOOKING: Final = 8
 MOST_TAKEN: Final = 32
-"""Connections that are answered at a time, those that look among them."""
+"""The most connections that are answered at a time, including those of viewers."""
 SECONDS_TO_READ: Final = 20.0
-"""For a piece of a message."""
+"""The time limit for a piece of a message."""
 _PIECE = 64 * 1024  # bytes
 log = logging.getLogger("nodeplug")
 _HEADERS = (
@@ -42,7 +42,7 @@ _HEADERS = (
 
 
 class Request(Struct, frozen=True):
-    """What is asked for: of a target what comes before the question mark."""
+    """A parsed request; `path` is the target without the query."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class Request(Struct, frozen=True):
 
 
 def parsed(head: bytes) -> Request | None:
-    """Return the request that a head is, up to its empty line; None where it is none of HTTP/1.x with one host."""
+    """Return the request in a head that ends with its empty line; None if it is not HTTP/1.x with one Host."""
     lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
@@ -60,7 +60,7 @@ def parsed(head: bytes) -> Request | None:
 
 
 def is_own_name(host: str) -> bool:
-    """Tell whether a Host header is an address or localhost, and no name that others could have given this machine."""
+    """Return whether a Host header is an address or localhost, and not a name that others can point at this machine."""
     name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
     if port and not port.isdecimal():
         return False
@@ -74,13 +74,13 @@ def is_own_name(host: str) -> bool:
 
 
 class Site:
-    """Answers requests for the page; `prefix` is what every path begins with, where it is a secret.
+    """Answers requests for the page. Every path begins with `prefix`, which can be a secret.
 
-    `is_local`: only for whoever asks from this machine.
+    `is_local`: only for clients on this machine.
     """
 
     def __init__(self, feed: Feed, prefix: str = "", *, is_local: bool = False) -> None:
-        """Prepare; nothing is asked of the daemon yet."""
+        """Prepare; the daemon is not asked yet."""
         self._feed = feed
         self._prefix = prefix
         self._is_local = is_local
@@ -88,7 +88,7 @@ class Site:
         self._looking: set[asyncio.Task[None]] = set()
 
     def take(self, transport: asyncio.Transport, head: bytes) -> None:
-        """Answer a request on a connection that has been somebody else's, from its head on."""
+        """Answer a request, starting with its head, on a connection that another server accepted."""
         if len(self._taken) >= MOST_TAKEN:
             transport.abort()
             return
@@ -106,12 +106,12 @@ class Site:
         try:
             await self.respond(head, reader, writer)
         except (OSError, TimeoutError):
-            pass  # nobody reads any more
+            pass  # the client has gone
         except Exception:  # a defect of ours must not be silent
             log.exception("the page could not be shown")
 
     async def respond(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close the connection. Raises OSError and TimeoutError where nobody reads."""
+        """Answer one request, and close the connection. Raises OSError and TimeoutError if the client does not read."""
         this = asyncio.current_task()
         assert this is not None
         try:
@@ -139,7 +139,7 @@ class Site:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Have nobody look any more."""
+        """End all connections."""
         busy = list(self._looking | self._taken)
         for each in busy:
             each.cancel()
@@ -188,13 +188,13 @@ class Site:
 
 
 def is_near(peer: str) -> bool:
-    """Tell whether an address is one of this machine to itself."""
+    """Return whether an address is a loopback address."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def of_running(running: Running) -> Ask:
-    """Return what asks the daemon in whose process this is."""
+    """Return a function that asks the daemon of this process."""
 
     async def ask(question: Struct, kind: type[Any]) -> Any:
         del kind

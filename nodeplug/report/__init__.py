@@ -1,1 +1,1 @@
-"""What somebody needs who helps from afar, without credentials: `nodeplug bundle`."""
+"""The archive for remote support, without credentials: `nodeplug bundle`."""

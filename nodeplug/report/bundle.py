@@ -48,9 +48,9 @@ class Member(Struct, frozen=True):
 
 
 def collect(path: Path, host: Host, state: Path | None = None) -> Iterator[Member]:
-    """Yield what there is; `path` is the daemon's configuration. Raises nothing for what cannot be had.
+    """Yield all members; `path` is the daemon's configuration. Raises nothing for members that cannot be collected.
 
-    `state` is the daemon's state directory, where it is not as the configuration says.
+    `state` is the daemon's state directory, if it differs from the configuration's.
     """
     yield _member("versions.json", lambda: _json(_versions(host)))
     yield _configuration(path)
@@ -64,7 +64,7 @@ def collect(path: Path, host: Host, state: Path | None = None) -> Iterator[Membe
 
 
 def pack(members: Iterator[Member]) -> tuple[bytes, list[str]]:
-    """Return the archive, compressed, and what is not in it."""
+    """Return the compressed archive, and the list of what is missing in it."""
     packed = io.BytesIO()
     missing: list[str] = []
     folder = f"nodeplug-bundle-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
@@ -80,7 +80,7 @@ def pack(members: Iterator[Member]) -> tuple[bytes, list[str]]:
 
 
 def _add(archive: tarfile.TarFile, name: str, text: str) -> bool:
-    """Add a file; tell whether it is cut."""
+    """Add a file; return whether it was cut."""
     whole = text.encode(errors="replace")
     content = whole[-MOST_BYTES:]
     entry = tarfile.TarInfo(name)
@@ -94,15 +94,15 @@ def _member(name: str, make: Callable[[], str]) -> Member:
         return Member(name, make())
     except (NotRunning, Refusal, OSError) as error:
         return Member(name, missing=str(error))
-    except Exception as error:  # a defect of ours must not keep the rest from whoever looks for it
+    except Exception as error:  # a defect of ours must not remove the other members from the archive
         return Member(name, missing=f"nodeplug failed: {error!r}")
 
 
 def _configuration(path: Path) -> Member:
-    """What the file says, without comments and without values that somebody set."""
+    """The content of the file, without comments and without values that users wrote."""
     try:
         content = read(path)
-        parse(content)  # which refuses what would never end
+        parse(content)  # refuses a document that expands without end
         plain = yaml.safe_load(content)
     except ConfigError as error:
         return Member("configuration.yaml", missing="; ".join(error.lines()))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 _KEPT_TEMPLATE = re.compile(r"\{[A-Za-z0-9_./]+\}")
 _SET_BY_SOMEBODY: Final = frozenset({"env", "annotations", "additionalInfo", "additional_info"})
-"""Fields of a configuration whose values are whatever somebody wrote."""
+"""Fields of a configuration whose values are free text."""
 REMOVED: Final = "<removed>"
 _NAMES = (
     "password",
@@ -31,14 +31,14 @@ _CREDENTIALS: Final = (
 
 
 def without_credentials(text: str) -> str:
-    """Return a text in which nothing looks like a credential any more; JSON stays JSON."""
+    """Return a text without anything that looks like a credential; JSON stays JSON."""
     for pattern, replacement in _CREDENTIALS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def without_values(configuration: Any) -> Any:
-    """Return a configuration, as plain values, in which fields for anything have only the names of attributes left."""
+    """Return a configuration, as plain values, in which free-text fields keep only the templates of attributes."""
     if isinstance(configuration, list):
         return [without_values(each) for each in configuration]
     if not isinstance(configuration, dict):

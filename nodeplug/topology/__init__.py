@@ -1,4 +1,4 @@
-"""The node as a picture: which devices sit where, how they are, and who has them.
+"""The node as a picture: the location, health and holders of devices.
 
 devices of the host, status of the daemon -> layout -> text | svg
 """

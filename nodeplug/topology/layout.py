@@ -14,7 +14,7 @@ State: TypeAlias = Literal["healthy", "unhealthy", "unavailable"]
 
 
 class Item(Struct, frozen=True):
-    """A device: how it is and why, which resource offers it, and who has it or something of it."""
+    """A device: its state and the reason, the resources that offer it, and the holders of it or of a part of it."""
 
     id: str
     kind: str
@@ -25,7 +25,7 @@ class Item(Struct, frozen=True):
     is_leased: bool = False
 
     def __str__(self) -> str:
-        """Say all of it in a line."""
+        """Describe the device in one line."""
         offered = f"offered as {', '.join(self.resources)}" if self.resources else "not offered"
         reason = f" ({self.reason})" if self.reason else ""
         with_whom = f"; leased to {', '.join(self.holders) or NOBODY_KNOWN}" if self.is_leased else ""
@@ -33,14 +33,14 @@ class Item(Struct, frozen=True):
 
 
 class Root(Struct, frozen=True):
-    """A PCI root, or the devices that are on none, which has no name."""
+    """A PCI root; without a name, the devices that are on none."""
 
     name: str
     items: tuple[Item, ...]
 
 
 class NumaNode(Struct, frozen=True):
-    """A NUMA node by its number; empty for devices of which the host does not say."""
+    """A NUMA node by its number; without a name, the devices whose node the host does not report."""
 
     name: str
     roots: tuple[Root, ...]
@@ -51,9 +51,9 @@ NOBODY_KNOWN = "a pod that the kubelet has not reported yet"
 
 
 def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:
-    """Arrange devices of the host as the daemon says that they stand; without a daemon, or with `is_all`, all of them.
+    """Arrange the host's devices with their state from the daemon; without a daemon, or with `is_all`, all of them.
 
-    A group has the place of a member, where somebody has it.
+    A group has the location of a member if it is leased.
     """
     items: dict[str, Item] = {}
     if status is not None:
@@ -78,7 +78,7 @@ def _offered(devices: Mapping[str, Device], status: Answer) -> Iterator[Item]:
     units = {(x.resource, x.unit): (*x.devices, *x.shared) for x in status.leases}
     known = {view.id for view in status.devices}
     for view in status.devices:
-        # a share that a pod has of what is gone, or not offered so any more, has the name of its unit
+        # a share of a device that is gone, or no longer offered in this way, has the name of its unit
         device, *others = units.get((view.resource, view.id)) or (view.id,)
         name = view.id if others else device
         if name == view.id or name not in known:
@@ -91,7 +91,7 @@ def _offered(devices: Mapping[str, Device], status: Answer) -> Iterator[Item]:
         order = ("healthy", "unavailable", "unhealthy")
         held = leases.get(name, [])
         if held and all(view.health != "unhealthy" for view in found):
-            order = ("unavailable", "healthy", "unhealthy")  # one API may have it, which the other says is a reason
+            order = ("unavailable", "healthy", "unhealthy")  # one API has it, which the other reports as the reason
         shown = max(found, key=lambda view: order.index(view.health))
         yield Item(
             name,
@@ -110,7 +110,7 @@ def _holder(lease: LeaseView) -> str:
 
 
 def _members(devices: Mapping[str, Device], leases: Iterable[LeaseView]) -> dict[str, Device]:
-    """Return a member of each group that somebody has, by the group's id: a lease names both."""
+    """Return a member of each leased group, by the group's id: a lease names both."""
     found: dict[str, Device] = {}
     for lease in leases:
         if (member := next((devices[x] for x in lease.devices if x in devices), None)) is not None:
@@ -120,14 +120,14 @@ def _members(devices: Mapping[str, Device], leases: Iterable[LeaseView]) -> dict
 
 
 def _place(device: Device | None) -> tuple[str, str]:
-    """Return NUMA node and PCI root of a device; nothing of one that is not known."""
+    """Return NUMA node and PCI root of a device; empty if it is not known."""
     if device is None:
         return "", ""
     return ",".join(map(str, device.numa_nodes)), str(device.attributes.get(PCIE_ROOT, ""))
 
 
 def _sorted(named: Mapping[str, T]) -> Iterable[tuple[str, T]]:
-    """By name, what has none last."""
+    """Sorted by name, the nameless last."""
     return sorted(named.items(), key=lambda each: (not each[0], each[0]))
 
 

@@ -37,7 +37,7 @@ text { fill: #f2f4f6 } .paper { fill: #14171a } .box { fill: #20252a; stroke: #9
 
 
 def draw(nodes: Sequence[NumaNode], name: str) -> str:
-    """Return the drawing of the node of this name."""
+    """Return the drawing of the node with this name."""
     total = sum(len(root.items) for numa in nodes for root in numa.roots)
     leased = sum(item.is_leased for numa in nodes for root in numa.roots for item in root.items)
     unhealthy = sum(item.state == "unhealthy" for numa in nodes for root in numa.roots for item in root.items)
@@ -103,7 +103,7 @@ def _tile(item: Item, x: int, y: int) -> str:
     rows = [_text(x + 8, y + 18, f"{_MARKS[item.state]}{item.id}", "name")]
     rows += [_text(x + 8, y + 35 + 17 * number, text) for number, text in enumerate(filter(None, below))]
     words = _attribute(str(item))
-    ground = f' class="leased on-{item.state}"' if item.is_leased else ""  # so that no hatching crosses the words
+    ground = f' class="leased on-{item.state}"' if item.is_leased else ""  # keeps the hatching from crossing the text
     return (
         f'<g role="listitem" aria-label={words}{ground}><title>{_xml(str(item))}</title>'
         f'<rect class="tile {item.state}" {size}/>{hatch}{"".join(rows)}</g>'

@@ -10,7 +10,7 @@ LEGEND = "+ healthy   - unavailable   ! unhealthy   [leased]"
 
 
 def lines(nodes: Sequence[NumaNode]) -> Iterator[str]:
-    """Yield the picture."""
+    """Yield the lines of the picture."""
     for numa in nodes:
         yield f"NUMA node {numa.name}" if numa.name else "no NUMA node"
         for root in numa.roots:
