@@ -13,7 +13,8 @@ Rules:
    have ended since `GRACE` seconds before the pass: the kubelet forgets it after our answer. While the ledger was lost
    and not all of it is restored, nothing is granted.
 5. An administrator can have a lease ended on which the witnesses are silent (`release`): after a pass, and only by
-   force where one of them says that it is held. What a pod that runs still has is restored with the next pass.
+   force where one of them says that it is held. What a pod that runs still has is restored with the next pass. What
+   was granted or answered with since the administrator asked stays.
 6. A witness that does not speak in time is one that does not speak. A defect of ours ends a pass, never the passes.
 """
 
@@ -173,28 +174,34 @@ class Reconciler:
     async def release(self, lease: Lease, *, force: bool = False) -> tuple[Lease, ...]:
         """End a lease by hand, a claim's together with its other ones; return those that ended, with the pass or now.
 
+        A pod that is granted the unit after this call keeps it, also where `force` is set.
         Raises `ReleaseRefused` where a witness says that it is held, where the kubelet may still be about to record it,
         and where the witnesses cannot be asked; with `force` only for the last. Raises `LedgerUnavailable`.
         """
+        asked = asyncio.get_running_loop().time()
         leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
         found = await self._fresh_pass()
         if found is None:
             raise ReleaseRefused("nobody could be asked who holds it; the log says why")
-        left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
+        known = (self._ledger.get(x.key) for x in leases)
+        left = tuple(now for now in known if now is not None and now.owner == lease.owner)
         if not left:
             return leases
         if not force:
             holdings = await self._holdings_for(found, left[0])
             for each in left:
                 self._check_release(each, holdings, found.began)
-        extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
-        log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
-        since = asyncio.get_running_loop().time() if force else found.began
         if lease.api != "dra":
-            return await self._ledger.end(left, unless_answered_since=since)
-        if self.claims is not None:
-            await self.claims.end_claim(claim_of(left[0]), since)
-        return tuple(x for x in leases if self._ledger.get(x.key) is None)
+            ended = await self._ledger.end(left, unless_answered_since=asked)
+        else:
+            if self.claims is not None:
+                await self.claims.end_claim(claim_of(left[0]), asked)
+            there = {x.key for x in self._ledger.of_owner(lease.owner)}
+            ended = tuple(x for x in leases if x.key not in there)
+        if ended:
+            extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
+            log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
+        return ended
 
     async def _holdings_for(self, found: _Pass, lease: Lease) -> Holdings:
         """Return what was said in a pass, and of a claim what the API server says: a pass may not need its word."""

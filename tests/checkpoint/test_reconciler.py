@@ -75,6 +75,26 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
     assert not node.units
 
 
+@pytest.mark.parametrize("api", ["device-plugin", "dra"])
+async def test_what_another_pod_is_granted_while_a_release_asks_the_witnesses_stays_its(node: Node, api: str) -> None:
+    """The kubelet had ended the pod that was meant, and has given its device out again."""
+    is_unit = api == "device-plugin"
+    old = lease("gpu-0", holder="pod/x/old/z", granted_at=1.0) if is_unit else claimed("gpu-0", "1")
+    new = lease("gpu-0", granted_at=2.0) if is_unit else claimed("gpu-0", "2")
+    await node.ledger.grant([old])
+    node.witnesses.list = None
+
+    async def meanwhile() -> None:
+        node.witnesses.meanwhile = lambda: None
+        await node.ledger.end([old])
+        await node.ledger.grant([new])
+
+    await node.passes()
+    node.witnesses.meanwhile = meanwhile
+    await node.reconciler.release(old, force=True)
+    assert node.ledger.leases() == (new,)
+
+
 async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
