@@ -22,6 +22,7 @@ from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
+from nodeplug.kubelet_root import other_kubelet
 from resources.resource import Resource
 from resources.selector import concerns
 from telemetry import Telemetry
@@ -47,7 +48,7 @@ log = logging.getLogger("nodeplug")
 
 
 class CannotOffer(Exception):
-    """What a resource's API needs is not there; says what and where to set it."""
+    """Nothing can be offered here: says what a resource's API lacks, or which setting is wrong, and where to set it."""
 
 
 def device_plugins(
@@ -253,6 +254,13 @@ def _credentials(settings: Settings) -> "Source":
     from resourceapi.client import from_kubeconfig, in_cluster
 
     return from_kubeconfig(Path(settings.kubeconfig)) if settings.kubeconfig else in_cluster()
+
+
+def of_this_kubelet(settings: Settings, ledger: Ledger) -> None:
+    """Raise `CannotOffer` where the leases are of another kubelet's pods: by the words of this one all would end."""
+    are_unknown = ledger.is_owned and not ledger.is_loaded  # the disk cannot be read
+    if (ledger.leases() or are_unknown) and (words := other_kubelet(settings)):
+        raise CannotOffer(words)
 
 
 def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:
