@@ -104,6 +104,7 @@ class Reconciler:
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
+        self.defect = ""  # of ours, that ended the last pass
         self.awaits_a_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
         self._ledger = ledger
         self._witnesses = witnesses
@@ -137,9 +138,11 @@ class Reconciler:
                 found, began = None, asyncio.get_running_loop().time()
                 try:
                     found = await self._reconcile()
-                except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
+                    self.defect = ""
+                except Exception as error:  # a defect of ours: the next pass may do better, no pass would be worse
                     log.exception("finding out who holds what failed")
                     self.problem = "nodeplug failed; its log says where"
+                    self.defect = f"{type(error).__name__}: {error}"
                 _answer(asked, found)
                 del found
                 self._took = asyncio.get_running_loop().time() - began

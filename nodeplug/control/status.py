@@ -201,6 +201,8 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
         yield f"nothing is handed out yet, for the database of leases is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
         yield f"leases could not be written when that was tried last: {ledger.problem}"
+    if running.reconciler.defect:
+        yield f"leases of ended pods stay, for finding out who holds what failed: {running.reconciler.defect}"
     scan = running.offering.scan_status()
     if scan is not None and scan.stuck_reads:
         yield f"{scan.stuck_reads} reads of /sys do not come back"

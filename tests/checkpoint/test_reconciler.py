@@ -274,9 +274,11 @@ async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, ca
     await node.passes()
     assert "finding out who holds what failed" in caplog.text
     assert node.units
+    assert node.reconciler.defect.startswith("ZeroDivisionError: ")
     node.witnesses.meanwhile = lambda: None
     await node.passes()
     assert not node.units
+    assert node.reconciler.defect == ""
 
 
 async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fails(tmp_path: Path) -> None:
