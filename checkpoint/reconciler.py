@@ -21,13 +21,13 @@ Rules:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from checkpoint.errors import LedgerUnavailable, ReleaseRefused, StateLocked
+from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, Verdict, claim_of
 from checkpoint.lease import Change, Lease, LeaseKey
@@ -44,6 +44,7 @@ _PASS_SHARE = 20  # times as long as a pass takes, at least, until one that some
 GRACE = 5.0  # seconds that the kubelet may need to record our answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_RUNNING_STEP = 0.1  # seconds until the kernel is asked again for processes of a pod that should be over
 _NO_PODS = "the kubelet does not know its pods yet"
 
 
@@ -67,6 +68,10 @@ class Witnesses(Protocol):
 
     async def pods(self) -> frozenset[str] | None:
         """Return the uids of the pods that have cgroups."""
+        ...
+
+    async def running(self, pods: Set[str]) -> frozenset[str]:
+        """Return which of these pods have processes, as far as that is known."""
         ...
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -237,6 +242,24 @@ class Reconciler:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self.refresh()
+
+    async def before_renewing(self, leases: Sequence[Lease]) -> None:
+        """Return once the pods that have these units are over (`Guard`). Raises `LeaseRefused`.
+
+        The kernel is asked for processes, as a cgroup may stay for a while. Its silence refuses nothing.
+        """
+        pods = frozenset[str]().union(*(lease.pods for lease in leases))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        while running := await self._witnesses.running(pods):
+            if asyncio.get_running_loop().time() >= deadline:
+                lease = next(x for x in leases if not x.pods.isdisjoint(running))
+                raise LeaseRefused(
+                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods & running)}) still runs, although"
+                    " its kubelet requests the device again, as one does that has lost its"
+                    " kubelet_internal_checkpoint; delete that pod",
+                    lease.unit,
+                )
+            await asyncio.sleep(_RUNNING_STEP)
 
     async def before_granting(self) -> None:
         """Return once the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
 from folderwatch import FolderWatcher, is_there
 from hostdevices import Host
-from hostdevices.pod_cgroups import running_pods
+from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
@@ -257,7 +258,7 @@ def _credentials(settings: Settings) -> "Source":
 
 
 def of_this_kubelet(settings: Settings, ledger: Ledger) -> None:
-    """Raise `CannotOffer` where the leases are of another kubelet's pods: by the words of this one all would end."""
+    """Raise `CannotOffer` where the leases are of another kubelet's pods: this one cannot say when they end."""
     are_unknown = ledger.is_owned and not ledger.is_loaded  # the disk cannot be read
     if (ledger.leases() or are_unknown) and (words := other_kubelet(settings)):
         raise CannotOffer(words)
@@ -278,8 +279,9 @@ def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugi
             settings.transport,
         ),
         KubeletFiles(kubelet / "device-plugins", kubelet, plugins.serves, driver),
-        lambda: running_pods(host),
+        partial(running_pods, host),
         dra.wanted if dra is not None else None,
+        partial(pods_with_processes, host),
     )
 
 

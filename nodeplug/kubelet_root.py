@@ -1,7 +1,7 @@
 """Whose pods the leases are of: `kubelet-root` in the state directory names the kubelet's root directory.
 
-Another kubelet on the host names none of these pods: by its words all leases would end, and others would be allocated
-the devices.
+Another kubelet on the host names none of these pods. By its words their leases would end, except those of which the
+kernel contradicts, and other pods would be allocated the devices.
 
 Rules:
 1. The kubelet is the same one where its root has the same path, or where the folder of its sockets is the same one

@@ -20,6 +20,7 @@ class Scripted:
         self.file: DeviceFile | None = DeviceFile()
         self.claims: Mapping[str, ClaimEntry] | None = {}
         self.cgroups: frozenset[str] | None = None
+        self.busy: frozenset[str] = frozenset()  # pods that have processes
         self.server: Mapping[str, bool] | None = {}
         self.absent = False
         self.lists = 0
@@ -48,6 +49,9 @@ class Scripted:
 
     async def pods(self) -> frozenset[str] | None:
         return self.cgroups
+
+    async def running(self, pods: Set[str]) -> frozenset[str]:
+        return self.busy & pods
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool] | None:
         self.asked += [claim.uid for claim in claims]

@@ -254,6 +254,30 @@ async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: N
         await node.ledger.grant([lease("gpu-1", "example.com/other")])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_path: Path, *, ends: bool) -> None:
+    """A kubelet that has lost its file takes it for free; one whose pod is just ending has only been quicker."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, grace=60.0, patience=30.0 if ends else 0.0)
+    await ledger.grant([had := lease("gpu-0", holder="pod/x/y/z", pods="u1"), lease("gpu-1", pods="u2")])
+    node.witnesses.busy = frozenset({"u1", "u3"})
+    async with running(node.reconciler.run()):
+        await ledger.grant([lease("gpu-1")])  # of which the kernel says nothing
+        again = asyncio.ensure_future(ledger.grant([lease("gpu-0"), lease("gpu-2", granted_at=1.0)]))
+        if ends:
+            await asyncio.sleep(0)
+            node.witnesses.busy = frozenset()
+            await again
+            assert [x.pods for x in ledger.leases()] == [frozenset()] * 3
+        else:
+            with pytest.raises(LeaseRefused, match=r"given gpu-0 to pod/x/y/z, and that pod \(uid u1\) still runs"):
+                await again
+            assert ledger.get(had.key) == had
+            assert len(ledger.leases()) == 2
+    await ledger.close()
+
+
 async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
