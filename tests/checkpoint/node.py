@@ -83,7 +83,7 @@ class Front:
             raise LeaseRefused(self.why_never, "")
         if not self.why_not:
             await self.ledger.grant([claimed("gpu-0", claim.uid or "found", name=claim.name)], guarded=False)
-        return self.why_not
+        return self.why_not.replace("CLAIM", claim.name)
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
         await self.ledger.end(self.ledger.of_owner(f"claim/{claim.uid}"), unless_answered_since=unless_answered_since)
