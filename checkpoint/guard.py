@@ -1,6 +1,9 @@
 """The interface that the ledger calls before it grants or refuses: the reconciler, which knows what pods have."""
 
+from collections.abc import Sequence
 from typing import Protocol
+
+from checkpoint.lease import Lease
 
 
 class Guard(Protocol):
@@ -8,6 +11,10 @@ class Guard(Protocol):
 
     async def before_granting(self) -> None:
         """Wait until every device that a pod holds has a lease. Raises `LedgerUnavailable` if that is unknown."""
+        ...
+
+    async def before_renewing(self, leases: Sequence[Lease]) -> None:
+        """Return once the pods that have these units are over. Raises `LeaseRefused` where one is seen to run."""
         ...
 
     async def before_refusing(self) -> None:

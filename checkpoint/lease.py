@@ -6,7 +6,8 @@ Rules (a device is a stable id, see hostdevices/identity.py):
 3. Leases of one owner do not conflict. In the device plugin API the owner is the unit, or all shares of one size of a
    device (`unit_owner`, `shares_owner`); in DRA it is the claim.
 4. The device plugin API does not report the end of a pod. The kubelet allocates a unit again once it is free, so a
-   grant for a leased unit of the same resource ends the previous lease. A claim keeps its unit from other claims.
+   grant for a leased unit of the same resource ends the previous lease. A claim keeps its unit from other claims. A
+   kubelet that has lost its checkpoint takes the units of running pods for free, which the guard refuses (guard.py).
 
 Pure: a `Book` is changed in memory and can take every change back; ledger.py makes it durable.
 """

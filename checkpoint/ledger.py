@@ -240,7 +240,8 @@ class Ledger:
         """Put all of `wanted` on disk, or none: when this returns, the answer may leave. Returns what it changed.
 
         `check` may refuse, too: it is asked at the moment of the decision. `guarded`: nobody is refused before a fresh
-        look at who still holds what, and nothing is granted while pods may hold what is not on record (`Guard`).
+        look at who still holds what, nothing is granted while pods may hold what is not on record, and no unit of a pod
+        that runs (`Guard`).
         Raises `LeaseRefused` where a device is somebody else's, `LedgerUnavailable` where the disk refuses.
         """
 
@@ -253,6 +254,9 @@ class Ledger:
         guard = self.guard if guarded else None
         if guard is not None:
             await self.known()
+            known = (self._book.get(x.key) for x in wanted if x.api == "device-plugin")
+            if had := [x for x in known if x is not None and x.pods]:
+                await guard.before_renewing(had)
         try:
             return await self._request(decide)
         except LeaseRefused:

@@ -13,20 +13,21 @@ Rules:
    seconds before the pass: the kubelet forgets the claim after the answer. If the ledger was lost, nothing is granted
    until all of it is restored.
 5. An administrator can end a lease about which the witnesses do not answer (`release`): after a pass, and only by force
-   if a witness reports that it is held. The next pass restores the lease of a pod that still runs.
+   if a witness reports that it is held. The next pass restores the lease of a pod that still runs. A lease that was
+   granted, or was in an answer, since the administrator's request does not end.
 6. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from checkpoint.errors import LedgerUnavailable, ReleaseRefused, StateLocked
+from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
 from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, Verdict, claim_of
 from checkpoint.lease import Change, Lease, LeaseKey
@@ -43,6 +44,7 @@ _PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the las
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_RUNNING_STEP = 0.1  # seconds until the kernel is asked again for processes of a pod that should be over
 _NO_PODS = "the kubelet does not know its pods yet"
 
 
@@ -66,6 +68,10 @@ class Witnesses(Protocol):
 
     async def pods(self) -> frozenset[str] | None:
         """Return the uids of the pods that have cgroups."""
+        ...
+
+    async def running(self, pods: Set[str]) -> frozenset[str]:
+        """Return which of these pods have processes, as far as that is known."""
         ...
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -103,6 +109,7 @@ class Reconciler:
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
+        self.defect = ""  # of ours, that ended the last pass
         self.awaits_a_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
         self._ledger = ledger
         self._witnesses = witnesses
@@ -136,9 +143,11 @@ class Reconciler:
                 found, began = None, asyncio.get_running_loop().time()
                 try:
                     found = await self._reconcile()
-                except Exception:  # a defect of ours: the next pass may do better, and no pass at all would be worse
+                    self.defect = ""
+                except Exception as error:  # a defect of ours: the next pass may do better, and no pass would be worse
                     log.exception("checking which devices pods have failed")
                     self.problem = "nodeplug failed; see its log"
+                    self.defect = f"{type(error).__name__}: {error}"
                 _answer(asked, found)
                 del found
                 self._took = asyncio.get_running_loop().time() - began
@@ -173,28 +182,34 @@ class Reconciler:
     async def release(self, lease: Lease, *, force: bool = False) -> tuple[Lease, ...]:
         """End a lease by hand, a claim's together with its other ones; return those that ended, with the pass or now.
 
+        A pod that is granted the unit after this call keeps it, also where `force` is set.
         Raises `ReleaseRefused` where a witness says that it is held, where the kubelet may still be about to record it,
         and where the witnesses cannot be asked; with `force` only for the last. Raises `LedgerUnavailable`.
         """
+        asked = asyncio.get_running_loop().time()
         leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
         found = await self._fresh_pass()
         if found is None:
             raise ReleaseRefused("no witness could say whether a pod still has it; see the log")
-        left = tuple(now for x in leases if (now := self._ledger.get(x.key)) is not None)
+        known = (self._ledger.get(x.key) for x in leases)
+        left = tuple(now for now in known if now is not None and now.owner == lease.owner)
         if not left:
             return leases
         if not force:
             holdings = await self._holdings_for(found, left[0])
             for each in left:
                 self._check_release(each, holdings, found.began)
-        extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
-        log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
-        since = asyncio.get_running_loop().time() if force else found.began
         if lease.api != "dra":
-            return await self._ledger.end(left, unless_answered_since=since)
-        if self.claims is not None:
-            await self.claims.end_claim(claim_of(left[0]), since)
-        return tuple(x for x in leases if self._ledger.get(x.key) is None)
+            ended = await self._ledger.end(left, unless_answered_since=asked)
+        else:
+            if self.claims is not None:
+                await self.claims.end_claim(claim_of(left[0]), asked)
+            there = {x.key for x in self._ledger.of_owner(lease.owner)}
+            ended = tuple(x for x in leases if x.key not in there)
+        if ended:
+            extra = {"resource": lease.resource, "device": lease.unit, "holder": lease.holder}
+            log.warning("lease is released by hand%s", ", by force" if force else "", extra=extra)
+        return ended
 
     async def _holdings_for(self, found: _Pass, lease: Lease) -> Holdings:
         """Return a pass's holdings, for a claim with the API server's answer: a pass does not always ask for it."""
@@ -229,6 +244,24 @@ class Reconciler:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self.refresh()
+
+    async def before_renewing(self, leases: Sequence[Lease]) -> None:
+        """Return once the pods that have these units are over (`Guard`). Raises `LeaseRefused`.
+
+        The kernel is asked for processes, as a cgroup may stay for a while. Its silence refuses nothing.
+        """
+        pods = frozenset[str]().union(*(lease.pods for lease in leases))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        while running := await self._witnesses.running(pods):
+            if asyncio.get_running_loop().time() >= deadline:
+                lease = next(x for x in leases if not x.pods.isdisjoint(running))
+                raise LeaseRefused(
+                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods & running)}) still runs, although"
+                    " its kubelet requests the device again, as one does that has lost its"
+                    " kubelet_internal_checkpoint; delete that pod",
+                    lease.unit,
+                )
+            await asyncio.sleep(_RUNNING_STEP)
 
     async def before_granting(self) -> None:
         """Wait until the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""

@@ -14,12 +14,12 @@ class Problem(Struct, frozen=True, order=True):
     where: str  # the syspath or file
     reason: str
     is_stuck: bool = False  # a read does not come back
-    hides_kind: bool = False  # a whole kind of devices could not be read: none of them was seen
+    hidden_kind: str = ""  # a whole kind of devices that could not be read: some or all of them were not seen
 
     @classmethod
-    def of(cls, where: str, error: UnreadableFile, *, hides_kind: bool = False) -> "Problem":
+    def of(cls, where: str, error: UnreadableFile, hidden_kind: str = "") -> "Problem":
         """Say that `where` could not be read."""
-        return cls(where, str(error), isinstance(error, ReadStuck), hides_kind)
+        return cls(where, str(error), isinstance(error, ReadStuck), hidden_kind)
 
 
 class Inventory(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The pods in the kernel: the uids of those that have a cgroup, independent of the kubelet's state.
+"""The pods in the kernel: the uids of those that have a cgroup, or a process, independent of the kubelet's state.
 
 The kubelet creates a cgroup for each pod before its first container starts, and removes it after the last one has
 ended:
@@ -12,10 +12,11 @@ kubelet.slice/kubelet-kubepods.slice. A static pod's uid has 32 hexadecimal digi
 Rule: absence is not a fact. Every root of pods counts, and if any of them cannot be read the result is None and never a
 smaller set. Nothing below a pod is read.
 
-Source: k8s.io/kubernetes/pkg/kubelet/cm (cgroup_manager_linux.go, pod_container_manager_linux.go).
+Source: k8s.io/kubernetes/pkg/kubelet/cm (cgroup_manager_linux.go, pod_container_manager_linux.go); cgroups(7),
+`cgroup.events`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
@@ -36,10 +37,21 @@ def running_pods(host: Host) -> frozenset[str] | None:
     folders = _Folders(host)
     try:
         roots = [root for hierarchy in _hierarchies(host, folders) for root in _roots(folders, hierarchy)]
-        found = frozenset(uid for root in roots for uid in _pods(folders, root))
+        found = frozenset(uid for root in roots for uid, _ in _pods(folders, root))
     except (_NotKnown, UnreadableFile):
         return None
     return found if roots else None
+
+
+def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
+    """Return which of these pods have a process, as far as that can be read; hierarchies of v1 do not say it."""
+    folders = _Folders(host)
+    try:
+        found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
+        paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
+        return frozenset(uid for uid, path in paths if "populated 1" in (host.read(f"{path}/cgroup.events") or ""))
+    except (_NotKnown, UnreadableFile):
+        return frozenset()
 
 
 class _Folders:
@@ -77,12 +89,14 @@ def _roots(folders: _Folders, hierarchy: str) -> Iterator[str]:
                 level.append(path)
 
 
-def _pods(folders: _Folders, root: str) -> Iterator[str]:
+def _pods(folders: _Folders, root: str) -> Iterator[tuple[str, str]]:
+    """Yield the uids of pods below a root, and the paths of their cgroups."""
     for name in folders.below(root):
+        path = f"{root}/{name}"
         if uid := _uid(name):
-            yield uid
+            yield uid, path
         elif name.removesuffix(".slice").rpartition("-")[2] in ("burstable", "besteffort"):
-            yield from filter(None, map(_uid, folders.below(f"{root}/{name}")))
+            yield from ((uid, f"{path}/{each}") for each in folders.below(path) if (uid := _uid(each)))
 
 
 def _uid(name: str) -> str:

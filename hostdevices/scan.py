@@ -29,6 +29,7 @@ class Scanner:
         self._host = Host(host.root, self._cache, host.reads)
         self._readers = readers
         self._findings: dict[Reader, list[Finding]] = {}
+        self._failed: dict[str, str] = {}  # kinds whose readers have a defect that is in the log
         self.reads = host.reads
         self.subsystems = frozenset[str]().union(*(reader.subsystems for reader in readers))
 
@@ -72,10 +73,15 @@ class Scanner:
                 findings = reader.read_again(self._plain_host, Before(known, named or frozenset()))
             yield from map(self._enumerated, findings)
         except UnreadableFile as error:
-            yield Problem.of(f"reader {reader.kind}", error, hides_kind=True)
+            yield Problem.of(f"reader {reader.kind}", error, reader.kind)
         except Exception as error:  # a mistake in one reader must not hide what all the others find
-            _log.exception("reader %s failed", reader.kind)
-            yield Problem(f"reader {reader.kind}", f"{type(error).__name__}: {error}", hides_kind=True)
+            reason = f"{type(error).__name__}: {error}"
+            if self._failed.get(reader.kind) != reason:  # or each scan would say so
+                _log.exception("reader %s failed", reader.kind)
+            self._failed[reader.kind] = reason
+            yield Problem(f"reader {reader.kind}", reason, hidden_kind=reader.kind)
+        else:
+            self._failed.pop(reader.kind, None)
 
     def _enumerated(self, finding: Finding) -> Finding:
         """Add the enumeration number: a replug that changes nothing else must be detected too."""

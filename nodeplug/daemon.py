@@ -35,9 +35,11 @@ from nodeplug.fronts import (
     node_features,
     node_labels,
     nvml_monitor,
+    of_this_kubelet,
     remove_features,
     witnesses,
 )
+from nodeplug.kubelet_root import note_kubelet
 from nodeplug.moved_specs import leave_folder_of_before
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.supervision import run_together
@@ -86,9 +88,9 @@ class Daemon:
     async def run(self) -> None:
         """Offer the devices until cancelled.
 
-        Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server,
-        `PartFailed` where a part ended, `NewConfiguration` where the file has one for which all restarts, `Renamed`
-        where the node is another one.
+        Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server or the
+        leases are of another kubelet's pods, `PartFailed` where a part ended, `NewConfiguration` where the file has one
+        for which all restarts, `Renamed` where the node is another one.
         """
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
         telemetry = self._telemetry
@@ -97,6 +99,7 @@ class Daemon:
         watcher = FolderWatcher()
         try:
             await ledger.read()
+            of_this_kubelet(self._config.settings, ledger)  # before any kubelet hears of us
             await run_together(self._parts(ledger, watcher), may_end={"state", "readiness"})
         finally:
             watcher.close()
@@ -175,6 +178,9 @@ class Daemon:
 
     async def _take(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
+        of_this_kubelet(self._config.settings, ledger)
+        if ledger.is_loaded:
+            note_kubelet(self._config.settings)
         if self._file is not None:
             self._file.is_tried = False
         leave_folder_of_before(self._config.settings)

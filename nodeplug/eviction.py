@@ -107,7 +107,7 @@ class Evictions:
     ) -> None:
         """Record a scan that `presence` has applied already. `ledger` returns the leases of each moment."""
         self._patience = {x.name: x.evict_after_seconds for x in resources if x.evict_after_seconds and x.api != "dra"}
-        self._is_blind = any(x.hides_kind for x in inventory.problems)
+        self._is_blind = any(x.hidden_kind for x in inventory.problems)
         self._presence, self._ledger = presence, ledger
         self._changed.set()
 

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,12 @@ from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
 from folderwatch import FolderWatcher, is_there
 from hostdevices import Host
-from hostdevices.pod_cgroups import running_pods
+from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.presence import Presence
 from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
+from nodeplug.kubelet_root import other_kubelet
 from resources.resource import Resource
 from resources.selector import concerns
 from telemetry import Telemetry
@@ -47,7 +49,7 @@ log = logging.getLogger("nodeplug")
 
 
 class CannotOffer(Exception):
-    """What a resource's API needs is not there; says what and where to set it."""
+    """Nothing can be offered here: says what a resource's API lacks, or which setting is wrong, and where to set it."""
 
 
 def device_plugins(
@@ -255,6 +257,13 @@ def _credentials(settings: Settings) -> "Source":
     return from_kubeconfig(Path(settings.kubeconfig)) if settings.kubeconfig else in_cluster()
 
 
+def of_this_kubelet(settings: Settings, ledger: Ledger) -> None:
+    """Raise `CannotOffer` where the leases are of another kubelet's pods: this one cannot say when they end."""
+    are_unknown = ledger.is_owned and not ledger.is_loaded  # the disk cannot be read
+    if (ledger.leases() or are_unknown) and (words := other_kubelet(settings)):
+        raise CannotOffer(words)
+
+
 def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugin | None") -> Witnesses:
     """Return the witnesses of which holder has which device."""
     settings = config.settings
@@ -270,8 +279,9 @@ def witnesses(config: Config, host: Host, plugins: DevicePlugins, dra: "DraPlugi
             settings.transport,
         ),
         KubeletFiles(kubelet / "device-plugins", kubelet, plugins.serves, driver),
-        lambda: running_pods(host),
+        partial(running_pods, host),
         dra.wanted if dra is not None else None,
+        partial(pods_with_processes, host),
     )
 
 

@@ -9,11 +9,13 @@
 | nodeplug_config_last_reload_success_timestamp_seconds | gauge | | when the file was last read without a mistake |
 | nodeplug_scan_seconds | gauge | | the duration of the last scan of the host |
 | nodeplug_stuck_reads | gauge | | reads of /sys that have not returned |
+| nodeplug_last_scan_successful | gauge | | 0 while the host, or devices that resources select, cannot be read |
 | nodeplug_devices | gauge | resource, health | as reported to the kubelet: `healthy`, or why it is unhealthy |
 | nodeplug_leases | gauge | resource | units that containers hold |
 | nodeplug_lease_info | gauge | resource, api, unit, device, namespace, pod, container, claim, pod_uid | 1 |
 | nodeplug_lease_info_omitted | gauge | | leases that are left out because there are too many |
 | nodeplug_leases_writable | gauge | | 0 while no lease can be written to the disk |
+| nodeplug_last_lease_check_successful | gauge | | 0 while a defect prevents leases of ended pods from ending |
 | nodeplug_registrations_total | counter | resource | times that the kubelet accepted the resource |
 | nodeplug_kubelet_listens | gauge | resource | 1 while the kubelet has ListAndWatch open |
 | nodeplug_dra_devices | gauge | health | devices in ResourceSlices: `healthy`, `unhealthy`, `withheld` |
@@ -57,10 +59,14 @@ _PYTHON = platform.python_version()
 
 
 class ScanStatus(Struct, frozen=True):
-    """How the watcher of the host stands: what the last scan took, in seconds, and the reads that hang."""
+    """How the watcher of the host stands: what the last scan took, in seconds, and the reads that hang.
+
+    `is_successful` is False where it failed, or could not read a kind of devices that a resource may mean.
+    """
 
     seconds: float
     stuck_reads: int
+    is_successful: bool = True
 
 
 def collect(
@@ -73,6 +79,7 @@ def collect(
     config_sha256: str = "",
     *,
     leases_writable: bool = True,
+    leases_checked: bool = True,
 ) -> Iterator[Metric]:
     """Yield the metrics of this moment; `dra` if there is a DRA side, `scan` once the host is watched.
 
@@ -106,6 +113,8 @@ def collect(
     if scan is not None:
         yield _gauge("nodeplug_scan_seconds", "Duration of the last scan of the host.", ({}, scan.seconds))
         yield _gauge("nodeplug_stuck_reads", "Reads of /sys that have not returned.", ({}, scan.stuck_reads))
+        text = "0 while the host, or a kind of devices that resources select, cannot be read."
+        yield _gauge("nodeplug_last_scan_successful", text, ({}, scan.is_successful))
     yield _gauge(
         "nodeplug_devices",
         "Devices as reported to the kubelet.",
@@ -120,6 +129,8 @@ def collect(
     yield from _leases(leases)
     text = "0 while leases cannot be written to disk, so that nothing is allocated."
     yield _gauge("nodeplug_leases_writable", text, ({}, leases_writable))
+    text = "0 while a defect keeps the daemon from finding out who holds what, so that leases of ended pods stay."
+    yield _gauge("nodeplug_last_lease_check_successful", text, ({}, leases_checked))
     yield _counter(
         "nodeplug_registrations_total",
         "Times that the kubelet accepted the resource.",

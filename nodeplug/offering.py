@@ -6,7 +6,7 @@ With another configuration the watch of the host restarts, because it may need o
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from nodeplug.enrichment import Enrichment
 from nodeplug.fronts import of_device_plugins, of_dra
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
+from resources.selector import concerns
 
 if TYPE_CHECKING:
     from deviceplugin import DevicePlugins
@@ -101,14 +102,28 @@ class Offering:
         from nodeplug.metrics import ScanStatus  # imported on first use
 
         watcher = self._watcher
-        return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads)) if watcher is not None else None
+        if watcher is None:
+            return None
+        is_successful = not (watcher.problem or list(self._unread_kinds()))
+        return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads), is_successful)
 
     def why_incomplete(self) -> list[str]:
         """Return what keeps the configuration from being offered, in words."""
+        problem = self._watcher.problem if self._watcher is not None else ""
         if self._latest is None:
-            return ["the devices of this node are not read yet"]
+            return ["the devices of this node are not read yet" + (f": {problem}" if problem else "")]
+        why = [f"{problem}; what was found before is offered"] if problem else []
+        why += [f"devices of kind {kind} cannot be read: {reason}" for kind, reason in self._unread_kinds()]
         waiting = self.config.waiting
-        return [f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else []
+        return [*why, f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else why
+
+    def _unread_kinds(self) -> Iterator[tuple[str, str]]:
+        """Yield the kinds of devices that resources may mean and that could not be read, and why."""
+        latest = self._latest
+        for problem in latest.inventory.problems if latest is not None else ():
+            kind = problem.hidden_kind
+            if kind and any(concerns(x.selector, kind) for x in self.config.resources):
+                yield kind, problem.reason
 
     def why_empty(self) -> Mapping[str, str]:
         """Return for each resource without a device why it has none. Slow once after each scan: call it in a thread."""

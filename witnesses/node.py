@@ -1,6 +1,7 @@
 """All witnesses of one node; each has its own method and time limit."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import TypeAlias
 
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed
@@ -20,11 +21,13 @@ class NodeWitnesses:
         files: KubeletFiles,
         pods: Callable[[], frozenset[str] | None],
         wanted: Wanted | None = None,
+        running: Callable[[Set[str]], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """Ask these; `pods` reads cgroups, in a thread. Without `wanted` there is no API server to ask."""
+        """Ask these; `pods` and `running` read cgroups, in threads. Without `wanted` there is no API server to ask."""
         self._pod_resources = pod_resources
         self._files = files
         self._pods = pods
+        self._running = running
         self._wanted = wanted
 
     def is_absent(self) -> bool:
@@ -48,6 +51,10 @@ class NodeWitnesses:
     async def pods(self) -> frozenset[str] | None:
         """Return the uids of the pods that have cgroups."""
         return await in_thread(self._pods)
+
+    async def running(self, pods: Set[str]) -> frozenset[str]:
+        """Return which of these pods have processes, as far as the kernel says it."""
+        return await in_thread(partial(self._running, pods)) or frozenset()
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
         """Return which claims the API server wants prepared."""

@@ -159,7 +159,7 @@ class Watcher:
         self._at_once = False  # the pending scan does not wait for its pace
         self._full_scan_at = float("-inf")  # when a scan without any event is due: the first one is now
         self._scan: _Scan | None = None
-        self._is_blind = False  # the last scan failed, for want of a file descriptor or thread as a rule
+        self.problem = ""  # why the last scan failed, for want of a file descriptor or thread as a rule
         self.inventory: Inventory | None = None
         self._noticed_at: float | None = None  # the time of the first event that calls for the pending scan
         self.scan_seconds = 0.0  # the duration of the last scan, hangs included
@@ -238,8 +238,8 @@ class Watcher:
             change = scan.result.result()
         except Exception as error:  # a defect of ours also ends a scan and not the daemon
             change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
-            if not self._is_blind:
-                is_defect = not isinstance(error, HostExhausted)
+            is_defect = not isinstance(error, HostExhausted)
+            if not self.problem:
                 words = "the scan failed" if is_defect else str(error)
                 _log.error(
                     "%s: devices keep their last state; nodeplug tries again every %g s",
@@ -247,9 +247,9 @@ class Watcher:
                     AGAIN,
                     exc_info=is_defect,
                 )
-            self._is_blind = True
+            self.problem = f"the scan failed: {type(error).__name__}: {error}" if is_defect else str(error)
         else:
-            self._is_blind = False
+            self.problem = ""
         self._pace.scanned(self._loop.time(), change is not None)
         return change
 

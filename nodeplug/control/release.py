@@ -25,7 +25,8 @@ class Answer(Struct, frozen=True):
 
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `release`. Raises `Refusal`."""
-    lease = running.ledger.get((question.resource, question.api, question.unit))
+    key = (question.resource, question.api, question.unit)
+    lease = running.ledger.get(key)
     if lease is None:
         raise Refusal(f"{question.resource} ({question.api}) has no lease of {question.unit}")
     try:
@@ -33,5 +34,6 @@ async def answer(running: Running, question: Question) -> Answer:
     except (ReleaseRefused, LedgerUnavailable) as error:
         raise Refusal(str(error)) from None
     if not ended:
-        raise Refusal(f"{lease}, and a request for it is in progress or was answered just now; try again")
+        now = running.ledger.get(key) or lease  # a pod may have been granted the unit meanwhile
+        raise Refusal(f"{now}, and a request for it is in progress or was answered just now; try again if you mean it")
     return Answer(tuple(map(view, ended)))

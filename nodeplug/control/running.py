@@ -63,4 +63,5 @@ class Running(Struct, frozen=True, kw_only=True):
             self.ledger.leases(),
             sha256(self.file.content) if self.file is not None else "",
             leases_writable=not self.ledger.problem,
+            leases_checked=not self.reconciler.defect,
         )

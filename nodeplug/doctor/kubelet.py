@@ -5,10 +5,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from checkpoint import CheckpointError
+from checkpoint.database import Database
 from folderwatch import is_folder, is_there
 from grpcunix import is_live
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
+from nodeplug.kubelet_root import other_kubelet
 
 _SUBJECT = "kubelet"
 _ROOT = "settings.kubeletRoot must be the kubelet's --root-dir"
@@ -16,6 +19,8 @@ _ROOT = "settings.kubeletRoot must be the kubelet's --root-dir"
 
 def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
     """Look at the kubelet's folders; `needs_registry`: something registers through its plugin watcher."""
+    if (problem := other_kubelet(settings)) and _may_have_leases(settings):
+        yield Finding("wrong", _SUBJECT, problem, "a daemon would not start with it")
     root = Path(settings.kubelet_root)
     plugins, registry = root / "device-plugins", root / "plugins_registry"
     if not is_folder(root):
@@ -28,6 +33,13 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
             yield Finding("wrong", _SUBJECT, f"there is no {folder}", f"the kubelet creates it when it starts; {_ROOT}")
         elif not os.access(folder, os.W_OK | os.X_OK):
             yield Finding("wrong", _SUBJECT, f"{folder} cannot be written to", "the daemon must run as root")
+
+
+def _may_have_leases(settings: Settings) -> bool:
+    try:
+        return len(Database(Path(settings.state_directory)).peek()) > 0
+    except CheckpointError:
+        return True
 
 
 def _socket(path: Path, without: str) -> Finding:

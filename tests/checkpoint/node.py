@@ -20,6 +20,7 @@ class Scripted:
         self.file: DeviceFile | None = DeviceFile()
         self.claims: Mapping[str, ClaimEntry] | None = {}
         self.cgroups: frozenset[str] | None = None
+        self.busy: frozenset[str] = frozenset()  # pods that have processes
         self.server: Mapping[str, bool] | None = {}
         self.absent = False
         self.lists = 0
@@ -48,6 +49,9 @@ class Scripted:
 
     async def pods(self) -> frozenset[str] | None:
         return self.cgroups
+
+    async def running(self, pods: Set[str]) -> frozenset[str]:
+        return self.busy & pods
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool] | None:
         self.asked += [claim.uid for claim in claims]
@@ -79,7 +83,7 @@ class Front:
             raise LeaseRefused(self.why_never, "")
         if not self.why_not:
             await self.ledger.grant([claimed("gpu-0", claim.uid or "found", name=claim.name)], guarded=False)
-        return self.why_not
+        return self.why_not.replace("CLAIM", claim.name)
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
         await self.ledger.end(self.ledger.of_owner(f"claim/{claim.uid}"), unless_answered_since=unless_answered_since)

@@ -251,6 +251,9 @@ class Guard:
             raise LedgerUnavailable("not known yet")
         self.ledger.is_complete = True
 
+    async def before_renewing(self, leases: Sequence[Lease]) -> None:
+        self.asked.append("renewing")
+
     async def before_refusing(self) -> None:
         self.asked.append("refusing")
         await self.ledger.end([x for x in self.ledger.leases() if "gone" in x.holder])

@@ -75,6 +75,26 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
     assert not node.units
 
 
+@pytest.mark.parametrize("api", ["device-plugin", "dra"])
+async def test_what_another_pod_is_granted_while_a_release_asks_the_witnesses_stays_its(node: Node, api: str) -> None:
+    """The kubelet had ended the pod that was meant, and has given its device out again."""
+    is_unit = api == "device-plugin"
+    old = lease("gpu-0", holder="pod/x/old/z", granted_at=1.0) if is_unit else claimed("gpu-0", "1")
+    new = lease("gpu-0", granted_at=2.0) if is_unit else claimed("gpu-0", "2")
+    await node.ledger.grant([old])
+    node.witnesses.list = None
+
+    async def meanwhile() -> None:
+        node.witnesses.meanwhile = lambda: None
+        await node.ledger.end([old])
+        await node.ledger.grant([new])
+
+    await node.passes()
+    node.witnesses.meanwhile = meanwhile
+    await node.reconciler.release(old, force=True)
+    assert node.ledger.leases() == (new,)
+
+
 async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -234,6 +254,30 @@ async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: N
         await node.ledger.grant([lease("gpu-1", "example.com/other")])
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_path: Path, *, ends: bool) -> None:
+    """A kubelet that has lost its file takes it for free; one whose pod is just ending has only been quicker."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, grace=60.0, patience=30.0 if ends else 0.0)
+    await ledger.grant([had := lease("gpu-0", holder="pod/x/y/z", pods="u1"), lease("gpu-1", pods="u2")])
+    node.witnesses.busy = frozenset({"u1", "u3"})
+    async with running(node.reconciler.run()):
+        await ledger.grant([lease("gpu-1")])  # of which the kernel says nothing
+        again = asyncio.ensure_future(ledger.grant([lease("gpu-0"), lease("gpu-2", granted_at=1.0)]))
+        if ends:
+            await asyncio.sleep(0)
+            node.witnesses.busy = frozenset()
+            await again
+            assert [x.pods for x in ledger.leases()] == [frozenset()] * 3
+        else:
+            with pytest.raises(LeaseRefused, match=r"given gpu-0 to pod/x/y/z, and that pod \(uid u1\) still runs"):
+                await again
+            assert ledger.get(had.key) == had
+            assert len(ledger.leases()) == 2
+    await ledger.close()
+
+
 async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -254,9 +298,11 @@ async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, ca
     await node.passes()
     assert "checking which devices pods have failed" in caplog.text
     assert node.units
+    assert node.reconciler.defect.startswith("ZeroDivisionError: ")
     node.witnesses.meanwhile = lambda: None
     await node.passes()
     assert not node.units
+    assert node.reconciler.defect == ""
 
 
 async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fails(tmp_path: Path) -> None:

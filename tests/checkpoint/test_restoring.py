@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from checkpoint import Lease, LeaseRefused, LedgerUnavailable
+from checkpoint.database import Database
 from checkpoint.holdings import ClaimEntry, DeviceFile, Listed, UnitEntry
 from checkpoint.lease import Change
 from tests.checkpoint.build import claimed, lease, opened
@@ -39,21 +41,80 @@ async def test_what_one_container_holds_is_leased_again_at_once(node: Node) -> N
     assert (node.units, node.ledger.commits) == ([f"gpu-{n}" for n in range(5)], 1)
 
 
+@pytest.mark.parametrize("taken", ["gpu-0", "gpu-1"])
 async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_again(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: Node, caplog: pytest.LogCaptureFixture, taken: str
 ) -> None:
-    await node.ledger.grant([lease("gpu-1", "example.com/other", holder="pod/a/b/c")])
-    node.witnesses.list = Listed(
-        {("example.com/other", "gpu-1"): "pod/a/b/c"} | {("example.com/gpu", f"gpu-{n}"): "pod/x/y/z" for n in range(3)}
-    )
+    await node.ledger.grant([lease(taken, "example.com/other", holder="pod/a/b/c")])
+    others = [unit for unit in ("gpu-0", "gpu-1", "gpu-2") if unit != taken]
+    units = {("example.com/gpu", unit): "pod/x/y/z" for unit in (taken, *others)}
+    node.witnesses.list = Listed({("example.com/other", taken): "pod/a/b/c"} | units)
     await node.passes()
     assert [(x.unit, x.holder) for x in node.ledger.leases() if x.resource == "example.com/gpu"] == [
-        ("gpu-0", "pod/x/y/z"),
-        ("gpu-2", "pod/x/y/z"),
+        (unit, "pod/x/y/z") for unit in others
     ]
     assert [x.message.partition(":")[0] for x in caplog.records if "without a lease" in x.message] == [
-        "example.com/gpu gpu-1 is held without a lease"
+        f"example.com/gpu {taken} is held without a lease"
     ]
+    assert [x.device for x in caplog.records if x.message.startswith("lease restored")] == others  # type: ignore[attr-defined]
+
+
+async def test_the_pods_of_what_is_leased_again_are_those_of_the_kubelet_s_file(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    node = Node(ledger, grace=60.0)  # no pass learns anything of a lease so young
+    node.witnesses.list, node.witnesses.cgroups = Listed({UNIT: "pod/x/y/z"}), frozenset({"uid-1"})
+    node.witnesses.file = DeviceFile({OTHER: UnitEntry("uid-1", "init")})
+    async with running(node.reconciler.run()):
+        await node.passes()
+    assert {x.unit: set(x.pods) for x in ledger.leases()} == {"gpu-0": set(), "gpu-9": {"uid-1"}}
+    await ledger.close()
+
+
+async def test_what_the_disk_does_not_take_yet_is_waited_for(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LedgerUnavailable("the disk is full")
+
+    await node.passes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "write", refuse)
+        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
+        await node.passes()
+    assert node.reconciler.problem == "the disk is full"
+    assert "example.com/gpu gpu-0 is held without a lease: the disk is full" in caplog.messages
+    await node.passes()
+    assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
+
+
+async def test_which_claims_have_leases_already(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """Names say it where the kubelet's file, which has the uids, cannot be read; two claims may have one name."""
+    had = [claimed("gpu-1", "1", name="d"), lease("gpu-2", holder="pod/default/e/c")]
+    await node.ledger.grant(had)
+    node.witnesses.list = Listed({}, {("default", x): frozenset({"gpu-1"}) for x in "dm"})
+    node.witnesses.meanwhile = lambda: node.ledger.grant([claimed("gpu-3", "3", name="m")])
+    node.front.why_never = "restored although it has a lease"
+    await node.passes()
+    node.witnesses.meanwhile = lambda: None
+    assert not caplog.messages
+    node.front.why_never = ""
+    node.witnesses.list, node.witnesses.cgroups = Listed(), frozenset({"p"})
+    node.witnesses.claims = {"2": ClaimEntry("default", "d", frozenset({"p"}), frozenset({"gpu-0"}))}
+    await node.passes()
+    assert "claim/default/d/2" in [x.holder for x in node.ledger.leases()]
+    await node.ledger.end(node.ledger.of_owner("claim/2"))
+    node.witnesses.list, node.witnesses.claims = Listed({}, {("default", "e"): frozenset({"gpu-0"})}), {}
+    await node.passes()
+    assert "claim/default/e/found" in [x.holder for x in node.ledger.leases()]  # a pod of that name has a unit
+    assert not [x for x in caplog.messages if "without a lease" in x]
+
+
+async def test_a_lease_of_before_may_be_that_of_any_claim(node: Node) -> None:
+    """It does not say its claim's name."""
+    await node.ledger.grant([replace(claimed("gpu-1", "1"), holder="claim/1")])
+    node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-0"})})
+    await node.passes()
+    assert node.units == ["gpu-1"]
 
 
 @pytest.mark.parametrize("taken", [(), ("gpu-1",)], ids=["at once", "one by one"])
@@ -144,6 +205,9 @@ async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
     node.front.why_not = "the API server does not answer"
     await node.passes()
     assert node.reconciler.problem == "the API server does not answer"
+    node.front.why_not = "no answer for CLAIM"
+    await node.passes()
+    assert node.reconciler.problem == "no answer for c0; no answer for c1; no answer for c10"
 
 
 async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node: Node) -> None:
@@ -258,15 +322,15 @@ async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_aski
     await ledger.close()
 
 
+@pytest.mark.parametrize("more", [0, 50])
 async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: Node, caplog: pytest.LogCaptureFixture, more: int
 ) -> None:
     """A kubelet may list any number of units of a resource."""
-    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(150)}
+    units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(100 + more)}
     node.witnesses.list = Listed(units, knows_its_pods=True)
     with caplog.at_level("WARNING"):
         await node.passes(2)
-    assert len(node.units) == 150
-    *told, last = [record.getMessage() for record in caplog.records]
-    assert len(told) == 100
-    assert last == "50 more were held without a lease; `nodeplug status` lists all leases"
+    assert len(node.units) == 100 + more
+    messages = ["50 more were held without a lease; `nodeplug status` lists all leases"] if more else []
+    assert caplog.messages[100:] == messages

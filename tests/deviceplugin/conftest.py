@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from deviceplugin import DevicePlugins, Paths
 from deviceplugin.lifecycle import Timings
 from folderwatch import FolderWatcher
 from hostdevices import Device
-from hostdevices.pod_cgroups import running_pods
+from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.presence import Presence
 from resources.resource import Resource
 from resources.selector import Ids
@@ -61,6 +62,7 @@ class Side:
         through_watcher: bool,
         grace: float,
         interval: float,
+        patience: float,
     ) -> None:
         self.resources = resources
         self.presence = Presence(made_up.host)
@@ -83,9 +85,10 @@ class Side:
         witnesses = NodeWitnesses(
             PodResources(kubelet / "pod-resources/kubelet.sock", self.plugins.serves, nodes=["node"]),
             KubeletFiles(paths.device_plugins, kubelet, self.plugins.serves),
-            lambda: running_pods(made_up.host),
+            partial(running_pods, made_up.host),
+            running=partial(pods_with_processes, made_up.host),
         )
-        self.reconciler = Reconciler(ledger, witnesses, grace=grace, interval=interval)
+        self.reconciler = Reconciler(ledger, witnesses, grace=grace, interval=interval, patience=patience)
         self.reconciler.units = self.plugins
         self.running: asyncio.Task[None] | None = None
         self._reconciling: asyncio.Task[None] | None = None
@@ -125,9 +128,10 @@ async def start(made_up: MadeUpHost, ledger: Ledger, paths: Paths) -> AsyncItera
         timings: Timings = Timings(),
         grace: float = 0.0,
         interval: float = INTERVAL,
+        patience: float = 3.0,
         on: Ledger = ledger,
     ) -> Side:
-        side = Side(resources, made_up, on, paths, timings, through_watcher, grace, interval)
+        side = Side(resources, made_up, on, paths, timings, through_watcher, grace, interval, patience)
         side.update()
         side.start()
         running.append(side)

@@ -140,3 +140,30 @@ async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
         node.sources.release()
         await until(lambda: not cgroup.exists())
         await until_ended(side, ledger, "misc-fuse")
+
+
+async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to_another_one(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    """It takes the device for free, as an administrator does who removes the file because it is damaged."""
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE, patience=0.2)
+        await offered(node)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        assert leases(ledger) == A
+        cgroup = node.cgroup("a")
+        assert cgroup is not None
+        (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        await node.stop()
+        (socket_dir / "device-plugins/kubelet_internal_checkpoint").unlink()
+        await node.start()
+        await node.until(lambda: node.devices() and len(node.active_pods()) == 2)  # its status is that of before
+        assert node.allocations("a", "c") == {}
+        refused = await node.admit(pod("b"))
+        assert refused.phase == "Failed"
+        assert "pod/default/a/c, and that pod" in refused.message
+        assert leases(ledger) == A
+        await node.remove("a")
+        assert (await node.admit(pod("c"))).phase == "Running"
+        assert [x.unit for x in ledger.leases()] == ["misc-fuse"]

@@ -1,11 +1,13 @@
 """The uids of pods that have a cgroup, in every layout that kubelets make, and no answer instead of a smaller one."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hostdevices import Host, pod_cgroups
-from hostdevices.pod_cgroups import running_pods
+from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.recording import Entry, Recording
 from hostdevices.tree import Folder
 
@@ -82,6 +84,18 @@ def test_with_version_1(cgroups: Path, make: object) -> None:
     assert running_pods(host(cgroups)) == PODS  # whichever hierarchy has them
     (cgroups / "systemd/kubepods/podearly").mkdir(parents=True)
     assert running_pods(host(cgroups)) == PODS | {"early"}  # one that is being made, or ended
+
+
+@pytest.mark.parametrize("make", [systemd, cgroupfs])
+def test_of_a_pod_with_processes_the_kernel_says_so(cgroups: Path, make: Callable[[Path], None]) -> None:
+    make(cgroups)
+    for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # of the fourth nothing, as in version 1
+        (path,) = cgroups.glob(f"**/*pod{uid.replace('-', '[-_]')}*")
+        (path / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+    assert pods_with_processes(host(cgroups), {GUARANTEED, BURSTABLE, BEST_EFFORT}) == {BEST_EFFORT}
+    assert pods_with_processes(host(cgroups), PODS) == {BEST_EFFORT, STATIC}
+    shutil.rmtree(cgroups)
+    assert pods_with_processes(host(cgroups), PODS) == frozenset()
 
 
 def test_a_node_without_pods_has_none_and_one_without_a_root_is_not_known(cgroups: Path) -> None:

@@ -30,6 +30,13 @@ def test_a_connection_counts_however_many_others_there_are(tmp_path: Path) -> No
     assert connected_addresses(host(tmp_path, *many, entry("070200C0", "01"))) == {"192.0.2.7"}
 
 
+def test_addresses_of_both_kinds_are_read_and_mapped_ones_as_what_they_are(tmp_path: Path) -> None:
+    made = host(tmp_path, entry("070200C0", "01"))
+    six = [entry(x, "01") for x in ("B80D0120000000000000000007000000", "0000000000000000FFFF0000090200C0")]
+    Tree(tmp_path).file("/proc/net/tcp6", "\n".join([HEADER, *six, entry("0" * 32, "0A")]) + "\n")
+    assert connected_addresses(made) == {"192.0.2.7", "2001:db8::7", "192.0.2.9"}
+
+
 def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
     made = host(tmp_path)
     with open(tmp_path / "proc/net/tcp", "r+b") as table:

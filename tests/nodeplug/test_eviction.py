@@ -176,7 +176,7 @@ async def test_whoever_has_not_lost_its_device_stays(cluster: Cluster, leases: l
 async def test_a_scan_that_is_blind_says_nothing(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
-    assert await cluster.after(600, Problem("reader misc", "OSError", hides_kind=True)) == ["app"]
+    assert await cluster.after(600, Problem("reader misc", "OSError", hidden_kind="misc")) == ["app"]
     assert await cluster.after(60) == []
 
 

@@ -75,10 +75,12 @@ def test_all_of_them() -> None:
         ("nodeplug_dra_slice_writes_total", ()): 9,
         ("nodeplug_lease_info_omitted", ()): 0,
         ("nodeplug_leases_writable", ()): 1,
+        ("nodeplug_last_lease_check_successful", ()): 1,
         ("nodeplug_config_last_reload_successful", ()): 0,
         ("nodeplug_config_last_reload_success_timestamp_seconds", ()): 1e9,
         ("nodeplug_scan_seconds", ()): 0.25,
         ("nodeplug_stuck_reads", ()): 2,
+        ("nodeplug_last_scan_successful", ()): 1,
     }
     assert all(found[key] == value for key, value in samples(render(collect([FUSE, AWAY]))).items() if key in found)
 
@@ -100,6 +102,7 @@ def test_which_nodeplug_it_is() -> None:
         "nodeplug_lease_info": "gauge",
         "nodeplug_lease_info_omitted": "gauge",
         "nodeplug_leases_writable": "gauge",
+        "nodeplug_last_lease_check_successful": "gauge",
         "nodeplug_registrations": "counter",
         "nodeplug_kubelet_listens": "gauge",
         "nodeplug_dra_devices": "gauge",

@@ -177,6 +177,8 @@ _NODE: dict[str, str] = {
     'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0x104 2x15",  # a pod that came too early
     'nodeplug_refusals_total{api="device-plugin",reason="defect"}': "0x120",
     "nodeplug_leases_writable": "1x120",
+    "nodeplug_last_lease_check_successful": "1x120",
+    "nodeplug_last_scan_successful": "1x120",
     'nodeplug_events_total{kind="set-aside"}': "0x120",
     'nodeplug_events_total{kind="kubelet-restarted"}': "0x100 1x19",
     'nodeplug_lease_commit_duration_seconds_bucket{le="0.25"}': "0+9x120",
@@ -195,6 +197,7 @@ _ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"resource": "a/b", "health": "unhealthy"},
     ),
     "NodeplugStuckReads": ({"nodeplug_stuck_reads": "0x20 1x99"}, {}),
+    "NodeplugScanFails": ({"nodeplug_last_scan_successful": "1x20 0x99"}, {}),
     "NodeplugRefuses": (
         {'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0+1x120"},
         {"api": "dra", "reason": "not-ready"},

@@ -127,6 +127,23 @@ def test_a_device_is_in_one_group_of_paths_at_the_most() -> None:
     assert [[n.path for n in x.devnodes] for x in found.devices["x/pair"]] == [["/dev/snd/a1", "/dev/snd/b1"]]
 
 
+def test_of_two_devices_with_one_path_the_second_says_why_it_is_in_no_group() -> None:
+    parts = [device(name, "sound", "/dev/snd/a1", numbers=(116, number)) for number, name in enumerate(("one", "two"))]
+    found = assigned(parts, Resource("x/a", Kinds(("sound",)), group=PathSet((PathMember("/dev/snd/a*"),))))
+    assert ids(found, "x/a") == ["x-a-one"]
+    assert [(x.device.id, x.reason) for x in found.rest] == [
+        ("two", "x/a: another device with the same path was taken")
+    ]
+
+
+def test_a_group_was_plugged_in_when_its_members_were() -> None:
+    numbers = ("7", "", "9", "7")
+    parts = [structs.replace(device(f"p{i}", "video"), enumeration=n) for i, n in enumerate(numbers)]
+    parts = [structs.replace(x, attributes={"bus": "usb"}) for x in parts]
+    (camera,) = assigned(parts, Resource("x/camera", Kinds(("video",)), group=SameAttribute("bus"))).devices["x/camera"]
+    assert camera.enumeration == "7,9"
+
+
 def test_a_device_goes_before_the_file_that_is_its_node() -> None:
     card = device("sound", "sound", "/dev/snd/a1", numbers=(116, 0))
     file = device("path-snd-a1", "path", "/dev/snd/a1", numbers=(116, 0), parents=("sound",))

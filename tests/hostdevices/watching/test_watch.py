@@ -291,7 +291,9 @@ async def test_enrich_sees_every_inventory_before_it_is_compared(root: Path) -> 
         assert ids(await soon(watcher)) == ["misc-fuse"]
 
 
-async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(root: Path) -> None:
+async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(host: Host) -> Iterator[Device]:
         yield Device(id="pci-first", kind="pci", name="first")
         raise ValueError("no such luck")
@@ -301,7 +303,10 @@ async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(root: 
     async with Watcher(scanner, []) as watcher:
         inventory, _ = await soon(watcher)
     assert list(inventory.devices) == ["misc-kvm", "pci-first"]
-    assert [(p.where, p.reason) for p in inventory.problems] == [("reader pci", "ValueError: no such luck")]
+    (problem,) = inventory.problems
+    assert (problem.where, problem.reason, problem.hidden_kind) == ("reader pci", "ValueError: no such luck", "pci")
+    scanner.scan()
+    assert [x.message for x in caplog.records] == ["reader pci failed"]  # once
 
 
 async def test_a_watcher_that_waits_has_no_thread_and_leaving_closes_the_sources(root: Path) -> None:
@@ -458,7 +463,11 @@ async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
         await soon(watcher)
         add(root, "misc", "kvm")
         watcher.request_rescan()
-        change = await soon(watcher)
+        waiting = asyncio.ensure_future(soon(watcher))
+        await until(lambda: watcher.problem)
+        assert watcher.problem == "the scan failed: OSError: [Errno 5] a library's own folder"
+        change = await waiting
+        assert watcher.problem == ""
     assert ids(change) == ["misc-kvm"]
     assert not change.diff.removed
     assert [x.message for x in caplog.records] == [

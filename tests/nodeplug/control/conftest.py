@@ -32,6 +32,7 @@ class Asked:
     def __init__(self, folder: Path, kubelet: Path, host: MadeUpHost) -> None:
         self.state = folder / "state"
         self.root = host.root
+        self.host: Host | None = None  # what the daemon reads, if it is not simply the tree at `root`
         self.path = folder / "config.yaml"
         self.path.symlink_to(folder / "elsewhere.yaml")  # so that it is read when somebody asks for that
         self._settings = {
@@ -55,7 +56,7 @@ class Asked:
         config = loads(content, str(self.path))
         offering = asyncio.Event()
         file = ConfigFile(self.path, config, content, self.telemetry)
-        daemon = Daemon(config, Host(self.root), lambda *_: offering.set(), file, self.telemetry)
+        daemon = Daemon(config, self.host or Host(self.root), lambda *_: offering.set(), file, self.telemetry)
         await self._stack.enter_async_context(running(daemon.run()))
         await asyncio.wait_for(offering.wait(), 30)
         await until((self.state / SOCKET_NAME).exists)

@@ -1,0 +1,92 @@
+"""A defect in each scan, or each check of who holds what: the daemon says so wherever it is asked."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from hostdevices import Host
+from hostdevices.tree import Folder
+from hostdevices.tree import Node as DeviceNode
+from kubelet.node import Node
+from nodeplug.probe import ask
+from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+
+MISC = "devices of kind misc cannot be read: ZeroDivisionError: no such luck"
+SCAN = "the scan failed: ZeroDivisionError: no such luck; what was found before is offered"
+
+
+class Defective(Folder):
+    """A tree of which some paths meet a defect."""
+
+    defects: Sequence[str] = ()
+
+    def names(self, path: str) -> list[str]:
+        self._check(path)
+        return super().names(path)
+
+    def folders(self, path: str) -> list[str] | None:
+        self._check(path)
+        return super().folders(path)
+
+    def node(self, path: str) -> DeviceNode | None:
+        self._check(path)
+        return super().node(path)
+
+    def _check(self, path: str) -> None:
+        if path in self.defects:
+            raise ZeroDivisionError("no such luck")
+
+
+async def problems_of(asked: Asked) -> Sequence[str]:
+    found: Sequence[str] = json.loads((await asked.run("status", "-o", "json")).stdout)["problems"]
+    return found
+
+
+async def until_it_says(asked: Asked, *problems: str) -> None:
+    """Return once /readyz, the metrics, `status` and `doctor` say that this is wrong, and nothing else."""
+    address, words = str(asked.state / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
+    async with asyncio.timeout(30):
+        while (await asyncio.to_thread(ask, address, "/readyz")) != (not problems, words or "ok\n"):
+            pass
+    _, metrics = await asyncio.to_thread(ask, address, "/metrics")
+    assert f"\nnodeplug_last_scan_successful {0 if problems else 1}.0\n" in metrics
+    known = (MISC, SCAN)
+    assert [x for x in await problems_of(asked) if x in known] == list(problems)
+    examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root), "-o", "json")
+    found = [x["says"] for x in json.loads(examined.stdout)["findings"] if x["subject"] == "daemon"]
+    assert [x for x in found if x in known] == list(problems)
+
+
+async def test_a_reader_that_fails_in_every_scan(asked: Asked, node: Node) -> None:
+    """The kubelet's list is empty, and nothing else would say why. Devices that no resource means are not missed."""
+    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
+    tree.defects = ("/sys/class/misc", "/sys/class/net")
+    await asked.start(FUSE, KVM, statusSocket=str(asked.state / "http"))
+    await until_it_says(asked, MISC)
+    tree.defects = ()
+    await until_it_says(asked)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+
+
+async def test_scans_that_fail_as_a_whole(asked: Asked, node: Node) -> None:
+    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
+    await asked.start(FUSE, KVM | {"vhostNet": True}, statusSocket=str(asked.state / "http"))
+    await until_it_says(asked)
+    await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
+    tree.defects = ("/dev/vhost-net",)
+    await until_it_says(asked, SCAN)
+    assert node.allocatable().get("example.com/fuse") == 2
+
+
+async def test_checks_of_who_holds_what_that_fail(asked: Asked, node: Node) -> None:
+    """Leases of ended pods would stay without a word."""
+    (asked.root / "sys/fs/cgroup").mkdir(parents=True)
+    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
+    tree.defects = ("/sys/fs/cgroup",)
+    await asked.start(FUSE, statusSocket=str(asked.state / "http"))
+    words = "leases of ended pods stay, for finding out who holds what failed: ZeroDivisionError: no such luck"
+    async with asyncio.timeout(30):
+        while words not in await problems_of(asked):
+            pass
+    _, metrics = await asyncio.to_thread(ask, str(asked.state / "http"), "/metrics")
+    assert "\nnodeplug_last_lease_check_successful 0.0\n" in metrics
