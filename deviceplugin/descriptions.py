@@ -51,7 +51,7 @@ class Descriptions(Struct, frozen=True, eq=False):
             and all(other.describes(self.terms, device) for device in self.offered.values())
         )
 
-    __hash__ = None  # a frozen Struct would be hashable, but its mappings are not
+    __hash__ = None  # type: ignore[assignment]  # a frozen Struct would be hashable, but its mappings are not
 
     def has(self, terms: Terms, device: Device) -> bool:
         """Return whether a device is described as it is now, with these settings."""

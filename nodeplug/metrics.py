@@ -129,7 +129,7 @@ def collect(
     yield from _leases(leases)
     text = "0 while leases cannot be written to disk, so that nothing is allocated."
     yield _gauge("nodeplug_leases_writable", text, ({}, leases_writable))
-    text = "0 while a defect keeps the daemon from finding out who holds what, so that leases of ended pods stay."
+    text = "0 while a defect prevents the check of leases, so that leases of ended pods are kept."
     yield _gauge("nodeplug_last_lease_check_successful", text, ({}, leases_checked))
     yield _counter(
         "nodeplug_registrations_total",

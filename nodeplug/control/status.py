@@ -202,7 +202,7 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     elif ledger.is_complete and ledger.problem:
         yield f"the last attempt to write leases failed: {ledger.problem}"
     if running.reconciler.defect:
-        yield f"leases of ended pods are kept, because the check which devices pods have failed: {running.reconciler.defect}"
+        yield f"leases of ended pods are kept, because checking them failed: {running.reconciler.defect}"
     scan = running.offering.scan_status()
     if scan is not None and scan.stuck_reads:
         yield f"{scan.stuck_reads} reads of /sys do not return"

@@ -132,7 +132,7 @@ def test_of_two_devices_with_one_path_the_second_says_why_it_is_in_no_group() ->
     found = assigned(parts, Resource("x/a", Kinds(("sound",)), group=PathSet((PathMember("/dev/snd/a*"),))))
     assert ids(found, "x/a") == ["x-a-one"]
     assert [(x.device.id, x.reason) for x in found.rest] == [
-        ("two", "x/a: another device with the same path was taken")
+        ("two", "x/a: the group has another device with the same path")
     ]
 
 

@@ -84,7 +84,7 @@ async def test_checks_of_who_holds_what_that_fail(asked: Asked, node: Node) -> N
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
     tree.defects = ("/sys/fs/cgroup",)
     await asked.start(FUSE, statusSocket=str(asked.state / "http"))
-    words = "leases of ended pods stay, for finding out who holds what failed: ZeroDivisionError: no such luck"
+    words = "leases of ended pods are kept, because checking them failed: ZeroDivisionError: no such luck"
     async with asyncio.timeout(30):
         while words not in await problems_of(asked):
             pass
