@@ -1,8 +1,8 @@
-"""A resource's list for the kubelet, stored in encoded form.
+"""A resource's list as sent to the kubelet, stored encoded.
 
-Building messages is expensive (41 ms for 10,000 devices; a search through the bytes of 10,000 takes 0.05 ms). So the
-list is stored as one message, in which the bytes of a changed unit are replaced. For each unit only its listed values
-are stored, and equal values once.
+Building messages is expensive (41 ms for 10,000 devices; searching their bytes takes 0.05 ms), so the list is stored as
+one message, in which the bytes of changed units are replaced. For each unit only its listed state is stored, and equal
+states share one object.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,12 +1,12 @@
-"""Allocate: check, lease, commit, answer. PreStartContainer: check that the stored answer is still correct.
+"""Allocate: check, lease, commit, answer. PreStartContainer: verify that the stored answer is still valid.
 
 Rules:
 1. The answer leaves after its lease is on disk, never before.
 2. Every call can be repeated: the same request gets the same answer and the same lease.
-3. A device that another owner holds is refused, after the witnesses were asked again (`checkpoint.Ledger.grant`).
-4. For a container that starts again, also after a restart of the kubelet or the node, the kubelet uses the stored
-   answer without a call of Allocate. The answer must still name its device: plain nodes at the same paths, CDI names
-   that describe it now. Otherwise the container does not start, and the message says why.
+3. A device that another owner holds is refused, after checking again who really holds it (`checkpoint.Ledger.grant`).
+4. A container that starts again, also after a restart of the kubelet or the node, gets the stored answer without a call
+   to Allocate. That answer must still mean its device: plain nodes at the same paths, CDI names as they are described
+   now. Otherwise the container does not start, and the error states why.
 """
 
 import asyncio

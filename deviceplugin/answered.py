@@ -1,4 +1,4 @@
-"""What an answer to Allocate, which the kubelet keeps, says about its devices: for leases whose record was lost."""
+"""Reads an answer to Allocate for its devices: the kubelet stores it, and the lease's record can be lost."""
 
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace

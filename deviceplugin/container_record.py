@@ -1,4 +1,4 @@
-"""The record in the leases of a container's units: the answer to Allocate, and the devices as they were then.
+"""What the leases of a container's units store: its answer, and its devices at that time.
 
 All units of one answer have the same bytes, which the ledger stores once.
 """

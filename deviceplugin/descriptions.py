@@ -1,8 +1,8 @@
-"""How a resource's devices are described to the container runtime: by their parts, and as a CDI spec.
+"""The descriptions of a resource's devices for the container runtime: what they depend on, and the CDI spec.
 
-A node can have thousands of devices, and a description is larger than its device. So only the device is stored, and the
-description is made when the spec is written. Two devices that differ only in what a description does not contain (their
-health) have the same description.
+A node can have thousands of devices, and a description is larger than its device. So only the devices are stored, and
+the descriptions are built when the spec is written. Devices that differ only in something that a description does not
+contain (their health) are described alike.
 """
 
 from collections.abc import Mapping

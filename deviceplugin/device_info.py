@@ -1,17 +1,18 @@
-"""What Multus, CNI plugins and DPDK images get about a PCI device in addition to its address.
+"""What Multus, CNI plugins and DPDK images learn about a PCI device besides its address.
 
 | for | as |
 |---|---|
 | Multus and CNI plugins | a file of the Device Information Specification, version 1.1.0 (k8snetworkplumbingwg) |
-| the container | `PCIDEVICE_<NAME>_INFO`: by address what kind of device it is and where its nodes are |
+| the container | `PCIDEVICE_<NAME>_INFO`: by address the kind of the device and the paths of its nodes |
 
-Multus finds the file of a claim's device by the attributes `k8s.cni.cncf.io/resourceName` and `.../deviceID` in slices.
-A function with a vDPA device for vhost is described as such, with the node by which CNI plugins attach it. So is one
-for virtio, which has no node and for which the SR-IOV plugin has no path either.
+Multus finds the file of a claim's device by its attributes in slices, `k8s.cni.cncf.io/resourceName` and
+`.../deviceID`. A function whose vDPA device is driven through vhost is described as that, with the node by which CNI
+plugins attach it. So is a virtio one, which has no node, and for which the SR-IOV plugin writes no path either.
 
 Sources: Device Information Specification 3.1.3, 3.1.4, 4.1; sriov-network-device-plugin 3.11: `StoreDeviceInfoFile` of
-pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); of claims Multus after
-4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov (pkg/devicestate/deviceinfo.go).
+pkg/netdevice, and the `GetEnvVal` of pkg/infoprovider (`uio`, `vfio`, `vdpa`, `rdma`, `vhost`); for claims, Multus
+after 4.3 (pkg/draclient, `GetPodResourceMap`; pkg/multus, `CmdAdd`) and dra-driver-sriov
+(pkg/devicestate/deviceinfo.go).
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The device-info files of all resources on disk, where Multus and CNI plugins look for them.
+"""The device-info files of all resources, in the folder where Multus and CNI plugins read them.
 
-A file exists while its device is offered or leased. So it exists before an allocation, and again after a crash or a
-reboot. Other plugins may use the same folder: only files with the names of our resources and a PCI address are removed.
+A file exists while its device is offered or held: so it is there before an allocation, and again after a crash or a
+reboot. Another plugin can use the same folder: only names of nodeplug's resources with a PCI address are ever removed.
 """
 
 import asyncio

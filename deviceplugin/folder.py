@@ -1,8 +1,8 @@
-"""The kubelet's folder for device plugins: its socket, our sockets, and those of other instances of nodeplug.
+"""The kubelet's folder for device plugins: its socket, nodeplug's sockets, and other instances of nodeplug.
 
-The name of a socket: `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
-configuration leaves room below `kubeletRoot`. Instances are ordered by their starts, and not by which one
-registered last: after a restart of the kubelet that can be any of them.
+The name of a socket is `nodeplug-<resource>-<digest>-<instance><random>.sock`, at most 48 bytes, for which the
+configuration leaves room below `kubeletRoot`. Instances are ordered by their start, not by their last registration:
+after a restart of the kubelet any instance can be the last to register.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The devices of an answer to Allocate, as an annotation of the container, which the kubelet keeps.
+"""The devices of an answer to Allocate, as an annotation of the container, which the kubelet stores.
 
-If our record is lost while a device is unplugged, nothing else contains which device a unit was, which devices belonged
-to a group, or of which device it is a part. If the name of the unit identifies the device, there is no annotation.
+If the lease is lost while a device is away, nothing else records the device of a unit with another name, the members of
+a group, or the devices that a device is a part of. If the unit's name is sufficient there is no annotation.
 """
 
 from collections.abc import Sequence

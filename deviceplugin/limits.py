@@ -1,7 +1,7 @@
-"""How many devices fit in the kubelet's list: its gRPC client accepts 4 MiB, and ends a stream that sends more.
+"""How many devices fit in the kubelet's list: its gRPC client accepts 4 MiB, and ends a stream with a larger message.
 
 Sizes are upper bounds of the encoded ListAndWatchResponse (device plugin API, v1beta1), with the longest device ids and
-health, so that a list that is accepted never grows too long later.
+health, so that an accepted list never grows too long later.
 """
 
 from hostdevices.identity import MAX_LENGTH

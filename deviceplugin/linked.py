@@ -1,7 +1,7 @@
 """The cheapest choice among a few devices with a distance for each pair: GPUs and their links.
 
-Branch and bound: choices are built device by device, in order, the most units first. A choice that costs more than the
-best known one, even with the cheapest remainder, is dropped. Of equal choices the first one is found.
+Choices are extended device by device, in order, the most units first. A branch is dropped if its lower bound is not
+below the best cost known. So of equally cheap choices the first one is found.
 
 Source of the rule that the sum over all pairs counts: NVIDIA's go-gpuallocator, policy "best effort".
 """

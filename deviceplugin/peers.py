@@ -1,7 +1,7 @@
-"""Claims that keep the functions of an SR-IOV card from pods although their leases do not name these functions.
+"""Claims that keep the functions of an SR-IOV card from pods although their leases do not name them.
 
-A lease names the virtual functions that existed when it was granted; more may have been created since. Among pods of
-the device plugin API, a physical function and its virtual ones can have different holders, which shared RDMA needs.
+A lease names the virtual functions that existed when it was granted, and more can be created later. Among pods of the
+device plugin API a physical function and its virtual functions can have different holders: shared RDMA needs that.
 """
 
 from collections.abc import Callable, Iterable

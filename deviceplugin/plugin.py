@@ -1,10 +1,10 @@
 """The device plugin side as a whole: all resources of a configuration, fed by assignments, and what they share.
 
-    assignment -> units -> lists -> kubelet            leases -> who else has what
+    assignment -> units -> lists -> kubelet            leases -> other holders
                         -> CDI specs -> runtime
 
-It also serves resources that the configuration no longer contains, or not for this API, while pods have units of them,
-until the last of these leases ends.
+It also serves resources that the configuration no longer has, or not for this API, while pods still have units of them,
+until the last of those leases ends.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Registration of one resource at kubelet.sock: it performs the actions that lifecycle.py decides.
+"""Registration of one resource at kubelet.sock: performs the steps of lifecycle.py.
 
-There is one action at a time (registering, waiting for the stream, backing off); an event that requires another action
-ends it. While a newer instance serves the resource (an update), this one does nothing: for a kubelet the last list
-counts, whoever sends it, and an old list would undo the new one.
+One thing is done at a time (registering, waiting for the stream, backing off); an event that requires another step ends
+it. While a successor serves the resource (an update), this instance sends nothing: the kubelet uses the last list,
+whichever instance sends it, and an old list would replace the new one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Allocate without any effect: the units that GetPreferredAllocation would choose, and the answer or refusal for them.
+"""Allocate without any effect: which units the kubelet would be advised to prefer, and the answer or refusal for them.
 
-The available units are those that are listed as healthy and have no lease. The kubelet reports a unit as allocated some
-seconds after our lease.
+The units that a kubelet has available are assumed to be those that are listed as healthy and have no lease; it records
+a pod's units as used some seconds after their allocation.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -1,6 +1,6 @@
-"""One resource on the device plugin side: its list, its allocations and its registration, updated with its devices.
+"""One resource on the device plugin side: its list, its allocations and its registration, fed with its devices.
 
-A resource that the configuration no longer contains is served while pods have units of it. They stay listed, as
+A resource that the configuration no longer has is served while pods have units of it: the units stay listed, as
 unhealthy, and their containers can start again.
 """
 

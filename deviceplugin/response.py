@@ -1,9 +1,9 @@
 """What a container gets: environment, mounts, device nodes, annotations and CDI names for the allocated units.
 
-With `cdi: auto` nodes go both as plain device nodes and by CDI names: a runtime without CDI ignores the names silently,
-one with CDI puts its node, with owner and mode, in the place of the plain one. With `cdi: true` there are only names: a
-container that starts again gets its device's current nodes. CDI devices of other programs (`cdiDevices`) are added to
-either.
+With `cdi: auto` nodes are sent both as plain device nodes and by CDI names: a runtime without CDI ignores the names
+silently, and one with CDI replaces the plain node by its own, with owner and mode. With `cdi: true` there are only
+names: a container that starts again then finds its device wherever it is. CDI names of other vendors (`cdiDevices`) are
+added in either case.
 """
 
 import re

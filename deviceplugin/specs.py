@@ -1,10 +1,10 @@
 """The CDI specs of all resources on disk.
 
 Rules:
-1. A thread writes the desired specs. Nothing relies on a spec before it is written.
-2. Files with our names that this process did not write are from an earlier instance. They are removed with the first
-   write, and when this process gets the state directory. A file that appears later belongs to another daemon that
-   shares the folder: it stays.
+1. The desired specs are written by a thread, and are not relied on until they are written.
+2. Files that this instance did not write are left from an earlier one. They are removed with the first write, and again
+   when this instance owns the state. A file that appears later belongs to another daemon that shares the folder: it
+   stays.
 """
 
 import asyncio

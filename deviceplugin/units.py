@@ -1,8 +1,8 @@
 """Units: what the kubelet counts and allocates. One per device, or one per share of a device.
 
-`misc-kvm` is a whole device, `misc-kvm.3` its share number 3: a dot cannot occur in a device id, so both can be
-decoded. With other names (resources/unit_names.py) it is `0000:3b:00.0` and `0000:3b:00.0::3`. Leases contain the
-devices' own ids, so a unit with another name is recognized as allocated after `ids` changes.
+`misc-kvm` is a whole device, `misc-kvm.3` its share number 3: device ids contain no dot, so the name is unambiguous.
+With other names (resources/unit_names.py) it is `0000:3b:00.0` and `0000:3b:00.0::3`. Leases identify devices by device
+ids, so a unit is recognized as leased even when the setting `ids` changes.
 """
 
 import re

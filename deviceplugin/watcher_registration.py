@@ -1,9 +1,9 @@
-"""Registration through the plugin watcher: the kubelet finds our socket in plugins_registry and calls GetInfo.
+"""Registration through the plugin watcher: the kubelet finds a socket in plugins_registry and asks for its plugin.
 
 The kubelet retries by itself, and finds the socket again after its restart. It does not notice a stream that it dropped
-or could not open. Then a new socket replaces the old one, which the watcher treats as a new plugin. While a newer
-instance serves the resource (an update), this one does nothing, as at kubelet.sock: the last list counts, whoever sends
-it.
+or could not open; then a new socket replaces the old one, and the watcher takes it as a new plugin. While a successor
+serves the resource (an update) this instance sends nothing, as at kubelet.sock: the kubelet uses the last list,
+whichever instance sends it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the reconciler needs from the DRA side (`ClaimFront`): restore lost leases of a claim, or end a claim."""
+"""What the reconciler uses of the DRA side: restore the lost leases of a claim, or end a claim (`ClaimFront`)."""
 
 import asyncio
 from collections.abc import Set

@@ -1,4 +1,4 @@
-"""Devices of claims that were not offered since the start of the daemon, as recorded in the claims' leases."""
+"""Devices that claims hold and that were not offered since the daemon started, rebuilt from the claims' leases."""
 
 from collections.abc import Iterable, Mapping, Set
 

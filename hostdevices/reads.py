@@ -39,7 +39,7 @@ class StuckRead(Struct, frozen=True):
     since: float  # time.monotonic()
 
     def __str__(self) -> str:
-        """Say so in words that stay the same while it is so."""
+        """Return a text that stays the same while the read is stuck."""
         return f"reading {self.path} does not return"
 
 

@@ -2,11 +2,11 @@
 
 | device | it is in use while |
 |---|---|
-| network interface | it carries the node, or may (uplinks.py); it is up; it is below another one; it is not here: |
+| network interface | it carries the node, or might (uplinks.py); it is up; it is below another one; it is not here: |
 | | an Ethernet function whose driver has an interface that we do not see has it in a pod |
 | | where it is to move into a pod: the node has a TCP connection over an address of it |
 | block device | a file system of it is mounted, it is swap, or part of a volume, an array or a cache; |
-| | it may be part of a ZFS pool, for nothing that can be read without opening disks says of which one |
+| | it might be part of a ZFS pool: which disks a pool has cannot be read without opening them |
 | display | the firmware has chosen it for the console |
 | any device with a node | a visible process has the node open |
 
@@ -126,7 +126,7 @@ def _disks(host: Host, disks: Sequence[Device]) -> Iterator[str]:
         own = {node.path.encode() for node in disk.devnodes}
         if mounted & {f"{node.major}:{node.minor}".encode() for node in disk.devnodes}:
             yield f"a file system on {disk.name} is mounted"
-        # file systems on several disks have a number of their own in the table; they are listed by name here
+        # file systems on several disks have a number of their own in the table; here they are listed by name
         if (
             any(host.exists(f"/sys/fs/{kind}/{disk.name}") for kind in ("ext4", "xfs", "f2fs"))
             or any(host.exists(f"/sys/fs/btrfs/{x}/devices/{disk.name}") for x in host.list("/sys/fs/btrfs"))

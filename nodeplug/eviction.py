@@ -193,7 +193,7 @@ class Evictions:
             if error.is_missing:  # and the answer is not the page of a proxy that has no server now
                 return None
             hint = "; the overlay `eviction` adds the right" if error.code == _NOT_ALLOWED else ""
-            return self._again(f"{error}{hint}", lease)  # a conflict, too: the next look at the pod says what it is
+            return self._again(f"{error}{hint}", lease)  # also a conflict: the next read of the pod shows its state
         except _FAILURES as error:
             return self._again(str(error), lease)
         self._problem = ""

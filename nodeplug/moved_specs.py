@@ -39,7 +39,7 @@ def leave_folder_of_before(settings: Settings) -> None:
             return
         if is_seen:
             log.info("CDI specs are written to %s from now on; the previous ones in %s are removed", now, before)
-        else:  # as in a pod that has no mount of it any more
+        else:  # for example in a pod that no longer mounts it
             says = (
                 "CDI specs are written to %s from now on; the previous folder %s is not visible here: on the node,"
                 " remove nodeplug-* in it"

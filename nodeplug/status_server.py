@@ -91,7 +91,7 @@ class StatusServer:
         while True:
             try:
                 return await self._server()
-            except (OSError, UnicodeError, RuntimeError) as error:  # no name can be so; no thread is left to look it up
+            except (OSError, UnicodeError, RuntimeError) as error:  # an invalid name; no thread for its resolution
                 log.log(level, "cannot serve metrics at %s: %s; nodeplug tries again", self._address, _in_words(error))
                 level = logging.DEBUG
             await asyncio.sleep(_AGAIN)
@@ -212,7 +212,7 @@ class _Connection(asyncio.Protocol):
     def _answered(self, line: bytes) -> bytes:
         try:
             return self._answer(line)
-        except Exception:  # a defect of whoever counts must not take the probes with it
+        except Exception:  # a defect in the metrics must not make the probes fail
             log.exception("the status could not be read")
             return _response("500 Internal Server Error", "see the log\n")
 

@@ -32,7 +32,7 @@ _EVERYTHING = 0xFFFFFFFF  # the instance of an event that concerns the whole GPU
 XID = 8  # nvmlEventTypeXidCriticalError
 UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # the kind of memory errors, and their counter
 MOST_LINKS = 36  # of any existing GPU
-TO_SWITCH = 2  # what is at the other end of a link
+TO_SWITCH = 2  # a type of remote device of a link
 _FAULTS: dict[type[NvmlError], str] = {
     GpuIsLostError: "it has fallen off the bus, or cannot be reached",
     GpuNeedsResetError: "it has to be reset before it can be used again",
@@ -95,7 +95,7 @@ class _Gpus:
         except (GpuIsLostError, GpuNeedsResetError):
             raise
         except NvmlError:
-            pass  # it has none of its own
+            pass  # it has no memory of its own
         pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
         if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
@@ -164,7 +164,7 @@ class _Gpus:
             try:
                 self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
             except NvmlError:
-                return  # it is tried again after the next report
+                return  # retried after the next report
             self._registered[handle.value] = address
 
     def _event(self, seconds: float) -> Xid | None:
@@ -178,7 +178,7 @@ class _Gpus:
             self._library.call("nvmlEventSetWait_v2", self._events, byref(event), milliseconds)
         except NoEventError:
             return None
-        except (GpuIsLostError, GpuNeedsResetError):  # which one it is the next report says
+        except (GpuIsLostError, GpuNeedsResetError):  # the next report shows which GPU it is
             time.sleep(min(seconds, _PAUSE))
             return None
         if event.type != XID or not (address := self._registered.get(event.device) or self._address(event)):
@@ -187,24 +187,24 @@ class _Gpus:
         return Xid(address, int(event.data), instance, compute)
 
     def _address(self, event: Event) -> str:
-        """Return of which GPU an event is that came with another handle than ours; empty where nobody knows."""
+        """Return the GPU of an event that came with an unknown handle; empty if it cannot be determined."""
         pci = self._maybe("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)
         return _written(pci) if pci is not None else ""
 
     def _text(self, function: str, handle: Any) -> str:
-        """Return a text; empty where this GPU or driver does not say it."""
+        """Return a text; empty if this GPU or driver does not provide it."""
         try:
             return self._library.text(function, handle)
         except NvmlError:
             return ""
 
     def _maybe(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
-        """Return the one answer of the library; None where this GPU or driver does not say it."""
+        """Return a single result; None if this GPU or driver does not provide it."""
         answers = self._all(function, arguments, kind)
         return answers[0] if answers else None
 
     def _all(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
-        """Return the library's answers; none where this GPU or driver does not say them."""
+        """Return the results; empty if this GPU or driver does not provide them."""
         try:
             return self._library.ask(function, arguments, *kinds)
         except NvmlError:

@@ -47,14 +47,14 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (10, (137, 203), _MADE),  # vhci: Bluetooth controllers; cuse: character devices of any name
     (10, (144, 227, 231), _MEMORY),
     (10, (184,), _PROCESSOR),
-    (10, (220, 221, 222), _STORAGE),  # mptctl, mpt2ctl, mpt3ctl: any command to what is behind an LSI controller
+    (10, (220, 221, 222), _STORAGE),  # mptctl, mpt2ctl, mpt3ctl: any command to the disks of an LSI controller
     (10, (223, 239, 240), _INPUT),
     (10, (224,), _KEYS),
     (10, (234, 235, 236, 237), _STORAGE),
     (10, (242,), _RADIO),
     (21, range(256), _STORAGE),
     (29, range(256), _CONSOLE),  # fb: the screen with the console
-    (90, range(1 << 20), _STORAGE),  # mtd: raw flash, where firmware lies
+    (90, range(1 << 20), _STORAGE),  # mtd: raw flash, which contains firmware
     *((major, range(1 << 20), _SESSION) for major in range(136, 144)),  # /dev/pts
     (162, range(1 << 20), _STORAGE),  # raw, until Linux 5.13
     (202, range(4096), _PROCESSOR),
@@ -66,9 +66,9 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/bcachefs*ctl", _STORAGE),
     ("/dev/bsg/*", _STORAGE),
     ("/dev/cachefiles", _STORAGE),  # replaces the content of others' files
-    ("/dev/crash", _MEMORY),  # of distributions that have /dev/mem cut down
+    ("/dev/crash", _MEMORY),  # of distributions that restrict /dev/mem
     ("/dev/cros_ec", _FIRMWARE),  # of Chromebooks and Framework's laptops: the embedded controller's flash
-    ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands memory devices, as nmem's do
+    ("/dev/cxl/mem[0-9]*", _STORAGE),  # commands to memory devices, like those of nmem
     ("/dev/efi_capsule_loader", _FIRMWARE),
     ("/dev/fwctl/*", _FIRMWARE),
     ("/dev/hpilo/*", _POWER),
@@ -91,7 +91,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/pktcdvd/control", _STORAGE),
     ("/dev/pmcsas*", _STORAGE),
     ("/dev/qat_adf_ctl", _ENGINES),
-    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they reset, too
+    ("/dev/rshim[0-9]*", _FIRMWARE),  # of BlueField cards, which they can also reset
     ("/dev/rtc*", _CLOCK),
     ("/dev/switchtec[0-9]*", _FIRMWARE),  # of PCIe switches
     ("/dev/tpm[0-9]*", _KEYS),
@@ -119,7 +119,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
 _BY_MAJOR: Final = {  # few devices have such a number or name: for most, one lookup each suffices
     major: tuple(each for each in _NUMBERS if each[0] == major) for major, *_ in _NUMBERS
 }
-_BUTTON: Final = re.compile(r"[A-Z0-9]+/button/input")  # by its place: who has its node can write that it was pressed
+_BUTTON: Final = re.compile(r"[A-Z0-9]+/button/input")  # by its place: a program can forge presses through its node
 _ANY_NAME: Final = re.compile("|".join(translate(glob) for glob, _ in _NAMES))
 
 

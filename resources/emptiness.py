@@ -47,7 +47,7 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{folder} is a folder; `group: {{folder: {folder}}}` allocates all nodes in it as one device"
     if isinstance(resource.selector, Paths):
         return f"no device node matches {' or '.join(resource.selector.globs)}"
-    if path_globs(resource.selector) or not devices:  # a path is about every kind: the reasons of others say nothing
+    if path_globs(resource.selector) or not devices:  # a path concerns every kind: other devices' reasons mean nothing
         return ""
 
     def nearness(device: Device) -> tuple[int, bool]:

@@ -111,7 +111,7 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
     for piece in pieces():
         filled.append(_CONTROL.sub("", piece))
         size += len(filled[-1].encode(errors="surrogatepass"))
-        if size > MOST_BYTES:  # before there is too much of it
+        if size > MOST_BYTES:  # before it gets too large
             raise ValueTooLong(
                 f"{of}: more than {MOST_BYTES} bytes with the attributes of {len(ids)} device(s); use fewer"
             )

@@ -1,8 +1,9 @@
-"""How a device's functions get the driver of a claim: all checks before anything is recorded or changed.
+"""Plans how a device's functions get the driver of a claim: all checks before anything is recorded or changed.
 
-An IOMMU group is isolated as a whole, so all its functions change their driver, except bridges, which have none. If one
-member cannot, none does. A function that the node itself uses is never taken, whatever the configuration contains
-(hostdevices/usage.py). Blocking: use a thread.
+An IOMMU group is isolated as a whole, so all its functions change their driver together. Bridges stay: they have no
+driver, or one that does not access the memory of other devices. If one member cannot change, none does. A device that
+the node itself uses is never taken from it, whatever the configuration says (hostdevices/usage.py). Blocking: use a
+thread.
 
 Source: Linux, driver-api/vfio.rst; ABI/testing/sysfs-bus-pci (driver_override).
 """

@@ -1,6 +1,6 @@
-"""The record, in a claim's lease, of its PCI functions that have another driver while the claim has them.
+"""The PCI functions of a claim that have another driver while the claim has them, as its lease stores them.
 
-A function is known by its address. Drivers are the kernel's names; the record has the state before the change.
+A function is identified by its address. Drivers have the kernel's names; the record is the state before the change.
 """
 
 from msgspec import Struct

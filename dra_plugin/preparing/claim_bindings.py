@@ -1,6 +1,6 @@
-"""The drivers of claims' devices, for the loop: blocking work runs in threads.
+"""The drivers of claims' devices, for the loop: blocking work is done in threads.
 
-This module is loaded only if a claim has a device with another driver.
+The code for it is imported only if a claim's device needs another driver.
 """
 
 from collections.abc import Iterable, Mapping

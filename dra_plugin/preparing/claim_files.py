@@ -1,6 +1,6 @@
 """The files of a prepared claim: its CDI specs and its metadata. Blocking: call from a thread.
 
-Rule: files that a container mounts are written before the spec that mounts them, and removed after it.
+Rule: a file that a container mounts is written before the spec that mounts it, and removed after it.
 """
 
 import os

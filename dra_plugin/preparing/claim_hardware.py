@@ -1,6 +1,6 @@
-"""Hardware of the host that changes for a claim and is restored afterwards: interfaces that move, and drivers.
+"""The host's hardware that changes for a claim and is restored afterwards: interfaces that move, and drivers.
 
-Each change is recorded in the claim's lease before it is made. The next step follows from the record and the present
+Each change is recorded in the claim's lease before it is made. The next step follows from the record and the current
 state, at any moment and after any crash (interface_moves.py, driver_binding.py).
 """
 

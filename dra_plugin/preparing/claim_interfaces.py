@@ -1,6 +1,6 @@
-"""The interfaces of claims, for the loop: blocking work runs in threads, and the kernel's events are received.
+"""The interfaces of claims, for the loop: blocking work is done in threads, and the kernel's events are received.
 
-This module is loaded, and receives events, only if a claim has an interface that moves.
+Unless a claim has an interface that moves, the code for it is not imported and no event wakes the daemon.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The plan for a claim: its devices, their configuration, and the record for the lease.
+"""Plans the preparation of a claim: which devices, with which configuration, and what is recorded.
 
 Checks everything that can be checked without changing anything. Every refusal names the request and the device.
 """

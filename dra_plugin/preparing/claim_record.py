@@ -1,7 +1,7 @@
-"""The record in the leases of a claim: the answer, and everything that is needed to repeat it.
+"""What the leases of a claim store besides the devices: the answer, and all that is needed to repeat it.
 
-Every lease of a claim has the same bytes, which the ledger stores once. The record does not contain how the devices are
-described to the runtime, which follows from where they are now (edits.py).
+Every lease of a claim has the same bytes; the ledger stores equal records once. The description of the devices for the
+runtime is not stored: it is derived from where they are now (edits.py).
 """
 
 from collections.abc import Mapping, Sequence

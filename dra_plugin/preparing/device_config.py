@@ -1,25 +1,26 @@
-"""DeviceConfig: what a DeviceClass or a claim can say about how containers get our devices.
+"""DeviceConfig: what a DeviceClass or a claim can configure about how containers get this driver's devices.
 
     apiVersion: nodeplug.dev/v1
     kind: DeviceConfig
-    env: {MODEL: "{model}"}              values may use attributes of the request's devices (resources/template.py)
-    access: {gid: 44, mode: "0660"}      who owns the device nodes inside the container
+    env: {MODEL: "{model}"}              values may name facts of the devices of a request (resources/template.py)
+    access: {gid: 44, mode: "0660"}      owner and mode of the device nodes inside the container
     reset: true                          reset PCI devices before they are used
-    sharing: {maximum: 2}                most holders of a shared device at once, this claim among them
-    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (true without)
+    sharing: {maximum: 2}                most holders of a shared device at once, including this claim
+    mounts: [{hostPath: /opt/lib}]       also containerPath, readOnly (default: true)
     interface: {name: data0}             of an interface that moves, see interface_config.py
 
 Rules:
-1. Any user can write a claim, so it is read strictly: unknown, duplicate, deeply nested or large fields and wrong types
-   are refused, with the field's path.
-2. Administrators write classes. Only a class can mount, below the folders that the node allows, and only a class can
-   limit the holders of a shared device, because that affects other claims. A claim can set fewer variables
-   (resources/template.py). Its `access` applies only to its device nodes: no process gets a group by it.
-3. Class before claim, and in the order of the list: a later value of a field or a variable replaces an earlier one.
-   If the class or the claim requests a reset, it takes place.
+1. Any user can write a claim, so it is read strictly: unknown, duplicate, wrongly typed, deep or large input is
+   refused, with the field's path.
+2. Classes belong to the administrator: only they can mount, below the folders that the node allows, and only they can
+   limit the holders of a shared device, which affects other claims. A claim's own variables are restricted
+   (resources/template.py). The owners that a claim sets apply only to its device nodes: processes get no group from
+   them.
+3. Classes apply before claims, and each in the order of the list: a later value of a field or a variable replaces an
+   earlier one. A reset takes place if any of them requests it.
 4. All variables of a device together have a limit, because the claim's lease stores them.
 
-Source: DRA specification 5.2, 5.3; what users can harm: threat model, opaque configuration.
+Source: DRA specification 5.2, 5.3; possible harm by users: threat model, opaque configuration.
 """
 
 import re

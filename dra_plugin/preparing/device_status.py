@@ -1,8 +1,7 @@
-"""status.devices of a claim: that its devices are ready, their attributes, and the addresses of a NIC.
+"""status.devices of a claim: that its devices are ready, what they are, and a NIC's network data.
 
-Written by server-side apply, so that each driver owns its own entries and none is lost. The server removes them when
-the claim is deallocated. The write is in the background: people read it, and no pod waits for it. Source: DRA
-specification 5.5.
+Written by server-side apply, so that each driver owns only its own entries; the server removes them when the claim is
+deallocated. Written in the background, because pods do not wait for it. Source: DRA specification 5.5.
 """
 
 import asyncio

@@ -5,14 +5,14 @@
         +--- bind <- driver_override <- unbind <---------------- back ---+
 
 Rules:
-1. Level, not edge: the next step follows from the present state of /sys and from the record, after a crash between any
-   two steps. A function that is right already is not touched, and a driver that another program bound meanwhile stays.
-   A function that the node uses by then is not taken.
-2. A reboot undoes everything: a record from before it applies to no function.
-3. A write blocks in the kernel while a program uses the function (a virtual machine that has not closed its vfio
-   device). After `PATIENCE` the call fails with a message; until the write returns, the function is not changed.
-4. If a driver is no longer loaded, or does not bind to its function again, the claim ends all the same: the function
-   stays without a driver, with an error in the log.
+1. Level, not edge: the next step follows from /sys and from the record, after any crash between any two steps. A step
+   that is already done is skipped, and a driver that another program bound meanwhile stays. A function that the node
+   uses by then is not taken from it.
+2. A reboot undoes everything: records from before a reboot do not apply to today's functions.
+3. A write blocks in the kernel while the function is in use (a virtual machine that has not released its vfio device).
+   After `PATIENCE` the write is reported as an error, and the function is left alone until the write has returned.
+4. A driver that is no longer loaded, or does not take its function back, does not delay the claim: the function stays
+   without a driver, with an error in the log.
 """
 
 import contextlib

@@ -1,18 +1,18 @@
-"""What containers get for a claim's devices: one CDI spec per claim with a CDI device per allocation result.
+"""What containers get for a claim's devices: one CDI spec per claim, with a CDI device per allocation result.
 
-Every CDI device has its device nodes. The first one of each request also has the mounts and the environment of the
-request, which are the configured variables and these:
+Every device brings its nodes. The first device of each request also brings what belongs to the request as a whole: the
+mounts, the configured variables, and these variables:
 
     NODEPLUG_<CLAIM>__<REQUEST>                     the devices, joined by commas
-    NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    the amount of a capacity of each, in the same order
+    NODEPLUG_<CLAIM>__<REQUEST>__CAPACITY_<NAME>    the amount of a capacity for each of them, in the same order
     NODEPLUG_<CLAIM>__<REQUEST>__ADMIN_ACCESS       `true` for an administrator's access
     NODEPLUG_<CLAIM>__<REQUEST>__INTERFACES         the interfaces that have moved into the pod, by their names there
 
-CLAIM is the name by which the pod knows the claim: its own, or the pod's for a claim from a template. REQUEST is the
-base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters.
+CLAIM is the pod's name for the claim: its own name, or for a claim from a template the name in the pod's spec. REQUEST
+is the base request, whichever alternative was chosen. Both are in capitals, with `_` for other characters.
 
-The spec requests an interface (`netDevices`, CDI 1.1.0) unless it is already in a pod: the runtime refuses a container
-that requests a moved interface, and without the request a container would start without its interface.
+The spec names an interface (`netDevices`, CDI 1.1.0) unless it is in a pod: a runtime refuses a container whose
+interface has already moved. If an interface at home were missing from the spec, the container would start without it.
 
 Source: DRA specification 6.1, 6.4, 6.5.
 """

@@ -1,7 +1,8 @@
 """Work on the host for claims: files are written, devices are reset.
 
-Rule: files are written on the loop while the disk is fast, because a thread would take longer; a thread writes them as
-soon as it is slow. Work that may wait for a device never runs on the loop, and no file waits for it.
+Rule: files are written on the loop while the disk is fast, because handing them to a thread takes longer than writing
+them; a slow disk is written by threads. Work that might wait for a device never runs on the loop, and no file waits for
+it.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""The settings of a moving interface that a class or a claim can choose, if the node's configuration allows it.
+"""What a class or a claim can choose for an interface that moves into a pod, if the node's configuration allows it.
 
     interface: {name: data0, mtu: 9000, mac: "02:00:5e:00:53:01", addresses: [192.0.2.7/24]}
 
-The resource must allow every key (`dra.interface`): any user can write a claim, and its settings are applied to the
-node's interface before it moves. Addresses must be in the resource's prefixes: until the container starts they belong
-to the node, which would answer in the place of their real owner.
+Every key must be allowed by the resource (`dra.interface`): any user can write a claim, and the node's own interface is
+changed before it moves. Addresses must be within the resource's prefixes: until the container starts they are the
+node's, which would answer for another host with the same address.
 """
 
 import ipaddress

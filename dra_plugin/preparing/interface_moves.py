@@ -1,20 +1,21 @@
-"""Interfaces of claims in the kernel: found, set up for their pod, and restored. Blocking: use a thread.
+"""Interfaces of claims in the kernel: found, configured for their pod, and restored. Blocking: use a thread.
 
-The container runtime moves them (CDI's `netDevices`); the kernel brings hardware back when the last process and mount
-of the pod's network namespace are gone, under the name that it had there. A virtual one ends with that namespace.
+The container runtime moves them (CDI's `netDevices`). The kernel moves hardware back, under the name that it had in the
+pod, when the last process and mount of the pod's network namespace are gone. A virtual interface ends with that
+namespace.
 
     home, as it was --apply--> home, as the pod gets it --runtime--> away
           ^                                                            |
-          +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if it can be
+          +-- restore -- home, under some name <-- kernel (hardware) --+--> gone (virtual): made again, if possible
 
 Rules:
-1. Level, not edge: the next step follows from where an interface is now, and from the record, at every moment and after
-   any crash. A setting that is right already is not touched.
-2. A reboot undoes everything: a record from before it applies to no interface.
-3. If the kernel refuses a previous setting, such as an MTU that the lower interface no longer has, the claim ends all
-   the same: the setting stays as it is, with an error in the log.
-4. An interface that is not visible anywhere is not treated as lost while its hardware exists: its namespace ends some
-   time after its pod.
+1. Level, not edge: the next step follows from where an interface is now and from the record, at any moment and after
+   any crash. A step that is already done is skipped.
+2. A reboot undoes everything: records from before a reboot do not apply to today's interfaces.
+3. A value that the kernel refuses to restore, such as an MTU that the interface below no longer has, does not delay the
+   claim: it stays, with an error in the log.
+4. An interface that is not found anywhere is neither retrieved nor given up while its hardware is present: its
+   namespace ends some time after its pod.
 """
 
 import errno

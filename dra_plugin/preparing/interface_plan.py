@@ -1,7 +1,7 @@
-"""The plan to move an interface into a pod, made from the kernel's state of all interfaces. Changes nothing.
+"""Plans the move of an interface into a pod from the kernel's data of all interfaces, without changing any.
 
-Refused is what would disconnect the node or another user of the network: the uplink, an interface that is part of
-another one or has others on it, and an address that the node itself has.
+Refused is what would take the node or another user off the network: the uplink, an interface that is part of another
+one or carries others, an address that the node itself has.
 """
 
 from collections.abc import Mapping, Sequence

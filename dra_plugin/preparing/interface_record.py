@@ -1,8 +1,8 @@
-"""The record, in a claim's lease, of interfaces that move into pods: their previous and their new place and settings.
+"""Interfaces that move into pods, as their claim's lease stores them: the state at home and inside the pod.
 
-An interface is identified by the device that it is a port of, which no container can change. A virtual one has none, so
-it is identified by a mark: an alias, which moves with it and shows where it came from, also to people and to a daemon
-that has lost its ledger.
+An interface is identified by the device that it is a port of, which no container can change. A virtual one has none and
+is identified by a mark: an alias, which moves with it and states how it was, also for people and for a daemon that has
+lost its ledger.
 """
 
 import re

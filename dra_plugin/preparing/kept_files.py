@@ -1,7 +1,7 @@
-"""CDI specs of claims that another program removes or changes while the daemon runs: no container could start then.
+"""Detects CDI specs of claims that are removed or changed while the daemon runs: their containers could not start.
 
-The current task of a claim may be about to write or remove the files, or may wait for an API server that does not
-answer. So the files are checked again after a pause.
+The holder of a claim's turn might be about to write or remove the specs, or only wait for an API server that does not
+answer: such claims are checked again after a pause.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Claims whose pods have devices but whose leases were lost: the leases are restored, because the devices are in use.
+"""Claims whose devices pods hold and whose leases were lost: leased again as they are, because they are in use.
 
-If the claim object exists, the claim is planned as if it were prepared now, and its files are written. Without the
-object, or if a device is missing, the known devices are leased, so that nobody else gets them.
+If the API server has the claim, it is planned as if it were prepared now, and its files are written. Otherwise, or if a
+device is no longer there, what is known of it is leased, so that no other holder gets it.
 """
 
 import logging

@@ -1,9 +1,9 @@
-"""Device metadata (KEP-5304): what a container can read about its devices, without access to the API.
+"""Device metadata (KEP-5304): what a container can read about its devices without access to the API.
 
-A file is a stream of JSON objects, the same data in each version of the API, newest first; a reader uses the first
-one that it supports. metadata_files.py has the paths.
+A file is a stream of JSON objects: the same data in each version of the API, newest first. A reader takes the first
+object that it understands. metadata_files.py defines where the files are.
 
-Source: DRA specification, section 7, and the words of its reader.
+Source: DRA specification, section 7, and the error texts of upstream's reader.
 """
 
 import json

@@ -1,10 +1,10 @@
 """The metadata files of claims on the host, and the CDI devices that mount them into containers.
 
-One file per claim and base request, `<uid>~<request>.json`, in one folder, because creating a folder costs more than
-the rest of a file. Containers see the paths of KEP-5304 all the same. A CDI spec per claim has the devices of all its
-requests. Blocking: call from a thread.
+All files are in one folder, one per claim and base request (`<uid>~<request>.json`), because creating a folder costs
+more than writing the file. Containers see the paths of KEP-5304 nevertheless. A CDI spec per claim has the devices of
+all its requests. Blocking: call from a thread.
 
-Rule: files that could not have been written count as removed. Every grant must be possible to undo.
+Rule: removing a file that could never have been written succeeds at once, so that every lease can be undone.
 
 Source: DRA specification 7.2 to 7.5.
 """

@@ -1,8 +1,8 @@
-"""Whether the OCI runtime (runc, crun) can move interfaces: it is asked, because one that cannot reports no error.
+"""Whether the OCI runtime (runc, crun) can move interfaces: it must be asked, because one that cannot ignores them.
 
-A runtime without `netDevices` (runc before 1.4) starts the container without its interface and without an error. A
-container runtime whose CDI is older than 1.1.0 refuses the container. Only the container runtime knows which OCI
-runtime it uses, so if there are several (Docker's and a distribution's), each must be able to.
+A runtime without `netDevices` (runc before 1.4) starts the container without its interface, and without an error. A
+container runtime with CDI older than 1.1.0 refuses the container by itself. Only the container runtime knows which OCI
+runtime containers get: if several are found, such as Docker's beside a distribution's, all of them must support it.
 Source: OCI runtime specification, `features`.
 """
 

@@ -1,9 +1,9 @@
-"""Shares and amounts of a device with several holders: never more than it has, nor more holders than a class allows.
+"""The holders of a shared device: never more than its capacity, nor more than a class allows.
 
-The scheduler counts the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose pod
-was deleted by force, and whose container may still run. It does not know the limit of a class: the kubelet repeats a
-refused claim until another holder releases the device. A claim's limit applies while the claim has the device, also to
-later claims without a limit. The leases, and nothing else, contain who has what.
+The scheduler enforces the amounts (shares, other capacities, the counters of a layout), but it forgets a claim whose
+pod was deleted by force and whose container might still run. It does not know a class's limit: the kubelet repeats a
+refused call until another holder ends. A claim's limit applies while the claim has the device, also to later claims
+without a limit. The leases are the only record of the holders.
 """
 
 from collections.abc import Iterable, Mapping

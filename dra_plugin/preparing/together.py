@@ -1,6 +1,6 @@
-"""Work for several claims of a call, in parallel.
+"""Concurrent work for several claims of a call.
 
-Most calls are for one claim: its work needs no task of its own, which would take extra turns of the loop.
+Most calls are for one claim: its work runs without a task, which would cost extra iterations of the loop.
 """
 
 import asyncio

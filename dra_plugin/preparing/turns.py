@@ -1,6 +1,6 @@
-"""The order of work for one claim: the kubelet's calls and background work, one after the other.
+"""Serializes the work for each claim: the kubelet's calls and background work take turns.
 
-All work for a claim goes through here; there is no other queue. Claims do not wait for one another.
+All work for a claim goes through here; there is no other queue. Claims do not wait for each other.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""The attributes, capacities and options of a device in a ResourceSlice, within the API's limits.
+"""A device in a ResourceSlice: attributes, capacities and options, within the API's limits.
 
-Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them; a part of a
+Every device has `resource` (the resource's name) and `kind`, so that a DeviceClass can select by them. A part of a
 device also has `partitionType`. Both have the configured attributes (`dra.attributes`). A value that the API would
-refuse is left out. If a device has more than the API accepts, attributes that are not configured are left out from the
-end of the alphabet; the standard ones stay.
+refuse is left out. If a device has more attributes than the API allows, those that are neither configured nor standard
+are left out, starting from the end of the alphabet.
 """
 
 import re

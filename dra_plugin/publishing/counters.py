@@ -1,7 +1,7 @@
 """Shared counters: they keep the scheduler from allocating two devices that exclude each other.
 
-The rule is that of leases (checkpoint/lease.py): a device that has an id exclusively excludes all others with the id,
-and devices that share it exclude nobody. As a counter: an exclusive device consumes all of it, a sharing one consumes
+The rule is that of leases (checkpoint/lease.py): an exclusive holder of an id excludes every other holder of it, and
+shared holders exclude only exclusive ones. As a counter: an exclusive holder takes all of it, a shared holder takes
 one.
 """
 

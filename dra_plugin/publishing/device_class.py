@@ -1,4 +1,4 @@
-"""DeviceClasses: the names with which claims request the devices of a resource."""
+"""DeviceClasses: the names by which claims request the devices of a resource."""
 
 from dra_plugin.publishing.attributes import RESOURCE
 from resourceapi.objects import ObjectMeta, v1

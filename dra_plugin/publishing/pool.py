@@ -1,9 +1,12 @@
 """The pool that a node publishes: what is offered, as slices of resource.k8s.io devices.
 
-One pool, named like the node: first the slices of shared counters, then those of devices. Taints, keys below the
-driver's name: `unhealthy` with the effect that the resource wants, `unavailable` if the
-device lacks an attribute that the configuration uses, `withheld` by an administrator, `in-use` while a holder has the
-device that the scheduler does not know: the other API, or a claim of another configuration.
+One pool, named like the node: first the slices of shared counters, then those of devices. The keys of taints begin with
+the driver's name:
+- `unhealthy`: the effect is the resource's setting
+- `unavailable`: the configuration requires something that the device lacks, or no longer offers it
+- `withheld`: an administrator has withheld the device
+- `in-use`: a holder that the scheduler does not know has it: the device plugin API, or a claim from another
+  configuration
 """
 
 import re

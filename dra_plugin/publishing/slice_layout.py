@@ -1,6 +1,6 @@
-"""Which slice of the pool contains a device, so that it stays there when other devices are added or removed.
+"""Assigns devices to the slices of the pool, so that each stays in its slice while others come and go.
 
-Writing one slice in place is one request; moving a device to another slice rewrites the pool.
+Updating one slice in place is one request; moving a device to another slice rewrites the pool.
 """
 
 from collections.abc import Iterable

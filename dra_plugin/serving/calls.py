@@ -1,13 +1,14 @@
-"""The kubelet's calls, without their transport: their order, what is completed, and the answer for each claim.
+"""The kubelet's calls, apart from the wire: their order, their deadlines, and the outcome of each claim.
 
 Rules:
-1. Every claim of a call gets exactly one answer, and a claim that cannot be read or prepared fails alone: the others
-   are prepared and recorded, the kubelet's event names the one that failed, and the next call repeats them all anyway.
-2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
-3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
-   and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
-4. A call that waits for the driver has no claim's turn: the driver repairs claims, with their turns, before it is
+1. Every claim of a call gets exactly one outcome. A claim that cannot be fetched or prepared fails alone: the others
+   are prepared and recorded. The kubelet's event names the one that failed, and its next call repeats all of them.
+2. Calls for one claim take turns, in the order of arrival; calls for different claims do not wait for each other.
+3. Until the driver works on a call, a call that the kubelet abandons is dropped. From then on the work continues
+   without the caller and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
+4. A call that waits for the driver holds no claim's turn: the driver takes these turns to repair claims before it is
    ready.
+
 Source: DRA specification, sections 1.7 and 2.6.
 """
 

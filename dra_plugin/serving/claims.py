@@ -1,8 +1,8 @@
-"""Claims from the API server, checked: they exist, are allocated, and are the ones in the kubelet's call.
+"""Claims as read from the API server, checked: present, allocated, and with the uid that the kubelet named.
 
-Each claim is read from the server at each call, as upstream's helper does, and not from a watch: a claim can be
-allocated again under the same uid, and the kubelet sends no more than that; a node cannot watch its own claims alone
-(no field selector), and a token that may list all claims of a cluster is worth stealing.
+Each claim is read from the server at each call, as upstream's helper does, and not from a watch. A claim can be
+allocated again under the same uid, and the kubelet sends only that uid. A node cannot watch only its own claims (no
+field selector), and a token that can list all claims of a cluster is worth stealing.
 
 Source: DRA specification, sections 2.6 and 3.12.
 """

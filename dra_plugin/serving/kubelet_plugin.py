@@ -1,4 +1,4 @@
-"""The gRPC side of the driver as a whole: its two sockets, its services, and the registration.
+"""The gRPC side of the driver as a whole: its two sockets, its services, and the kubelet's registration.
 
 serve the driver's socket -> serve the registration socket -> the kubelet finds it, asks, and calls
 """

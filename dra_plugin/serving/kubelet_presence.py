@@ -1,9 +1,9 @@
 """Whether the kubelet that accepted the driver still runs.
 
-A kubelet registers a driver by calling it, and nothing tells the driver of that kubelet's end: connections also end
-when they are idle (before 1.34), and the socket of a kubelet that was killed stays. So the daemon
-connects to the kubelet's own socket: whenever it changes, after a hint (a stream that ended), and periodically. If it
-has never listened, this shows nothing.
+A kubelet registers a driver by calling it, and no call reports that kubelet's end. Connections also end when they are
+idle (before 1.34), and the socket of a killed kubelet stays. So this module dials the kubelet's own socket: when it
+changes, when there is another hint (a health stream ended), and periodically. A kubelet that was never seen to listen
+is never reported as gone.
 """
 
 import asyncio

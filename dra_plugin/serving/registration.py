@@ -1,4 +1,4 @@
-"""The pluginregistration service: the driver's identity, and the result of the registration.
+"""The pluginregistration service: describes the driver to the kubelet, and records the kubelet's answer.
 
 Source: DRA specification, sections 1.3, 1.5 and 2.5.
 """

@@ -1,7 +1,7 @@
-"""The names of the sockets: of a single instance, or of one of two during a rolling update.
+"""Names of the sockets: for a single instance, or for one beside another during a rolling update.
 
-An instance of a rolling update has its pod's uid in the names of its sockets. A path has 107 bytes, so the names become
-shorter step by step until they fit. Source: DRA specification, sections 1.6 and 2.3.
+Instances of a rolling update have their pod's uid in the names. A path has at most 107 bytes, so there are shorter
+alternatives, of which the first that fits is used. Source: DRA specification, sections 1.6 and 2.3.
 """
 
 import base64

@@ -58,7 +58,7 @@ class _Disks:
 
 
 def _controllers_of_subsystem(host: Host, syspath: str) -> Iterator[str]:
-    """Yield the syspaths of the NVMe controllers that lead to a disk whose place is at their subsystem."""
+    """Yield the syspaths of the NVMe controllers of a disk that is below their subsystem in sysfs."""
     subsystem = syspath.rpartition("/")[0]
     if _SUBSYSTEM.search(subsystem):
         names = sorted(filter(_CONTROLLER.fullmatch, host.list(subsystem)), key=natural_order)
@@ -66,7 +66,7 @@ def _controllers_of_subsystem(host: Host, syspath: str) -> Iterator[str]:
 
 
 def _wholes(path: str, place: SysfsLocation) -> tuple[str, ...]:
-    """Return the ids of what a disk is a part of by one path to it."""
+    """Return the ids of the wholes of a disk along one path to it."""
     controller = (device_id("nvme", *place.facts),) if place.function and "/nvme/nvme" in path else ()
     return (*controller, *place.parents)
 
@@ -155,7 +155,7 @@ def read_nvme(host: Host) -> Iterator[Finding]:
 
 BLOCK = Reader(
     "block",
-    frozenset({"block", "nvme"}),  # a controller that comes to a subsystem brings no new disk
+    frozenset({"block", "nvme"}),  # a controller that joins a subsystem adds no new disk
     read_block,
     one_per="disk, partition, loop device",
     attributes=attributes("""

@@ -90,10 +90,10 @@ def read(host: Host) -> Iterator[Finding]:
 
 
 def _is_display(host: Host, syspath: str, facts: Mapping[str, AttributeValue | None]) -> bool:
-    """Tell whether a card has nothing that computes; NVIDIA's need no render node for that."""
+    """Return whether a card cannot compute; NVIDIA's cards need no render node for computing."""
     if facts["driver"] == "nvidia":
         return False
-    is_tegra = host.link(f"{syspath}/subsystem") == "host1x"  # whose render node is for video; CUDA has other nodes
+    is_tegra = host.link(f"{syspath}/subsystem") == "host1x"  # its render node is for video; CUDA has other nodes
     return not facts["render"] or facts["driver"] in _SCREENS or is_tegra
 
 

@@ -190,9 +190,9 @@ def pci_id(address: str) -> str:
 
 
 def is_on(device: Device, function: str) -> bool:
-    """Tell whether a device is on the PCI function at a syspath.
+    """Return whether a device is on the PCI function at a syspath.
 
-    A disk of an NVMe controller may have its place elsewhere in sysfs, and is a part of the function all the same.
+    A disk of an NVMe controller can be elsewhere in sysfs, and is still a part of the function.
     """
     return f"{device.syspath}/".startswith(f"{function}/") or pci_id(function.rpartition("/")[2]) in device.parents
 

@@ -9,8 +9,8 @@ belong to the visible interfaces:
    vSwitch's), the hardware behind them is not seen from here.
 3. A node without a default route, for a moment (DHCP) or for good (a network of its own), is reached by the networks
    that it is in: what has a route carries it then, and what is part of another interface, such as a VRF. IPv4's
-   default routes in other tables than main are not told in /proc, and of one with several ways (ECMP) the first alone;
-   who offers interfaces, or moves one, asks the kernel for these, too (netlink/routes.py).
+   default routes in other tables than main are not in /proc, and of one with several ways (ECMP) only the first;
+   code that offers or moves interfaces also asks the kernel for these (netlink/routes.py).
 
 If they are not known, every interface with hardware, and every interface on top of it, may be an uplink: only a
 resource with `dangerous: true` offers those. A virtual function that is down carries nothing, and is not an uplink.

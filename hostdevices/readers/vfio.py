@@ -4,7 +4,7 @@ The kernel isolates whole IOMMU groups, so a group is one device: it is within e
 one of them owns the group. The kernel assigns the group's number; the identity is the address of its first function.
 
 A vGPU is a mediated device, or on newer kernels a virtual function that NVIDIA's driver holds; without a
-chosen type it is none.
+chosen type it is not one.
 Source: NVIDIA's vGPU documentation (vendor-specific VFIO framework).
 """
 

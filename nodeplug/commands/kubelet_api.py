@@ -148,7 +148,7 @@ class ClusterNode:
             except (ClientError, DecodeError) as error:
                 failed = True
                 log.warning("cannot write the pod's status to the API server: %s", error)
-                if not isinstance(error, Refused):  # nobody answers
+                if not isinstance(error, Refused):  # the server does not answer
                     break
         self._failures = self._failures + 1 if failed else 0
 

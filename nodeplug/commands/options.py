@@ -12,7 +12,7 @@ from nodeplug.commands.failure import remember_output
 F = TypeVar("F", bound=Callable[..., Any])
 Output: TypeAlias = Literal["table", "wide", "json", "yaml"]
 
-CONFIGURATION_FILE = click.Path(path_type=Path, readable=False)  # whoever reads it says why not, as of other mistakes
+CONFIGURATION_FILE = click.Path(path_type=Path, readable=False)  # the reader reports why not, like other mistakes
 _ELSEWHERE = "Another machine: a folder with sys/, proc/ and dev/, or a file that `nodeplug capture` made."
 
 

@@ -47,7 +47,7 @@ _FOLDERS = {"event": "input", "js": "input", "mouse": "input", "controlC": "snd"
 _FOLDERS |= {"renderD": "dri"}
 _FILTER = re.compile(r'\s*([A-Z]+)(?:\{([^}]*)\})?\s*(==|!=)\s*"([^"]*)"\s*(?:,|$)')
 _USB = ("SUBSYSTEM", None, "==", "usb")
-_WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # what of the subsystem has a node is that
+_WHOLE_USB = ("ENV", "DEVTYPE", "==", "usb_device")  # a device of the subsystem that has a node is one of these
 _BROKERS = "nodeplug starts no pods, so it starts no brokers. Deploy what is in brokerSpec as a separate workload."
 _INSTANCES = (
     "pods request any of these devices under this name; names of single devices (akri.sh/NAME-HASH) are not offered."

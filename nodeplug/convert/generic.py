@@ -160,7 +160,7 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
         raise _Different(
             "it has several groups of USB ids, some with more than one id, and a resource has one rule for all"
         )
-    return {**values, "group": {"attribute": "bus"}}, ()  # which all of them have in common
+    return {**values, "group": {"attribute": "bus"}}, ()  # an attribute that all of them have in common
 
 
 def _alone(paths: Sequence[Path], host: Host) -> Values:

@@ -91,7 +91,7 @@ def offered(name: str, values: Values, remarks: list[str], shares: int = 1) -> O
 
 
 def numbered(variable: str) -> str:
-    """Return the remark on a variable that was one for each device, with a number."""
+    """Return the remark on a variable that every device had before, with a number."""
     return (
         f"{variable}0 contains the addresses of all functions, with commas; before, each function had its own variable."
     )

@@ -57,7 +57,7 @@ class File(Struct, frozen=True, rename="camel"):
     resource_list: tuple[Pool, ...]
 
 
-_DEVLINK: Values = {"devlink": True}  # by which cards tell their package
+_DEVLINK: Values = {"devlink": True}  # the source of cards' DDP packages
 _OLDER = "ddpProfiles: only Intel's ddptool can read those of cards of the 700 series, which nodeplug does not select."
 _SUBFUNCTION = "auxNetDevice"
 _NOT_OF_SUBFUNCTIONS = {

@@ -35,7 +35,7 @@ _WITHOUT_SETTINGS = {
     "volcano-vgpu-device-plugin": _HAMI,
     "projecthami/hami": _HAMI,
 }
-"""Images of plugins of whose DaemonSet nothing can be made: why, and what to do."""
+"""Images of plugins whose DaemonSets cannot be converted: why, and what to do."""
 _LOGGING = frozenset({"v", "vmodule", "logtostderr", "alsologtostderr", "stderrthreshold", "log_dir", "prefix"})
 _SHELLS = frozenset({"bash", "sh"})
 _ENDS = re.compile(r"[;&\n]")  # ends of a pipeline in a shell script

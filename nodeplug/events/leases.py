@@ -41,7 +41,7 @@ def record_commits(events: EventLog, changes: Sequence[Change]) -> None:
         for each in change.withheld:
             events.record("withheld", each.reason or "no new pod gets it", device=each.device)
         for each in change.readmitted:
-            if not any(x.device == each.device for x in change.withheld):  # which has another reason
+            if not any(x.device == each.device for x in change.withheld):  # else it is withheld for another reason
                 events.record("readmitted", "new pods can get it again", device=each.device)
 
 

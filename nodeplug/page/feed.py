@@ -100,7 +100,7 @@ class Feed:
             except (HostExhausted, NotRunning, Refusal) as error:
                 self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
                 await asyncio.sleep(_AGAIN)
-            except Exception:  # a defect of ours must not leave who looks without a word
+            except Exception:  # a defect of ours must not leave viewers without a message
                 log.exception("the state for the page could not be read")
                 self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; see its log"), ())
                 await asyncio.sleep(_AGAIN)

@@ -1,6 +1,6 @@
-"""Whether a stored slice equals the desired one for the API: quantities by value, and order counts.
+"""Compares a stored slice with the desired one as the API does: quantities by value, lists in order.
 
-The server sets the time of a taint that has none, so that a desired taint without a time is like one with any.
+The server sets the time of a taint that has none, so a desired taint without a time equals one with any time.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Publishes ResourceSlices: it writes the desired slices to the API server, and restores them if others change them.
+"""Publishes ResourceSlices: keeps the driver's desired slices on the API server, whatever others do to them.
 
-One task compares one pool after the other (`publisher`) when it is due (`queue`), after another task, which watches the
-slices on the server, has the stored ones (`view`). Source: DRA node specification, section 3.
+One task synchronizes one pool after another (`publisher`) when it is due (`queue`), on the basis of the slices that a
+second task watches on the server (`view`). Source: DRA node specification, section 3.
 """
 
 import asyncio

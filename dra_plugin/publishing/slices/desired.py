@@ -1,7 +1,7 @@
-"""The desired state of a driver: pools of slices of devices, and the rules for a pool.
+"""What a driver wants published: pools of slices of devices, and the rules that a pool must keep.
 
-One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: the caller respects the
-API's limits per object. The order of devices in a slice and of slices in a pool counts (first fit in the allocator).
+One `Slice` becomes one ResourceSlice object. Nothing here splits lists of devices: the caller keeps the API's limits
+per object. The order of devices in a slice and of slices in a pool matters (the allocator takes the first fit).
 """
 
 from collections.abc import Iterator, Mapping

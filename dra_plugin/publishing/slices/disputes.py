@@ -1,8 +1,8 @@
-"""Detects another program that writes our ResourceSlices, such as a second instance with the same node name.
+"""Detects another writer of this driver's ResourceSlices: two instances would overwrite each other without any error.
 
-If a comparison has to restore slices although nothing else was desired since the last one, another program has changed
-them. Created slices do not count: a kubelet deletes slices, or they are deleted with their Node, and others of the pool
-are then updated.
+If a synchronization corrects a slice although the desired state has not changed since the last one, another program
+changed the slice. Slices that are created again do not count: a kubelet deleted them, or they went with their Node, and
+then other slices of the pool are updated, too.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""Fields that the API server did not store, because a feature gate is off.
+"""Fields that the API server did not store because a feature is disabled there.
 
-Source: DRA node specification, 3.8; the alpha features of 1.37 besides.
+Source: DRA node specification, 3.8, and the alpha features of 1.37.
 """
 
 from collections.abc import Callable, Iterator

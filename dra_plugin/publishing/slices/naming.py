@@ -1,7 +1,7 @@
-"""Names of ResourceSlices: their index in front, so that the order of names is the order of slices.
+"""Names of ResourceSlices. They begin with the index, so that the order of names is the order of slices.
 
 `<index in hexadecimal, padded>-<driver>-<owner>-`, to which the API server appends random characters. Names of older
-libraries have no such index: such slices are replaced. Source: DRA node specification, 3.4 and 3.5.
+libraries have no such index: these slices are replaced. Source: DRA node specification, 3.4 and 3.5.
 """
 
 import re

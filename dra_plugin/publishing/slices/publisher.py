@@ -1,6 +1,6 @@
-"""One synchronization of one pool: compare, write, and evaluate the answers. Independent of schedules and connections.
+"""Synchronizes one pool: compare, write, and learn from the answers. Scheduling and connections are elsewhere.
 
-Source: DRA node specification, 3.4 to 3.9. Texts of errors are those of the reference library.
+Source: DRA node specification, 3.4 to 3.9. Error texts are those of the reference library.
 """
 
 import time

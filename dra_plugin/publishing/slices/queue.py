@@ -1,8 +1,8 @@
-"""When to synchronize which pool. Pure: every method that depends on time gets the time, in seconds.
+"""Schedules the synchronization of pools. Pure: methods that depend on time get it as an argument, in seconds.
 
-After a failure the pool is synchronized again with an increasing delay, and all failures together stay below a rate.
-Deleted slices are created again as soon as the deletions seem to be over; if that repeats, with an increasing delay, so
-that two writers that disagree do not keep a server busy. Source: DRA node specification, 3.3.
+After a failure the pool is retried, with growing delays, and all retries together stay below a rate. Slices that others
+deleted are restored once no further deletion follows. If deletions recur, the delay grows, so that two conflicting
+writers do not overload a server. Source: DRA node specification, 3.3.
 """
 
 from msgspec import Struct

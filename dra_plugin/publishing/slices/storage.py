@@ -1,4 +1,4 @@
-"""The API server for the publisher, in whichever API version it serves."""
+"""The API server as the publisher uses it, in whichever version it serves."""
 
 from collections.abc import Awaitable
 from typing import TypeVar

@@ -1,8 +1,8 @@
-"""What is stored on the API server, as far as is known: the state of the watch, and our writes since then.
+"""The slices on the API server, as far as they are known: what the watch reported, and what this driver wrote since.
 
-The watch is delayed: until it has caught up, or `ttl` seconds have passed, the answers to our own writes override it.
-Deletions by others are recorded separately, because such slices must be created again soon.
-Source: DRA node specification, 3.6. Pure: every method that depends on time gets the time, in seconds.
+The watch is late: until it has caught up, or `ttl` seconds have passed, the answers to the driver's own writes take
+precedence. Deletions by others are distinguished, because the slices must be restored soon. Source: DRA node
+specification, 3.6. Pure: every method that depends on time gets it as an argument, in seconds.
 """
 
 from collections.abc import Iterable, Iterator
