@@ -14,7 +14,7 @@ class Guard(Protocol):
         ...
 
     async def before_renewing(self, leases: Sequence[Lease]) -> None:
-        """Return once the pods that have these units are over. Raises `LeaseRefused` where one is seen to run."""
+        """Wait until the pods that have these units have ended. Raises `LeaseRefused` if one still runs."""
         ...
 
     async def before_refusing(self) -> None:

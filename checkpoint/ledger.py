@@ -1,11 +1,11 @@
-"""The ledger: all leases, in memory to read and on disk before a promise is made.
+"""The ledger: all leases, in memory for reading and on disk before a promise is made.
 
     request -> decided on the loop, in order -> one transaction for all that wait -> answers, then observers
 
-The loop owns the state. Requests that come while a transaction runs wait; then each is decided against what the ones
-before it leave, and one transaction makes them all durable (group commit). If the disk refuses, all of them are refused
-and every change is taken back. A quick disk is written to on the loop: a thread would cost more than the write. There a
-request that comes alone is committed at once; where several come together the next ones wait for each other.
+The loop owns the state. Requests that arrive during a transaction wait; then each is decided on the basis of the
+previous ones, and one transaction makes them all durable (group commit). If the disk refuses, all of them are refused
+and every change is undone. A fast disk is written to on the loop: a thread would cost more than the write. Then a
+request that arrives alone is committed at once; if several arrive together, the next ones wait for each other.
 
 Another process may own the directory at the start (an update). Until `take` gets it, leases can be read as they were
 found, and requests wait.
@@ -237,12 +237,12 @@ class Ledger:
             await self.guard.before_granting()
 
     async def grant(self, wanted: Sequence[Lease], *, check: Check | None = None, guarded: bool = True) -> Change:
-        """Put all of `wanted` on disk, or none: when this returns, the answer may leave. Returns what it changed.
+        """Write all of `wanted` to disk, or none: after that the answer can leave. Returns what changed.
 
-        `check` may refuse, too: it is asked at the moment of the decision. `guarded`: nobody is refused before a fresh
-        look at who still holds what, nothing is granted while pods may hold what is not on record, and no unit of a pod
-        that runs (`Guard`).
-        Raises `LeaseRefused` where a device is somebody else's, `LedgerUnavailable` where the disk refuses.
+        `check` can refuse, too; it is called at the moment of the decision. `guarded`: before a refusal the holders are
+        checked again, nothing is granted while pods might hold devices that are not recorded, and no unit of a pod that
+        still runs is granted (`Guard`). Raises `LeaseRefused` if a device belongs to another owner, `LedgerUnavailable`
+        if the disk refuses.
         """
 
         def decide(book: Book) -> tuple[Change, Change]:

@@ -52,5 +52,5 @@ def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
     for observer in observers:
         try:
             observer(*news)
-        except Exception:  # a defect of ours: the others must hear it all the same
+        except Exception:  # a bug: the other observers must still be called
             log.exception("an observer of leases failed")

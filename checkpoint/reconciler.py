@@ -44,7 +44,7 @@ _PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the las
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
-_RUNNING_STEP = 0.1  # seconds until the kernel is asked again for processes of a pod that should be over
+_RUNNING_STEP = 0.1  # seconds between two checks whether a pod that should have ended still has processes
 _NO_PODS = "the kubelet does not know its pods yet"
 
 
@@ -71,7 +71,7 @@ class Witnesses(Protocol):
         ...
 
     async def running(self, pods: Set[str]) -> frozenset[str]:
-        """Return which of these pods have processes, as far as that is known."""
+        """Return which of these pods are known to have processes."""
         ...
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -144,7 +144,7 @@ class Reconciler:
                 try:
                     found = await self._reconcile()
                     self.defect = ""
-                except Exception as error:  # a defect of ours: the next pass may do better, and no pass would be worse
+                except Exception as error:  # a bug: the next pass might succeed, and stopping all passes would be worse
                     log.exception("checking which devices pods have failed")
                     self.problem = "nodeplug failed; see its log"
                     self.defect = f"{type(error).__name__}: {error}"
@@ -180,11 +180,11 @@ class Reconciler:
         return statements(await self._holdings_for(found, now), now) if found is not None and now is not None else ()
 
     async def release(self, lease: Lease, *, force: bool = False) -> tuple[Lease, ...]:
-        """End a lease by hand, a claim's together with its other ones; return those that ended, with the pass or now.
+        """End a lease by hand, a claim's together with its other ones; return those that ended, in the pass or now.
 
-        A pod that is granted the unit after this call keeps it, also where `force` is set.
-        Raises `ReleaseRefused` where a witness says that it is held, where the kubelet may still be about to record it,
-        and where the witnesses cannot be asked; with `force` only for the last. Raises `LedgerUnavailable`.
+        A pod that is granted the unit after this call keeps it, even with `force`. Raises `ReleaseRefused` if a witness
+        reports that it is held, if the kubelet might not have recorded it yet, and if the witnesses cannot be asked;
+        with `force` only for the last reason. Raises `LedgerUnavailable`.
         """
         asked = asyncio.get_running_loop().time()
         leases = self._ledger.of_owner(lease.owner) if lease.api == "dra" else (lease,)
@@ -246,9 +246,10 @@ class Reconciler:
                 await self.refresh()
 
     async def before_renewing(self, leases: Sequence[Lease]) -> None:
-        """Return once the pods that have these units are over (`Guard`). Raises `LeaseRefused`.
+        """Wait until the pods that have these units have ended (`Guard`). Raises `LeaseRefused` if one does not.
 
-        The kernel is asked for processes, as a cgroup may stay for a while. Its silence refuses nothing.
+        A pod runs while its cgroup has processes: the empty cgroup can stay for a while. If the kernel does not report
+        processes (cgroups v1), nothing is refused.
         """
         pods = frozenset[str]().union(*(lease.pods for lease in leases))
         deadline = asyncio.get_running_loop().time() + self._patience

@@ -13,12 +13,12 @@ class Problem(Struct, frozen=True, order=True):
 
     where: str  # the syspath or file
     reason: str
-    is_stuck: bool = False  # a read does not come back
+    is_stuck: bool = False  # whether a read does not return
     hidden_kind: str = ""  # a whole kind of devices that could not be read: some or all of them were not seen
 
     @classmethod
     def of(cls, where: str, error: UnreadableFile, hidden_kind: str = "") -> "Problem":
-        """Say that `where` could not be read."""
+        """Return the problem that `where` could not be read."""
         return cls(where, str(error), isinstance(error, ReadStuck), hidden_kind)
 
 

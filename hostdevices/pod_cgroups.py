@@ -44,7 +44,7 @@ def running_pods(host: Host) -> frozenset[str] | None:
 
 
 def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
-    """Return which of these pods have a process, as far as that can be read; hierarchies of v1 do not say it."""
+    """Return which of these pods are known to have a process; cgroup v1 hierarchies do not report it."""
     folders = _Folders(host)
     try:
         found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]

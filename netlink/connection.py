@@ -86,6 +86,6 @@ class Connection:
             data, _, flags, _ = self._socket.recvmsg(_ROOM)
         except TimeoutError:
             raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None
-        if flags & socket.MSG_TRUNC:  # what was cut off would pass for absent
+        if flags & socket.MSG_TRUNC:  # what was cut off would seem absent
             raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_ROOM} bytes at once")
         return data

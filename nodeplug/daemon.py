@@ -88,9 +88,9 @@ class Daemon:
     async def run(self) -> None:
         """Offer the devices until cancelled.
 
-        Raises `StateLocked` where another instance keeps the state, `CannotOffer` where DRA has no API server or the
-        leases are of another kubelet's pods, `PartFailed` where a part ended, `NewConfiguration` where the file has one
-        for which all restarts, `Renamed` where the node is another one.
+        Raises `StateLocked` if another instance keeps the state, `CannotOffer` if DRA has no API server or the leases
+        belong to pods of another kubelet, `PartFailed` if a part ended, `NewConfiguration` if the file has one that
+        requires a restart, `Renamed` if the node has another name.
         """
         boot_id = self._host.read("/proc/sys/kernel/random/boot_id") or "unknown"
         telemetry = self._telemetry

@@ -49,7 +49,7 @@ log = logging.getLogger("nodeplug")
 
 
 class CannotOffer(Exception):
-    """Nothing can be offered here: says what a resource's API lacks, or which setting is wrong, and where to set it."""
+    """Nothing can be offered: the message names what a resource's API lacks, or the wrong setting, and the fix."""
 
 
 def device_plugins(
@@ -258,7 +258,7 @@ def _credentials(settings: Settings) -> "Source":
 
 
 def of_this_kubelet(settings: Settings, ledger: Ledger) -> None:
-    """Raise `CannotOffer` where the leases are of another kubelet's pods: this one cannot say when they end."""
+    """Raise `CannotOffer` if the leases belong to pods of another kubelet: this one cannot report when they end."""
     are_unknown = ledger.is_owned and not ledger.is_loaded  # the disk cannot be read
     if (ledger.leases() or are_unknown) and (words := other_kubelet(settings)):
         raise CannotOffer(words)

@@ -1,13 +1,13 @@
-"""Whose pods the leases are of: `kubelet-root` in the state directory names the kubelet's root directory.
+"""The kubelet whose pods have the leases: `kubelet-root` in the state directory records its root directory.
 
-Another kubelet on the host names none of these pods. By its words their leases would end, except those of which the
-kernel contradicts, and other pods would be allocated the devices.
+Another kubelet on the host does not know these pods. If it were asked, their leases would end, unless the kernel shows
+that they run, and their devices would be allocated to other pods.
 
 Rules:
-1. The kubelet is the same one where its root has the same path, or where the folder of its sockets is the same one
-   (device and inode): a folder that was renamed, or that a container sees at another path.
+1. The kubelet is the same if its root has the same path, or if the folder of its sockets is the same (device and
+   inode): that folder was renamed, or a container mounts it at another path.
 2. The same path is enough: a kubelet that was set up again has new folders, and device numbers change at a reboot.
-3. Where nothing is leased, or nothing is noted (a first start, a ledger of an older version), any kubelet will do.
+3. Without leases or without a record (a first start, a ledger of an older version), any kubelet is accepted.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class _Noted(Struct, frozen=True):
 
 
 def other_kubelet(settings: Settings) -> str:
-    """Return that the leases are of pods of another kubelet, and what to do; empty where they are not."""
+    """Return why the leases belong to pods of another kubelet, and the fix; empty if they do not."""
     noted, now = _noted(settings), _now(settings)
     if noted is None or noted.root == now.root or (now.folder is not None and noted.folder == now.folder):
         return ""
@@ -42,16 +42,16 @@ def other_kubelet(settings: Settings) -> str:
 
 
 def note_kubelet(settings: Settings) -> None:
-    """Note that leases are of pods of this kubelet from now on. Call it once the state is ours."""
+    """Record this kubelet as the one whose pods have the leases. Call it once this process owns the state."""
     noted, now = _noted(settings), _now(settings)
     if noted is not None and noted.root == now.root and now.folder in (None, noted.folder):
         return
     mark = _mark(settings)
     try:
         cdi.replace_file(mark, msgspec.json.encode(now))
-    except OSError:  # the ledger, which lies beside it, says what is wrong with the disk
+    except OSError:  # the ledger in the same folder reports what is wrong with the disk
         with contextlib.suppress(OSError):
-            mark.unlink()  # no note is better than another kubelet's
+            mark.unlink()  # no record is better than that of another kubelet
 
 
 def _now(settings: Settings) -> _Noted:

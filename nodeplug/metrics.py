@@ -59,9 +59,9 @@ _PYTHON = platform.python_version()
 
 
 class ScanStatus(Struct, frozen=True):
-    """How the watcher of the host stands: what the last scan took, in seconds, and the reads that hang.
+    """The state of the watcher of the host: the duration of the last scan, in seconds, and the reads that hang.
 
-    `is_successful` is False where it failed, or could not read a kind of devices that a resource may mean.
+    `is_successful` is False if the scan failed, or could not read a kind of devices that a resource selects.
     """
 
     seconds: float

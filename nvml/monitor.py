@@ -142,7 +142,7 @@ class NvmlMonitor:
                     return
                 try:
                     self._take(await line)
-                except ValueError as error:  # of the stream: its line has no end
+                except ValueError as error:  # from the stream: a line exceeds the limit
                     raise _Ended(f"the process that asks NVIDIA's library sent too much: {error}") from None
                 line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:

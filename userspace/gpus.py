@@ -26,7 +26,7 @@ from hostdevices.tree import Folder
 from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
-_RETRY = 60.0  # seconds until what failed is tried again
+_RETRY = 60.0  # seconds until a failure is retried
 _OF_MIG = 2  # nodes below `_CAPABILITIES`: of the GPU instance and of the compute instance
 _CAPABILITIES = "/dev/nvidia-caps/"
 

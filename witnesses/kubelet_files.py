@@ -81,7 +81,7 @@ class _File(Generic[T]):
         except (OSError, KubeletFileError, RecursionError, ValueError) as error:
             self._content = None
             if isinstance(error, OSError):
-                self.seen = None  # the file may be as good as it was: it is read again
+                self.seen = None  # the file itself can be unchanged: read it again next time
             problem = f"cannot read the kubelet's file {self._path}: {error}; leases of ended pods may not end"
         if problem and problem != self._problem:
             log.warning("%s", problem)

@@ -23,7 +23,7 @@ class NodeWitnesses:
         wanted: Wanted | None = None,
         running: Callable[[Set[str]], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """Ask these; `pods` and `running` read cgroups, in threads. Without `wanted` there is no API server to ask."""
+        """Use these witnesses; `pods` and `running` read cgroups, in threads. `wanted` is None without an API server."""
         self._pod_resources = pod_resources
         self._files = files
         self._pods = pods
@@ -53,7 +53,7 @@ class NodeWitnesses:
         return await in_thread(self._pods)
 
     async def running(self, pods: Set[str]) -> frozenset[str]:
-        """Return which of these pods have processes, as far as the kernel says it."""
+        """Return which of these pods are known to have processes."""
         return await in_thread(partial(self._running, pods)) or frozenset()
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:

@@ -24,7 +24,7 @@ from resources.resource import InterfaceMoves
 
 _ETHERNET = len("00:00:00:00:00:00")
 _KEPT_HERE = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
-_MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
+_MOST_KEPT = 16  # of an interface's own addresses, which its claim's lease stores
 
 
 class Links(Struct, frozen=True):

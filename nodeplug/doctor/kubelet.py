@@ -18,7 +18,7 @@ _ROOT = "settings.kubeletRoot must be the kubelet's --root-dir"
 
 
 def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
-    """Look at the kubelet's folders; `needs_registry`: something registers through its plugin watcher."""
+    """Check the kubelet's folders; `needs_registry`: something registers through its plugin watcher."""
     if (problem := other_kubelet(settings)) and _may_have_leases(settings):
         yield Finding("wrong", _SUBJECT, problem, "a daemon would not start with it")
     root = Path(settings.kubelet_root)
