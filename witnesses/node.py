@@ -23,7 +23,7 @@ class NodeWitnesses:
         wanted: Wanted | None = None,
         running: Callable[[Set[str]], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """Use these witnesses; `pods` and `running` read cgroups, in threads. `wanted` is None without an API server."""
+        """Use these witnesses. `pods` and `running` read cgroups, in threads; `wanted` needs an API server."""
         self._pod_resources = pod_resources
         self._files = files
         self._pods = pods
