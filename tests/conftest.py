@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.in_memory import keep_in_memory
+
 # Scenarios that play on the stand-in and on a real kubelet are no test modules, and yet say what they saw instead.
 pytest.register_assert_rewrite("tests.kubelet.both")
 
@@ -33,10 +35,12 @@ settings.load_profile("suite")
 os.environ.setdefault("GOGC", "off")
 
 
-def pytest_configure() -> None:
-    """Say once what many tests would fail of, each in other words."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Say once what many tests would fail of, each in other words; and have temporary folders in memory."""
     if tempfile.gettempdir().startswith("/dev/"):
         raise pytest.UsageError("TMPDIR is below /dev, where the daemon takes files for devices: choose another folder")
+    if config.option.markexpr != "e2e":  # what runs on a real node must see the folders, too
+        keep_in_memory()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,7 +57,7 @@ def pytest_collection() -> Generator[None, None, None]:
 @pytest.fixture
 def socket_dir() -> Iterator[Path]:
     """A folder with a short path: a socket's has 107 bytes, and pytest's own folders use most of them."""
-    folder = Path(tempfile.mkdtemp(prefix="np-"))
+    folder = Path(tempfile.mkdtemp(prefix="n"))
     yield folder
     shutil.rmtree(folder)
 
@@ -72,7 +76,8 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
             if not machine.exists():
                 # Not in Python 3.11.0 to 3.11.3; what it refuses is not in these archives.
                 archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-                archive.extractall(folder / f"{file.name}.part")
+                # By name, the owner of each file would be looked up in the lists of users and groups: most of the time.
+                archive.extractall(folder / f"{file.name}.part", numeric_owner=True)
                 (folder / f"{file.name}.part").rename(machine)
         return next(machine.glob("**/sys")).parent
 
