@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.in_memory import keep_in_memory
+
 # Scenarios for the stand-in and for a real kubelet are no test modules; their assertions need details as well.
 pytest.register_assert_rewrite("tests.kubelet.both")
 
@@ -33,10 +35,12 @@ settings.load_profile("suite")
 os.environ.setdefault("GOGC", "off")
 
 
-def pytest_configure() -> None:
-    """Report once a condition under which many tests would fail, each with another message."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Report once a condition under which many tests would fail, each with another message; use folders in memory."""
     if tempfile.gettempdir().startswith("/dev/"):
         raise pytest.UsageError("TMPDIR is below /dev, where the daemon takes files for devices: choose another folder")
+    if config.option.markexpr != "e2e":  # the programs of a real node must see the folders, too
+        keep_in_memory()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,7 +57,7 @@ def pytest_collection() -> Generator[None, None, None]:
 @pytest.fixture
 def socket_dir() -> Iterator[Path]:
     """A folder with a short path: a socket's path has at most 107 bytes, and pytest's own folders use most of them."""
-    folder = Path(tempfile.mkdtemp(prefix="np-"))
+    folder = Path(tempfile.mkdtemp(prefix="n"))
     yield folder
     shutil.rmtree(folder)
 
@@ -72,7 +76,8 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
             if not machine.exists():
                 # Not in Python 3.11.0 to 3.11.3; these archives have nothing that it refuses.
                 archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-                archive.extractall(folder / f"{file.name}.part")
+                # With names, each file's owner would be looked up in the user and group lists: most of the time.
+                archive.extractall(folder / f"{file.name}.part", numeric_owner=True)
                 (folder / f"{file.name}.part").rename(machine)
         return next(machine.glob("**/sys")).parent
 

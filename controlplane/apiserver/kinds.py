@@ -198,6 +198,8 @@ class Registry:
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
+        self._changes = 0
+        self._groups: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})  # the number of changes at which they were computed, and the groups
         for kind in kinds:
             self.add(kind)
 
@@ -207,10 +209,12 @@ class Registry:
     def add(self, kind: Kind) -> None:
         """Serve a kind, or replace it."""
         self._kinds[kind.id] = kind
+        self._changes += 1
 
     def remove(self, kind_id: str) -> None:
         """Stop serving a kind."""
         self._kinds.pop(kind_id, None)
+        self._changes += 1
 
     def __contains__(self, kind: Kind) -> bool:
         """Return whether a kind is served, in any version."""
@@ -228,12 +232,20 @@ class Registry:
         return next((each for each in found if each.served(version)), None)
 
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Return each group with its versions, preferred first, in the order of registration."""
+        """Return each group with its versions, preferred first, in the order of registration.
+
+        Every request needs them, so they are computed once after each change.
+        """
+        changes = self._changes
+        if (known := self._groups)[0] == changes:
+            return known[1].copy()
         found: dict[str, list[str]] = {}
         for kind in self:
             versions = found.setdefault(kind.group, [])
             versions.extend(each.name for each in kind.versions if each.name not in versions)
-        return {group: tuple(sorted(versions, key=version_rank)) for group, versions in found.items()}
+        groups = {group: tuple(sorted(versions, key=version_rank)) for group, versions in found.items()}
+        self._groups = changes, groups  # computed again if a kind was added meanwhile
+        return groups.copy()
 
 
 def version_rank(version: str) -> tuple[int, int, int, str]:

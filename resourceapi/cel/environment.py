@@ -118,6 +118,20 @@ def _libraries(available: Version) -> Iterable[list[Function]]:
         yield lists.includes()
 
 
+@lru_cache(maxsize=32)  # each policy has an environment of its own, with the same functions
+def _functions(available: Version) -> Mapping[str, Function]:
+    return _extended({}, _libraries(available))
+
+
+def _extended(functions: Mapping[str, Function], libraries: Iterable[list[Function]]) -> dict[str, Function]:
+    found = dict(functions)
+    for library in libraries:
+        for function in library:
+            known = found.get(function.name)
+            found[function.name] = function if known is None else known.extended(function)
+    return found
+
+
 def _macros(available: Version) -> dict[MacroKey, Macro]:
     found = dict(macros.STANDARD)
     if available >= (1, 28):
@@ -139,11 +153,7 @@ def build_environment(
 ) -> Environment:
     """Return the environment with everything up to a version, extended by these declarations."""
     opaque = opaque_types or {}
-    functions: dict[str, Function] = {}
-    for library in (*_libraries(available), *libraries):
-        for function in library:
-            known = functions.get(function.name)
-            functions[function.name] = function if known is None else known.extended(function)
+    functions = _extended(_functions(available), libraries)
     return Environment(
         names=Names(functions, variables or {}, _types(available) | dict(opaque), fields or {}, frozenset(opaque)),
         macros_=_macros(available) | dict(more_macros or {}),

@@ -9,6 +9,7 @@ each step, that is, each thing that it does in each state that it can know, is a
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 
 from tests.model.node import Action, State, bounds, complaint, is_of_daemon, of_daemon, steps, unbound
@@ -102,19 +103,22 @@ class _Walk:
 def follow(state: State, trace: Trace) -> Iterator[tuple[Action, State]]:
     """Yield what happens from a state on, each with the state after it."""
     for action in trace:
-        state = dict(steps(state))[action]
+        state = _options(state)[action]
         yield action, state
+
+
+@lru_cache(1 << 14)  # a walk comes by the same states again and again
+def _options(state: State) -> dict[Action, State]:
+    """What can happen, first that after which most can still happen."""
+    return dict(sorted(steps(state), key=lambda x: sum(bounds(x[1])), reverse=True))
 
 
 def _way(state: State, covered: set[Step]) -> Trace:
     """What leads to a step that is not covered, at once or after something else; empty where nothing does."""
-    options = sorted(
-        steps(state), key=lambda x: sum(bounds(x[1])), reverse=True
-    )  # most can still happen after the first
-    for action in _missing(state, covered, [x for x, _ in options]):
+    for action in _missing(state, covered, _options(state)):
         return (action,)
-    for first, after in options:
-        for second in _missing(after, covered, [x for x, _ in steps(after)]):
+    for first, after in _options(state).items():
+        for second in _missing(after, covered, _options(after)):
             return first, second
     return ()
 

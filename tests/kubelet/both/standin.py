@@ -97,9 +97,13 @@ class StandIn:
                 claim = await self._cluster.get_claim("default", each)
                 self._cluster.put(reserved(claim, name, uid) or claim)
         await self._node.admit(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid)))
-        view = await self.view(name)
-        assert until in (view.phase, *(each.reason for each in view.containers.values())), view
-        return view
+
+        def is_there() -> bool:
+            view = self._view(name)
+            return until in (view.phase, *(each.reason for each in view.containers.values()))
+
+        await self._node.until(is_there)  # a first attempt may meet a plugin that has just stopped
+        return self._view(name)
 
     async def bind(self, pod: Pod) -> None:
         self._node.bind(pod)
@@ -109,6 +113,9 @@ class StandIn:
         return await self.view(name)
 
     async def view(self, name: str) -> PodView:
+        return self._view(name)
+
+    def _view(self, name: str) -> PodView:
         (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
         return pod_view(uid, to_dict(self._node.status(name)))
 
