@@ -45,7 +45,7 @@ def _short() -> str:
 
 
 def _remove_at_the_end(folder: str) -> None:
-    """Start a process in the previous namespace that removes the folder when this process ends, even if it is killed."""
+    """Start a process in the previous namespace that removes the folder when this process ends, however it ends."""
     reader, _ = os.pipe()  # the other end closes only when this process ends
     waits = 'trap "" INT TERM; read -r _; rmdir "$0"'
     os.posix_spawnp("sh", ["sh", "-c", waits, folder], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)])

@@ -199,7 +199,7 @@ class Registry:
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
         self._changes = 0
-        self._groups: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})  # the number of changes at which they were computed, and the groups
+        self._groups: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})  # with the changes so far, as a version
         for kind in kinds:
             self.add(kind)
 
