@@ -12,7 +12,8 @@ from controlplane.structured.identity import DeviceID
 from resourceapi.objects.v1 import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 
 OnChange = Callable[[ResourceSlice | None, ResourceSlice | None], object]
-"""Told of every change of a patched slice: before (None: it is new) and after (None: it is gone)."""
+"""Called with a patched slice before (None: it is new) and after (None: it is gone): whenever the slice itself was
+written, as upstream does, and when a rule changed its taints."""
 
 
 def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
@@ -52,7 +53,7 @@ class Tracker:
     def set_slice(self, new: ResourceSlice) -> None:
         """A slice was created or changed."""
         self._slices[new.metadata.name] = new
-        self._update((new.metadata.name,))
+        self._update((new.metadata.name,), is_written=True)
 
     def remove_slice(self, name: str) -> None:
         """A slice is gone."""
@@ -69,7 +70,7 @@ class Tracker:
         self._rules.pop(name, None)
         self._update(sorted(self._slices))
 
-    def _update(self, names: Sequence[str]) -> None:
+    def _update(self, names: Sequence[str], *, is_written: bool = False) -> None:
         """Patch some slices again and report what changed."""
         rules = sorted(self._rules.values(), key=_name)
         for name in names:
@@ -77,7 +78,7 @@ class Tracker:
             after = None if stored is None else _patched(stored, rules)
             if after is not None:
                 self._patched[name] = after
-            if before is not after and before != after:
+            if is_written or (before is not after and before != after):
                 self._on_change(before, after)
 
 
