@@ -138,7 +138,7 @@ class FieldInit:
 
 
 class Struct(Node):
-    """`pkg.Message{field: value}`; no environment of this package has messages, so the checker refuses it."""
+    """`pkg.Message{field: value}`; the messages that there are have a table (`messages`)."""
 
     __slots__ = ("fields", "name")
 
