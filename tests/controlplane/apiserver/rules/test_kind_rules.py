@@ -69,6 +69,7 @@ WRONG = [
     ("CronJob/cron", "spec.timeZone", "a/" * 5000 + "a", "unknown time zone"),
     ("Job/job", "spec.podFailurePolicy.rules.0.onExitCodes.values", [3, 2], "must be ordered"),
     ("StatefulSet/states", "spec.volumeClaimTemplates.0.spec.accessModes", [], "at least 1 access mode is required"),
+    ("PersistentVolume/azure", "spec.azureDisk.diskURI", "\0", 'diskURI: Unsupported value: "\\x00": supported'),
     ("StatefulSet/states", "spec.serviceName", "A.b", 'spec.serviceName: Invalid value: "A.b": a lowercase RFC 1123'),
     ("StatefulSet/states", "spec.updateStrategy.type", "x", "must be 'RollingUpdate' or 'OnDelete'"),
     ("RuntimeClass/nvidia", "handler", "", "handler: Required value"),
