@@ -65,6 +65,7 @@ WRONG = [
     ("LimitRange/range", "spec.limits.0.min.cpu", "3", "min value 3 is greater than max value 2"),
     ("HorizontalPodAutoscaler/scaler", "spec.metrics.0.resource.target", {"type": "x"}, "must be either Utilization,"),
     ("HorizontalPodAutoscaler/scaler", "spec.scaleTargetRef.apiVersion", "v1", "apiVersion must specify API group"),
+    ("HorizontalPodAutoscaler/scaler", "spec.behavior.scaleUp.policies", [], "must specify at least one Policy"),
     ("CronJob/cron", "spec.jobTemplate.spec.parallelism", -1, "spec.jobTemplate.spec.parallelism: Invalid value: -1"),
     ("CronJob/cron", "spec.timeZone", "a/" * 5000 + "a", "unknown time zone"),
     ("Job/job", "spec.podFailurePolicy.rules.0.onExitCodes.values", [3, 2], "must be ordered"),
