@@ -77,21 +77,22 @@ class SolvableMaker:
 
     def cards(self, pool: str) -> list[Json]:
         """Cards with partitions: a counter set a card, in a slice of its own."""
-        sets, devices = [], []
+        sets: list[Json] = []
+        devices: list[Json] = []
         for card in range(self.rng.choice((1, 1, 2, 3))):
             memory, slots = self.rng.choice((4, 8, 16)), self.rng.choice((2, 4, 7))
             sets.append({"name": f"card-{card}", "counters": {"memory": {"value": f"{memory}Gi"}}})
             own = self.chance(0.5)
             if own:
-                sets[-1]["counters"] |= {f"slot-{n}": {"value": "1"} for n in range(slots)}
+                sets[-1]["counters"].update({f"slot-{n}": {"value": "1"} for n in range(slots)})
             common = self.attributes(card)
             for part, size in enumerate((memory, *self.rng.choices((1, 2, 4), k=self.rng.choice((0, 2, 3, 4))))):
-                counters = {"memory": {"value": f"{size}Gi"}}
+                counters: Json = {"memory": {"value": f"{size}Gi"}}
                 if own:
                     taken = range(slots) if part == 0 else self.rng.sample(range(slots), self.rng.choice((1, 1, 2)))
                     counters |= {f"slot-{n}": {"value": "1"} for n in taken}
                 name = f"card-{card}" if part == 0 else f"card-{card}-part-{part}"
-                device = {
+                device: Json = {
                     "name": name,
                     "attributes": {**common, "profile": {"string": "whole" if part == 0 else f"{size}g"}},
                     "capacity": {"memory": {"value": f"{size}Gi"}},
