@@ -448,7 +448,8 @@ class Application:
         data, kind = await body_of(request), target.kind
         content_type = request.headers.get("Content-Type", "")
         read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.from_definition)
-        value = kind_checked(await apart(len(data), read), data, target, self._registry)
+        is_checked = options.field_validation != "Ignore"
+        value = kind_checked(await apart(len(data), read), data, target, self._registry, is_checked=is_checked)
         decoded = await apart(len(data), decode, target, value, options)
         if len(data) >= LONG and not options.dry_run:
             await apart(len(data), refuse_early, {**value, **decoded.object})

@@ -364,6 +364,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
             warn=warns.get(row.kind),
             advance=advances.get(row.kind),
             status_part=status_parts.get(row.kind),
+            put_back=service_defaults.PUT_BACK.get(row.kind),
             creates_on_update=row.creates_on_update,
             must_be_current=row.must_be_current,
             short=row.short,

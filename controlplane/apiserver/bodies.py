@@ -61,8 +61,11 @@ async def question_of(request: Request, registry: Registry, kind: str, *api_vers
     return value
 
 
-def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) -> Plain:
-    """Return the body if its kind and version are those of the path. Raises ApiError 400."""
+def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry, *, is_checked: bool = True) -> Plain:
+    """Return the body if its kind and version are those of the path. Raises ApiError 400.
+
+    `is_checked`: the fields are checked, too; without that, a real server words the error for a missing kind otherwise.
+    """
     kind, expected = target.kind, target.api_version
     api_version, name = value.get("apiVersion"), value.get("kind")
     _check_type_members(value, data, kind.kind)
@@ -70,11 +73,16 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry) 
         if name and "apiVersion" in value and api_version is None:
             why = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
             raise bad_request(f'{name} in version "" cannot be handled as a {kind.kind}: {why}')
-        whole = data.decode("utf-8", "replace")
-        for text, member in ((name, "Kind"), (api_version, "apiVersion")):
-            if not text:
-                text = f"Object '{member}' is missing in '{whole}' ({shown(data)})"
-                raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
+        if not name:
+            text = f"Object 'Kind' is missing in '{data.decode('utf-8', 'replace')}'"
+            if not is_checked:
+                found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
+                raise bad_request(f"{found}: {text}")
+            unrecognized = f"the object provided is unrecognized (must be of type {kind.kind})"
+            raise bad_request(f"{unrecognized}: {text} ({shown(data)})")
+        if not api_version:
+            text = f"the API version in the data () does not match the expected API version ({expected})"
+            raise bad_request(text)
     api_version, name = api_version or expected, name or kind.kind
     if name == kind.kind and api_version != expected:
         group, _, other = api_version.rpartition("/")

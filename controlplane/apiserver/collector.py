@@ -5,7 +5,9 @@ deleted is emptied first.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
+from controlplane.apiserver.drafts import write_apart
 from controlplane.apiserver.finalizers import FOREGROUND, ORPHAN
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import DeleteOptions
@@ -22,8 +24,8 @@ class Collector:
         self._rest, self._store, self._registry = rest, rest.store, rest.registry
         self._seen = 0
 
-    def collect(self) -> bool:
-        """One round over all objects; returns whether it changed anything."""
+    async def collect(self) -> bool:
+        """Make one pass over all objects. Return whether the pass, or another write meanwhile, changed anything."""
         version = self._store.version
         if version == self._seen:
             return False
@@ -37,15 +39,16 @@ class Collector:
             if current is None:
                 continue
             metadata = current["metadata"]
-            owners = metadata.get("ownerReferences") or ()
-            if owners and not any(each["uid"] in live for each in owners):
-                self._delete(kind, current, DeleteOptions(uid=metadata["uid"]))
+            owners = {each["uid"] for each in metadata.get("ownerReferences") or ()}
+            known = {each["uid"] for each in seen["metadata"].get("ownerReferences") or ()}
+            if owners and owners <= known and not owners & live:  # new owners: next pass
+                await self._delete(kind, current)
             elif metadata.get("deletionTimestamp"):
-                self._finish(kind, current, dependents.get(metadata["uid"], []))
+                await self._finish(kind, current, dependents.get(metadata["uid"], []))
         self._seen = version
         return self._store.version != version
 
-    def _finish(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> None:
+    async def _finish(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
             for each_kind, each in dependents:
@@ -58,29 +61,30 @@ class Collector:
                 blocking += any(
                     one["uid"] == obj["metadata"]["uid"] and one.get("blockOwnerDeletion") for one in references
                 )
-                self._delete(each_kind, each, DeleteOptions(policy="Foreground"))
+                await self._delete(each_kind, each, policy="Foreground")
             if not blocking:
                 self._release(kind, obj, FOREGROUND)
         if kind.id == NAMESPACES:
-            self._empty(kind, obj)
+            await self._empty(kind, obj)
 
-    def _empty(self, kind: Kind, namespace: Plain) -> None:
+    async def _empty(self, kind: Kind, namespace: Plain) -> None:
         name, is_empty = namespace["metadata"]["name"], True
         for each_kind in self._registry:
             if each_kind.namespaced:
                 for obj in list(self._store.objects(each_kind.id, name)):
                     is_empty = False
-                    self._delete(each_kind, obj, DeleteOptions())
+                    await self._delete(each_kind, obj)
         if is_empty and not namespace["metadata"].get("finalizers"):
             self._rest.remove(kind, ("", name))
 
-    def _delete(self, kind: Kind, obj: Plain, options: DeleteOptions) -> None:
+    async def _delete(self, kind: Kind, obj: Plain, *, policy: str = "") -> None:
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
             return
         target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
+        options = DeleteOptions(uid=metadata["uid"], policy=policy)
         try:
-            self._rest.delete(target, options)
+            await write_apart(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         except ApiError:
             return  # deleted already, or replaced: the next pass handles it
 
@@ -94,9 +98,12 @@ class Collector:
             metadata["ownerReferences"] = kept
         self._rest.replace(kind, {**obj, "metadata": metadata})
 
-    def _release(self, kind: Kind, obj: Plain, finalizer: str) -> None:
+    def _release(self, kind: Kind, seen: Plain, finalizer: str) -> None:
+        obj = self._now(kind, seen)
+        if obj is None:
+            return
         metadata = {**obj["metadata"]}
-        kept = [each for each in metadata.pop("finalizers") if each != finalizer]
+        kept = [each for each in metadata.pop("finalizers", ()) if each != finalizer]
         if kept:
             metadata["finalizers"] = kept
         self._rest.replace(kind, {**obj, "metadata": metadata})

@@ -32,7 +32,7 @@ class Controllers:
                 await asyncio.sleep(self._delay)
                 subscription.changed.clear()
                 try:
-                    while self._collector.collect() or await self._count():
+                    while await self._collector.collect() or await self._count():
                         await self._store.commit()
                     await self._store.commit()
                 except Exception:

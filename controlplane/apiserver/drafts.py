@@ -14,7 +14,7 @@ from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.preconditions import check_namespace
 from controlplane.apiserver.quotas import Charge
 from controlplane.apiserver.rest import Outcome, Rest
-from controlplane.apiserver.service_addresses import SERVICES
+from controlplane.apiserver.service_addresses import SERVICES, has_own_addresses
 from controlplane.apiserver.stored_size import has_many_values
 from controlplane.apiserver.target import Target
 
@@ -39,8 +39,7 @@ async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Ou
     old = rest.find(target.kind, target.key) if target.name else None
     is_compiled = target.kind.id in _COMPILED and not target.subresource
     is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
-    is_long = is_large or is_compiled or rest.is_judged(target.kind)
-    if not is_long or target.kind.id == SERVICES:  # which are given addresses that no other has at that moment
+    if not (is_large or is_compiled or rest.is_judged(target.kind)):
         return write(rest)
     for _ in range(_TRIES):
         draft = _Draft(rest)
@@ -82,8 +81,11 @@ class _Draft(Rest):
         return self._gone
 
     def is_current(self) -> bool:
-        """Whether everything is still as it was found."""
-        return all(self.store.get(table, key) is obj for (table, key), obj in self._found.items())
+        """Return whether every object that was read is unchanged, and services' addresses are still unique."""
+        services = [obj for kind, _, obj in self._writes if kind.id == SERVICES and obj is not None]
+        return all(self.store.get(table, key) is obj for (table, key), obj in self._found.items()) and all(
+            has_own_addresses(self.store, service) for service in services
+        )
 
     def finish(self, target: Target, outcome: Outcome) -> Outcome:
         """Store the result of the draft."""

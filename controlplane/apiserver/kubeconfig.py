@@ -7,13 +7,26 @@ path.
 """
 
 import base64
-import contextlib
-import os
 from pathlib import Path
 
 import yaml
 
+from controlplane.apiserver.private_files import write_private
+
 NAME = "nodeplug"
+
+
+class _Quoted(str):
+    """A text that is written in quotes, because some YAML parsers would read a number or a date otherwise."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes quoted texts in quotes."""
+
+
+_Dumper.add_representer(
+    _Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+)
 
 
 def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str = NAME) -> None:
@@ -22,7 +35,7 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
     `ca` is the certificate, as PEM text, of the authority that issued the server's certificate.
     """
     is_sent = bool(token) and url.startswith("https:")
-    user = {"token": token} if is_sent else {}
+    user = {"token": _Quoted(token)} if is_sent else {}
     scheme, _, address = url.partition("://")
     cluster = {"server": f"{scheme}://{name}:{token}@{address}/{token}" if token and not is_sent else url}
     if ca:
@@ -35,13 +48,4 @@ def write_kubeconfig(path: Path, url: str, token: str, ca: str = "", name: str =
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            yaml.safe_dump(document, file, sort_keys=False)
-        os.replace(draft, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()  # it has the token
-        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody asked for the draft
+    write_private(path, yaml.dump(document, Dumper=_Dumper, sort_keys=False))

@@ -39,6 +39,7 @@ def open_kind(
     parts: Mapping[str, Part] | None = None,
     drop: Callable[[Plain], Plain] | None = None,
     status_part: Part | None = None,
+    put_back: Callable[[Plain, Plain], None] | None = None,
 ) -> Kind:
     """Return a kind of one version. `Kind` and `OpenRules` describe members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -60,6 +61,7 @@ def open_kind(
         parts=parts,
         drop=drop,
         status_part=status_part,
+        put_back=put_back,
     )
     return Kind(
         group=group,

@@ -12,7 +12,7 @@ from resourceapi.cel import CelCompileError, CelEvalError, Environment, Expressi
 from resourceapi.cel.environment import CURRENT, build_environment
 from resourceapi.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
 from resourceapi.cel.macros import BINDINGS
-from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, list_of, map_of
+from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, equivalent, list_of, map_of
 
 MAX_MESSAGE = 5 * 1024
 """The most bytes of a message from a policy's message expression."""
@@ -185,7 +185,7 @@ def _validation(value: Plain, environment: Environment, message_environment: Env
 def compiled_as(source: str, environment: Environment, *wanted: Type) -> Expression:
     """Return a compiled expression of one of the types; of any type if there are none. Raises CelError."""
     expression = compile_expression(source, environment)
-    if wanted and expression.type not in (*wanted, DYN):
+    if wanted and not any(equivalent(expression.type, each) for each in (*wanted, DYN)):
         names = " ".join(each.declared for each in wanted)
         words = names if len(wanted) == 1 else f"one of [{names}]"
         raise CelCompileError(f"must evaluate to {words} but got {expression.output_type}", "invalid")

@@ -26,13 +26,17 @@ _MOST_OF_WARNINGS, _MOST_OF_WARNING = 4096, 256
 def warn(response: Response, texts: Iterable[str]) -> None:
     """Add a header for each distinct warning. As in the reference, one with control characters is left out.
 
-    If they have more than 4,096 characters together, each is cut to 256, and those beyond the limit are left out.
+    If they have more than 4,096 characters together, each is cut to 256. The first one beyond the limit is still sent,
+    and later ones while there is room.
     """
     warnings = [text for text in dict.fromkeys(texts) if text and not any(map(_is_control, text))]
-    if sum(map(len, warnings)) > _MOST_OF_WARNINGS:
+    whole = itertools.accumulate(map(len, warnings))
+    too_much = next((index for index, end in enumerate(whole) if end > _MOST_OF_WARNINGS), None)
+    if too_much is not None:
         warnings = [text[:_MOST_OF_WARNING] for text in warnings]
-        ends = itertools.accumulate(map(len, warnings))
-        warnings = [text for text, end in zip(warnings, ends, strict=True) if end - len(text) < _MOST_OF_WARNINGS]
+        starts = itertools.accumulate(map(len, warnings), initial=0)
+        pairs = enumerate(zip(warnings, starts, strict=False))
+        warnings = [text for index, (text, start) in pairs if index <= too_much or start < _MOST_OF_WARNINGS]
     for text in warnings:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.append("Warning", f'299 - "{escaped}"'.encode().decode("latin-1"))

@@ -15,9 +15,15 @@ import uvicorn
 from controlplane.apiserver.access.authentication import Authenticator
 from controlplane.apiserver.access.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.access.certificates import GROUP, PLURAL
+from controlplane.apiserver.access.kept_credentials import (
+    KeptCredentials,
+    KeptCredentialsError,
+    read_credentials,
+    write_credentials,
+)
 from controlplane.apiserver.access.peers import recording_certificates
 from controlplane.apiserver.access.signing import Signer
-from controlplane.apiserver.access.tls import Certificate, TlsError, make_certificate
+from controlplane.apiserver.access.tls import Certificate, TlsError, make_authority, make_certificate
 from controlplane.apiserver.access.tokens import Tokens
 from controlplane.apiserver.admission import Admission
 from controlplane.apiserver.app import Application
@@ -47,12 +53,13 @@ class ServerError(Exception):
 class Server:
     """An API server on loopback.
 
-    `data` is the file that keeps the objects; without it they are gone with the server. `definitions` are kinds served
-    besides the built-in ones, as CustomResourceDefinitions that nobody sees. An empty `token` lets everybody in; None
-    makes a random one. `collect_after` is the delay of its controllers in seconds, None runs none. With `tls` it
-    has a certificate of an authority of its own, whose certificate `ca` is once it runs, and which signs requests for
-    certificates. It answers as the API server of the `release` does. With `authorization` RBAC the stored roles say
-    who may do what; else everybody who is let in may do everything.
+    `data` is the file for the objects; without it, they are lost when the server stops. `definitions` are kinds that
+    are served besides the built-in ones, as CustomResourceDefinitions that no client can see. With an empty `token`, no
+    authentication is needed; None generates a random token. `collect_after` is the delay of the controllers in seconds;
+    None runs none. With `tls`, the server has its own certificate authority, which issues its certificate and signs
+    certificate requests; `ca` is the authority's certificate once the server runs. A random token and the authority are
+    stored beside `data`. It answers like the API server of the `release`. With `authorization` RBAC, the stored roles
+    decide what a user can do; otherwise every authenticated user can do everything.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """
@@ -72,7 +79,10 @@ class Server:
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
-        self.token = secrets.token_urlsafe(24) if token is None else token
+        self._data, self._kept = data, _kept_credentials(data)
+        self._authority = self._kept.authority if tls else None
+        self._makes_token = token is None
+        self.token = (self._kept.token or secrets.token_urlsafe(24)) if token is None else token
         self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
         self.registry = Registry()
@@ -111,11 +121,9 @@ class Server:
         self.store.forget()
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
             try:
-                certificate = (
-                    await asyncio.to_thread(make_certificate, Path(folder), self._host) if self._is_tls else None
-                )
+                certificate = await self._certified(Path(folder))
                 listener = self._listen()
-            except (ServerError, TlsError) as error:
+            except (OSError, ServerError, TlsError) as error:
                 if self._journal is not None:
                     self._journal.close()
                 raise ServerError(str(error)) from error
@@ -125,10 +133,10 @@ class Server:
             config.http_protocol_class = recording_certificates(config.http_protocol_class)
         self._http = _Http(config)
         self._tasks = [asyncio.create_task(self._http.serve([listener]))]
-        if certificate is not None:
+        if self._authority is not None:
             kind = self.registry.find(GROUP, "v1", PLURAL)
             assert kind is not None, "it is built in"
-            signer = Signer(self.rest, kind, self._authorizer, certificate.authority, certificate.authority_key)
+            signer = Signer(self.rest, kind, self._authorizer, self._authority)
             self._tasks.append(asyncio.create_task(signer.run()))
         if self._controllers is not None:
             self._tasks.append(asyncio.create_task(self._controllers.run()))
@@ -142,9 +150,23 @@ class Server:
             raise
         return self
 
+    async def _certified(self, folder: Path) -> Certificate | None:
+        """The certificate for this start, with TLS. The token and the authority are stored for the next start.
+
+        Raises TlsError and OSError.
+        """
+        if self._is_tls and self._authority is None:
+            self._authority = await asyncio.to_thread(make_authority, folder)
+        token = self.token if self._makes_token else self._kept.token
+        kept = KeptCredentials(token, self._authority or self._kept.authority)
+        if self._data is not None and kept != self._kept:
+            write_credentials(self._data, kept)
+        if self._authority is None:
+            return None
+        self.ca = self._authority.certificate
+        return await asyncio.to_thread(make_certificate, folder, self._host, self._authority)
+
     def _configuration(self, certificate: Certificate | None) -> uvicorn.Config:
-        if certificate is not None:
-            self.ca = certificate.authority
         return uvicorn.Config(
             self.application,
             log_config=None,
@@ -157,7 +179,7 @@ class Server:
             h11_max_incomplete_event_size=256 * 1024,
             ssl_certfile=certificate.path if certificate else None,
             ssl_keyfile=certificate.key if certificate else None,
-            ssl_ca_certs=str(certificate.authority_path) if certificate else None,
+            ssl_ca_certs=str(certificate.authority) if certificate else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if certificate else ssl.CERT_NONE,
         )
 
@@ -216,6 +238,13 @@ class Server:
             raise ServerError(f"cannot listen on {self._host}:{self._port}: {error.strerror}") from error
         self._port = listener.getsockname()[1]
         return listener
+
+
+def _kept_credentials(data: Path | None) -> KeptCredentials:
+    try:
+        return read_credentials(data) if data is not None else KeptCredentials()
+    except KeptCredentialsError as error:
+        raise ServerError(str(error)) from error
 
 
 class _Http(uvicorn.Server):

@@ -40,9 +40,7 @@ def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: b
     """
     spec = {**new["spec"], "ports": [{**port} for port in new["spec"].get("ports") or ()]}
     before = (old or {}).get("spec") or {}
-    others = [
-        each for each in store.objects(SERVICES) if old is None or each["metadata"]["uid"] != old["metadata"]["uid"]
-    ]
+    others = _others(store, old["metadata"]["uid"] if old is not None else "")
     _keep(spec, before)
     _pair(spec, before)
     if spec.get("type") != "ExternalName":
@@ -53,6 +51,30 @@ def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: b
         if not spec.get(name):
             spec.pop(name, None)
     return {**new, "spec": spec}
+
+
+def has_own_addresses(store: Store, service: Plain) -> bool:
+    """Return whether no other service has an address or a node port that was assigned to this one earlier."""
+    others = _others(store, service["metadata"]["uid"])
+    addresses = _addresses([service]) - {NO_CLUSTER_IP}
+    return not (addresses & _addresses(others) or (_ports([service]) - {None}) & _ports(others))
+
+
+def _others(store: Store, uid: str) -> list[Plain]:
+    return [each for each in store.objects(SERVICES) if each["metadata"]["uid"] != uid]
+
+
+def _addresses(services: Iterable[Plain]) -> set[str]:
+    return {address for each in services for address in each["spec"].get("clusterIPs") or ()}
+
+
+def _ports(services: Iterable[Plain]) -> set[int | None]:
+    """The node ports of services."""
+    ports: set[int | None] = set()
+    for each in services:
+        ports |= {port.get("nodePort") for port in each["spec"].get("ports") or ()}
+        ports.add(each["spec"].get("healthCheckNodePort"))
+    return ports
 
 
 def _keep(spec: Plain, before: Plain) -> None:
@@ -158,7 +180,7 @@ def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain
     """Assign an address to a service that had none."""
     if _has_address(before) or spec["clusterIPs"][:1] == [NO_CLUSTER_IP]:
         return
-    used = {address for each in others for address in each["spec"].get("clusterIPs") or ()}
+    used = _addresses(others)
     address_text = (spec["clusterIPs"] or [""])[0]
     if not address_text:
         size = _NETWORK.num_addresses - 2
@@ -185,8 +207,7 @@ class _Ports:
 
     def __init__(self, new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
         self._new, self._spec, self._before, self._is_dry_run = new, spec, before, is_dry_run
-        self._used = {port.get("nodePort") for each in others for port in each["spec"].get("ports") or ()}
-        self._used |= {each["spec"].get("healthCheckNodePort") for each in others}
+        self._used = _ports(others)
         self._mine: set[int] = set()
 
     def give(self) -> None:

@@ -13,7 +13,8 @@ from controlplane.structured.identity import DeviceID
 from resourceapi.objects.v1 import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 
 OnChange = Callable[[ResourceSlice | None, ResourceSlice | None], object]
-"""Called for each change of a patched slice, with the slice before (None: new) and after (None: deleted)."""
+"""Called with a patched slice before (None: new) and after (None: deleted) the change: at each write of the slice, as
+upstream does, and when a rule changed its taints."""
 
 
 def patched(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
@@ -53,7 +54,7 @@ class Tracker:
     def set_slice(self, new: ResourceSlice) -> None:
         """Record a created or changed slice."""
         self._slices[new.metadata.name] = new
-        self._update((new.metadata.name,))
+        self._update((new.metadata.name,), is_written=True)
 
     def remove_slice(self, name: str) -> None:
         """Record that a slice is deleted."""
@@ -70,7 +71,7 @@ class Tracker:
         self._rules.pop(name, None)
         self._update(sorted(self._slices))
 
-    def _update(self, names: Sequence[str]) -> None:
+    def _update(self, names: Sequence[str], *, is_written: bool = False) -> None:
         """Patch some slices again and report what changed."""
         rules = sorted(self._rules.values(), key=_name)
         for name in names:
@@ -78,7 +79,7 @@ class Tracker:
             after = None if stored is None else _patched(stored, rules)
             if after is not None:
                 self._patched[name] = after
-            if before is not after and before != after:
+            if is_written or (before is not after and before != after):
                 self._on_change(before, after)
 
 

@@ -138,7 +138,7 @@ class FieldInit:
 
 
 class Struct(Node):
-    """`pkg.Message{field: value}`. No environment of this package has messages, so the checker refuses it."""
+    """`pkg.Message{field: value}`. The supported messages have a table (messages.py)."""
 
     __slots__ = ("fields", "name")
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, Struct, walk
 from resourceapi.cel.declarations import Function, Overload
 from resourceapi.cel.errors import Issues
+from resourceapi.cel.messages import ENUM_VALUES, MESSAGES, Message
 from resourceapi.cel.types import (
     BOOL,
     BYTES,
@@ -118,7 +119,7 @@ class _Checker:
 
     # --- names
 
-    def _resolve(self, name: str) -> tuple[Type, TypeValue | None] | None:
+    def _resolve(self, name: str) -> tuple[Type, TypeValue | int | None] | None:
         if not name.startswith("."):
             for scope in reversed(self._scopes):
                 if name in scope:
@@ -129,6 +130,10 @@ class _Checker:
         if name in self._names.types:
             constant = None if name in self._names.opaque_types else TypeValue(name)
             return type_of(self._names.types[name]), constant
+        if name in MESSAGES:
+            return type_of(MESSAGES[name].type), None
+        if name in ENUM_VALUES:
+            return INT, ENUM_VALUES[name]
         return None
 
     def _ident(self, node: Ident) -> None:
@@ -307,14 +312,34 @@ class _Checker:
 
     def _struct(self, node: Struct) -> None:
         node.type = ERROR
-        found = self._names.types.get(node.name.removeprefix("."))
+        name = node.name.removeprefix(".")
+        message, found = MESSAGES.get(name), self._names.types.get(name)
+        if message is not None:
+            self._message(node, name, message)
+            return
         if found is None:
             self._undeclared(node, node.name)
             return
         self._issues.report(node.position, f"'{found.name}' is not a message type")
         for field in node.fields:
             self.check(field.value)
-            self._issues.report(field.position, f"unexpected failed resolution of '{node.name}'")
+            # types that an environment adds are known to another part of upstream, which has its own words
+            failed = f"unexpected failed resolution of '{node.name}'"
+            why = f"undefined field '{field.name}'" if self._names.fields else failed
+            self._issues.report(field.position, why)
+
+    def _message(self, node: Struct, name: str, message: Message) -> None:
+        node.name, node.type = name, message.type
+        for field in node.fields:
+            self.check(field.value)
+            value = self._unwrap(field.value, field.optional)
+            known = message.fields.get(field.name)
+            if known is None:
+                self._issues.report(field.position, f"undefined field '{field.name}'")
+            elif not self._assign(known.type, value):
+                shown = substitute(self.bindings, value)
+                wanted = f"expected type of field '{field.name}' is '{known.type}'"
+                self._issues.report(field.position, f"{wanted} but provided type is '{shown}'")
 
     # --- comprehensions
 

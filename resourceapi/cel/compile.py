@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from resourceapi.cel import access, calls, cost, folds
-from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
+from resourceapi.cel import access, calls, cost, folds, messages
+from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, Struct
 from resourceapi.cel.checker import Names
 from resourceapi.cel.declarations import Implementation
 from resourceapi.cel.errors import CelEvalError
 from resourceapi.cel.frame import Cancelled, Frame, Run, charged
 from resourceapi.cel.library.regex import REGEX_FUNCTIONS, prepare
 from resourceapi.cel.macros import ACCU
+from resourceapi.cel.messages import MESSAGES
 from resourceapi.cel.proof import unproven
 from resourceapi.cel.types import DEVICE, Kind, unwrap_optional
 from resourceapi.cel.values import Optional, TypeValue, Uint, display, to_key
@@ -89,6 +90,10 @@ def compile_tree(root: Node, names: Names) -> Program:
     return Program(run, compiler.slots)
 
 
+def _no_optional_entry(key: Any, value: Any) -> CelEvalError:
+    return CelEvalError(f"cannot initialize optional entry '{display(key)}' from non-optional value {display(value)}")
+
+
 def _closure(plan: Constant | Path | Run) -> Run:
     if isinstance(plan, Constant):
         value = plan.value
@@ -119,6 +124,8 @@ class _Compiler:
                 return self._list(node)
             case MapExpr():
                 return self._map(node)
+            case Struct():
+                return self._struct(node)
             case Comprehension():
                 return self._comprehension(node)
         raise ProgramError(f"unsupported expression at {node.position}")
@@ -148,7 +155,7 @@ class _Compiler:
 
     def _named_type(self, name: str) -> Constant:
         """Return the type with this name: upstream treats a variable of type `type` as the name of a type."""
-        if name not in self._names.types:
+        if name not in self._names.types or name in MESSAGES:
             raise ProgramError(f"reference to undefined type: {name}")
         return Constant(TypeValue(name))
 
@@ -305,10 +312,7 @@ class _Compiler:
                 value = value_run(frame)
                 if optional:
                     if type(value) is not Optional:
-                        raise CelEvalError(
-                            f"cannot initialize optional entry '{display(key)}' from non-optional value"
-                            f" {display(value)}"
-                        )
+                        raise _no_optional_entry(key, value)
                     if not value.present:
                         mapping.pop(to_key(key), None)
                         continue
@@ -317,6 +321,26 @@ class _Compiler:
             return mapping
 
         return self._folded(build, plans, cost.MAP)
+
+    def _struct(self, node: Struct) -> Run:
+        runs = [(field.name, self._run(field.value), field.optional) for field in node.fields]
+
+        def build(frame: Frame) -> Any:
+            values: dict[str, Any] = {}
+            for name, run, optional in runs:
+                value = run(frame)
+                if optional:
+                    if type(value) is not Optional:
+                        raise _no_optional_entry(name, value)
+                    values.pop(name, None)
+                    if not value.present:
+                        continue
+                    value = value.value
+                values.pop(name, None)
+                values[name] = value
+            return messages.build(node.name, values)
+
+        return lambda frame: charged(frame, build, cost.STRUCT)
 
     def _folded(self, build: Run, plans: list[Constant | Path | Run], units: int) -> Constant | Run:
         if not all(isinstance(plan, Constant) for plan in plans):

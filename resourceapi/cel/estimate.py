@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select
+from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, Struct
 from resourceapi.cel.call_estimates import Operand, estimate_call
 from resourceapi.cel.ranges import UNKNOWN, UNLIMITED, ZERO, Range, add, fixed, scale_range, times
 from resourceapi.cel.types import Kind, Type, unwrap_optional
@@ -19,7 +19,7 @@ from resourceapi.cel.values import Uint
 __all__ = ["UNLIMITED", "Bounds", "estimate"]
 
 _ONE = fixed(1)
-_LIST, _MAP = fixed(10), fixed(30)
+_LIST, _MAP, _STRUCT = fixed(10), fixed(30), fixed(40)
 _SCALARS = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 
 
@@ -137,6 +137,8 @@ class _Estimator:
                 return self._list(node)
             case MapExpr():
                 return self._map(node)
+            case Struct():
+                return self._struct(node)
             case Comprehension():
                 return self._bind(node) if node.is_bind else self._fold(node)
             case _:
@@ -221,6 +223,12 @@ class _Estimator:
             key = key.union(self._size(entry.key))
             value = value.union(self._size(entry.value))
         self._entries[id(node)] = Entries(Kind.MAP, key, value)
+        return total
+
+    def _struct(self, node: Struct) -> Range:
+        total = _STRUCT
+        for field in node.fields:
+            total = add(total, self.cost(field.value))
         return total
 
     def _call(self, node: Call) -> Range:

@@ -18,7 +18,7 @@ from resourceapi.cel.estimate import UNLIMITED, Bounds, estimate
 from resourceapi.cel.frame import Cancelled, Frame, Interrupt
 from resourceapi.cel.parser import parse
 from resourceapi.cel.stack import depth_of, headroom
-from resourceapi.cel.types import BOOL
+from resourceapi.cel.types import BOOL, equivalent
 from resourceapi.cel.validators import validate
 from resourceapi.cel.values import Optional, type_name
 
@@ -168,7 +168,7 @@ def compile_selector(source: str, environment: Environment, estimate_cost: bool 
     Without `estimate_cost`, `max_cost` is unlimited.
     """
     tree, depth = _check(source, environment)
-    if tree.type not in (BOOL, attribute_type(environment)):
+    if not equivalent(tree.type, BOOL) and tree.type != attribute_type(environment):
         raise CelCompileError(f"must evaluate to bool or the unknown type, not {tree.type.declared}")
     try:
         selector = Selector(source, tree, _build(tree, depth, environment), depth)

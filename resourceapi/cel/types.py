@@ -44,14 +44,18 @@ _MESSAGE_NAMES = {
 class Type:
     """One type; types with equal text are the same type."""
 
-    __slots__ = ("_text", "kind", "name", "params")
+    __slots__ = ("_text", "is_wrapper", "kind", "name", "params")
 
-    def __init__(self, kind: Kind, name: str, params: tuple[Type, ...] = ()) -> None:
+    def __init__(self, kind: Kind, name: str, params: tuple[Type, ...] = (), *, is_wrapper: bool = False) -> None:
         self.kind = kind
         self.name = name
         self.params = params
+        self.is_wrapper = is_wrapper
+        """Whether it may be null, too: the type of a protobuf message that has one value of the type."""
         base = _MESSAGE_NAMES.get(kind, name)
         self._text = f"{base}({', '.join(map(str, params))})" if params else base
+        if is_wrapper:
+            self._text = f"wrapper({self._text})"
 
     def __str__(self) -> str:
         return self._text
@@ -71,7 +75,7 @@ class Type:
         if self.kind is Kind.PARAM:
             return f"<{self.name}>"
         if not self.params:
-            return self.name
+            return f"wrapper({self.name})" if self.is_wrapper else self.name
         return f"{self.name}({', '.join(param.declared for param in self.params)})"
 
 
@@ -113,6 +117,11 @@ def optional_of(value: Type) -> Type:
     return Type(Kind.OPAQUE, "optional_type", (value,))
 
 
+def wrapper_of(value: Type) -> Type:
+    """wrapper(value), for a type without parameters."""
+    return Type(value.kind, value.name, is_wrapper=True)
+
+
 def type_of(value: Type) -> Type:
     """Return type(value), the type of a type."""
     return Type(Kind.TYPE, "type", (value,))
@@ -141,7 +150,7 @@ def unwrap_optional(value: Type) -> Type | None:
 
 
 def equivalent(left: Type, right: Type) -> bool:
-    """Return whether two types are equal except for the names of type parameters."""
+    """Return whether two types are equal except for the names of type parameters and nullability."""
     if left.kind is not right.kind or len(left.params) != len(right.params):
         return False
     if left.kind is not Kind.PARAM and left.name != right.name:

@@ -46,9 +46,9 @@ def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
     if is_dyn_or_error(left) or is_dyn_or_error(right):
         return True
     if left.kind is Kind.NULL:
-        return right.kind in _NULLABLE
+        return right.is_wrapper or right.kind in _NULLABLE
     if right.kind is Kind.NULL:
-        return left.kind in _NULLABLE
+        return left.is_wrapper or left.kind in _NULLABLE
     if left.kind is Kind.TYPE:
         return right.kind is Kind.TYPE
     if left.kind in _PARAMETRIC:
@@ -64,7 +64,7 @@ def _substitutes(bindings: Bindings, value: Type, variable: Type) -> tuple[bool,
         return True, True
     bound = bindings.get(str(variable))
     if bound is not None:
-        if value == bound:
+        if _is_exact(value, bound):
             return True, True
         if _assignable(bindings, value, bound):
             general = most_general(value, bound)
@@ -105,7 +105,17 @@ def _at_most_as_specific(left: Type, right: Type) -> bool:
             and len(left.params) == len(right.params)
             and all(map(_at_most_as_specific, left.params, right.params))
         )
-    return left == right
+    return _is_exact(left, right)
+
+
+def _is_exact(left: Type, right: Type) -> bool:
+    """Whether two types are the same, be it that one of them may be null."""
+    return left == right or (
+        left.kind is right.kind
+        and left.name == right.name
+        and len(left.params) == len(right.params)
+        and all(map(_is_exact, left.params, right.params))
+    )
 
 
 def substitute(bindings: Bindings, value: Type, to_dyn: bool = False) -> Type:

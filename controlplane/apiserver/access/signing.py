@@ -28,7 +28,7 @@ from controlplane.apiserver.access.certificates import (
 )
 from controlplane.apiserver.access.identity import MASTERS, Caller, User
 from controlplane.apiserver.access.pkcs10 import CertificateRequest, read_request
-from controlplane.apiserver.access.tls import TlsError, sign
+from controlplane.apiserver.access.tls import Authority, TlsError, sign
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.rest import Rest
@@ -49,12 +49,12 @@ log = logging.getLogger(__name__)
 
 
 class Signer:
-    """The signers and the approver; `authority` and `key` are PEM."""
+    """The signers and the approver."""
 
-    def __init__(self, rest: Rest, kind: Kind, authorizer: Authorizer, authority: str, key: str) -> None:
+    def __init__(self, rest: Rest, kind: Kind, authorizer: Authorizer, authority: Authority) -> None:
         self._rest, self._store, self._kind = rest, rest.store, kind
         self._authorizer = authorizer
-        self._authority, self._key = authority, key
+        self._authority = authority
 
     async def run(self) -> None:
         """Process each request that is written, until cancelled. A failure is tried again after the next write."""
@@ -118,7 +118,7 @@ class Signer:
         days = min(_LONGEST_DAYS, -(-seconds // _DAY))
         extensions = _extensions(wanted, request["spec"].get("usages") or ())
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
-            arguments = (Path(folder), self._authority, self._key, pem_of(request), extensions, days)
+            arguments = (Path(folder), self._authority, pem_of(request), extensions, days)
             return await asyncio.to_thread(sign, *arguments)
 
     def _write(self, request: Plain, part: str, status: Plain) -> None:

@@ -1,6 +1,7 @@
 """The server's certificate, from an authority of its own, which other programs do not trust. openssl makes both.
 
-They are made at each start. The authority's key is in memory only, for the requests that it signs (`signing`).
+The certificate is made at each start, the authority only if there is no stored one (`kept_credentials`). The
+authority's key also signs certificate requests (`signing`).
 """
 
 import ipaddress
@@ -9,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 _DAYS = ("-days", "365")
-_SECONDS = 30.0  # that a program on a busy machine may take
+_DAYS_OF_AUTHORITY = ("-days", "3650")  # as kubeadm's
+_SECONDS = 30.0  # the time limit of openssl, enough on a busy machine
 _NAMES = (
     "DNS:localhost",
     "DNS:kubernetes",
@@ -21,13 +25,17 @@ _NAMES = (
     "IP:127.0.0.1",
     "IP:::1",
 )
-_CONFIGURATION = """[req]
+_AUTHORITY = """[req]
 distinguished_name = name
 [name]
 [authority]
 basicConstraints = critical, CA:TRUE
 keyUsage = critical, keyCertSign, cRLSign
 subjectKeyIdentifier = hash
+"""
+_SERVER = """[req]
+distinguished_name = name
+[name]
 [server]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
@@ -40,42 +48,60 @@ class TlsError(Exception):
     """The certificate could not be made; the text is the reason."""
 
 
+class Authority(msgspec.Struct, frozen=True):
+    """An authority's certificate and key, as PEM texts."""
+
+    certificate: str
+    key: str
+
+
 class Certificate(NamedTuple):
-    """Files: the certificate and its key; the authority's certificate, also as PEM text, and its key as PEM text."""
+    """Files: the certificate and its key, and the authority's certificate."""
 
     path: Path
     key: Path
-    authority: str
-    authority_path: Path
-    authority_key: str
+    authority: Path
 
 
-def make_certificate(folder: Path, host: str) -> Certificate:
-    """Make a certificate for loopback, for `host` and for the names that services in a cluster have. Raises TlsError.
+def make_authority(folder: Path) -> Authority:
+    """Make an authority. Raises TlsError. `folder` must be readable by its owner only."""
+    configuration, ca, key = folder / "authority.cnf", folder / "authority.crt", folder / "authority.key"
+    configuration.write_text(_AUTHORITY)
+    use = ("-config", configuration, "-subj", "/CN=nodeplug-ca", "-extensions", "authority")
+    _openssl("req", "-x509", *_CURVE, *_DAYS_OF_AUTHORITY, *use, "-keyout", key, "-out", ca)
+    return Authority(ca.read_text(), key.read_text())
+
+
+def make_certificate(folder: Path, host: str, authority: Authority) -> Certificate:
+    """Make a certificate for loopback, `host`, and the names of services in a cluster. Raises TlsError.
 
     `folder` must be readable by its owner only.
     """
     names = (*_NAMES, f"IP:{host}" if _is_address(host) else f"DNS:{host}")
-    configuration = folder / "openssl.cnf"
-    configuration.write_text(_CONFIGURATION.format(names=", ".join(dict.fromkeys(names))))
-    use = ("-config", configuration)
-    ca, ca_key, request = folder / "ca.crt", folder / "ca.key", folder / "server.csr"
-    made = folder / "server.crt", folder / "server.key"
-    subject = ("-subj", "/CN=nodeplug-ca")
-    _openssl("req", "-x509", *_CURVE, *_DAYS, *use, *subject, "-extensions", "authority", "-keyout", ca_key, "-out", ca)
-    _openssl("req", "-new", *_CURVE, *use, "-subj", "/CN=kube-apiserver", "-keyout", made[1], "-out", request)
+    configuration, ca, ca_key = folder / "openssl.cnf", folder / "ca.crt", folder / "ca.key"
+    configuration.write_text(_SERVER.format(names=", ".join(dict.fromkeys(names))))
+    ca.write_text(authority.certificate)
+    ca_key.write_text(authority.key)
+    made, key, request = folder / "server.crt", folder / "server.key", folder / "server.csr"
+    use = ("-config", configuration, "-subj", "/CN=kube-apiserver")
+    _openssl("req", "-new", *_CURVE, *use, "-keyout", key, "-out", request)
     extensions = ("-extfile", configuration, "-extensions", "server")
     signer = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial")
-    _openssl("x509", "-req", "-in", request, *signer, *_DAYS, *extensions, "-out", made[0])
-    return Certificate(*made, ca.read_text(), ca, ca_key.read_text())
+    _openssl("x509", "-req", "-in", request, *signer, *_DAYS, *extensions, "-out", made)
+    return Certificate(made, key, ca)
 
 
-def sign(folder: Path, authority: str, key: str, request: bytes, extensions: str, days: int) -> str:
-    """Sign a request, whose signature is checked; `extensions` are lines of openssl's configuration. Raises TlsError.
+def sign(folder: Path, authority: Authority, request: bytes, extensions: str, days: int) -> str:
+    """Sign a request after checking its signature. `extensions` are lines of openssl's configuration. Raises TlsError.
 
     `folder` must be empty, and readable by its owner only.
     """
-    files = {"ca.crt": authority.encode(), "ca.key": key.encode(), "csr": request, "extensions": extensions.encode()}
+    files = {
+        "ca.crt": authority.certificate.encode(),
+        "ca.key": authority.key.encode(),
+        "csr": request,
+        "extensions": extensions.encode(),
+    }
     for name, data in files.items():
         (folder / name).write_bytes(data)
     made = folder / "crt"

@@ -11,8 +11,10 @@ from controlplane.apiserver.definitions.embedded import EMBEDDED, TYPE_AND_METAD
 from controlplane.apiserver.definitions.expressions import check_object, has_rules
 from controlplane.apiserver.definitions.pruning import prune
 from controlplane.apiserver.definitions.schema_validation import check
+from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Schema, WriteContext
 from resourceapi.objects import ErrorList
+from resourceapi.objects.errors import InOrder
 from resourceapi.objects.release import Release
 
 _Around = Callable[[Any], Any]
@@ -73,7 +75,7 @@ def _check_default(errors: ErrorList, path: str, schema: Schema, place: _Place, 
             return
     else:
         if prune(default, schema)[1]:
-            errors.invalid(path, default, "must not have unknown fields")
+            errors.invalid(path, InOrder(in_order(default)), "must not have unknown fields")
         fault = coerce(default, schema, path, [])
         if fault is not None:
             errors.append(fault)
@@ -83,11 +85,13 @@ def _check_default(errors: ErrorList, path: str, schema: Schema, place: _Place, 
             errors.extend(found)
             return
     check(found, default, schema)
-    if not found and has_rules(schema):
+    is_of_rules = not found
+    if is_of_rules and has_rules(schema):
         context = WriteContext("", release, [])
         check_object(found, schema, default, default, context)
         if not found:
             check_object(found, schema, default, None, context)
     for each in found:
-        inside = "" if each.path in ("", "<nil>") else f".{each.path}"
-        errors.append(each._replace(path=f"{path}{inside}"))
+        inside = "" if each.path in ("", "<nil>") else each.path
+        has_dot = inside and not (is_of_rules and inside.startswith("["))  # what a type says of an item has one
+        errors.append(each._replace(path=f"{path}{'.' if has_dot else ''}{inside}"))

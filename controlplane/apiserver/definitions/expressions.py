@@ -175,7 +175,7 @@ class _Walk:
                 child = known.get(name, extra)
                 if isinstance(child, Mapping):
                     before = old.get(name, NEW) if isinstance(old, dict) else NEW
-                    here = f"{path}.{name}" if path else name
+                    here = f"{path}[{name}]" if name not in known else f"{path}.{name}" if path else name
                     self.visit(item, before, child, here, _pair_of(item, before, pair))
         elif isinstance(value, list) and isinstance(items := schema.get("items"), Mapping):
             was = items_before(old, schema)

@@ -25,11 +25,7 @@ def with_pod_requests(spec: Plain) -> Plain:
     except QuantityError:  # reported when the types are checked
         return spec
     requests = {name: str(amount) for name, amount in needed.items() if name in _OF_PODS}
-    requests |= {
-        name: amount
-        for name, amount in limits.items()
-        if name not in requests and (name in _OF_PODS or name.startswith(HUGE_PAGES))
-    }
+    requests |= {name: amount for name, amount in limits.items() if name not in requests and _is_of_pods(name)}
     requests |= resources.get("requests") or {}
     return {**spec, "resources": {**resources, "requests": requests}} if requests else spec
 
@@ -51,9 +47,10 @@ def with_whole_resources(spec: Plain) -> Plain:
         if name in _OF_PODS:
             requests.setdefault(name, str(amount))
     for name, amount in limits.items():
-        requests.setdefault(name, amount)
+        if _is_of_pods(name):
+            requests.setdefault(name, amount)
     containers = [*_containers(spec, "initContainers"), *_containers(spec, "containers")]
-    for name in requests.keys() - limits.keys():
+    for name in filter(_is_of_pods, requests.keys() - limits.keys()):
         if all(name in _amounts(each, "limits") for each in containers):
             limits[name] = str(max(limited[name], quantity(requests[name])))
     filled = {"requests": requests, "limits": limits}
@@ -94,9 +91,14 @@ def amounts_of_pod(pod: Plain, member: str) -> Amounts:
     """
     spec = pod["spec"]
     whole = _amounts(spec, member).items()
-    found = together(spec, member) | {n: amount for n, amount in whole if n in _OF_PODS or n.startswith(HUGE_PAGES)}
+    found = together(spec, member) | {name: amount for name, amount in whole if _is_of_pods(name)}
     overhead = {name: Quantity.parse(str(amount)) for name, amount in (spec.get("overhead") or {}).items()}
     return added(found, {name: amount for name, amount in overhead.items() if member == "requests" or name in found})
+
+
+def _is_of_pods(name: str) -> bool:
+    """Whether a pod can ask for a resource as a whole."""
+    return name in _OF_PODS or name.startswith(HUGE_PAGES)
 
 
 def added(one: Amounts, other: Amounts) -> Amounts:

@@ -108,6 +108,14 @@ def _autoscaler(obj: Plain) -> Plain:
     return {**obj, "spec": spec}
 
 
+def _put_back_policies(held: Plain, read: Plain) -> None:
+    """An empty list of how an autoscaler scales is none that may be filled in."""
+    ways = (held.get("spec") or {}).get("behavior") or {}
+    for name, way in ways.items():
+        if way is not None and read["spec"]["behavior"][name].get("policies") == []:
+            way["policies"] = []
+
+
 def _flow_schema(obj: Plain) -> Plain:
     return {**obj, "spec": {**obj["spec"], "matchingPrecedence": obj["spec"].get("matchingPrecedence") or _PRECEDENCE}}
 
@@ -295,3 +303,7 @@ def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """Return the functions that fill in defaults, by kind."""
     driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.fills_missing_drivers else {})}
     return {**_FILLS, "CSIDriver": lambda obj: {**obj, "spec": {**driver, **obj["spec"]}}}
+
+
+PUT_BACK: Mapping[str, Callable[[Plain, Plain], None]] = {"HorizontalPodAutoscaler": _put_back_policies}
+"""Puts the empty members of a kind back that defaults tell from none, from what was read into what is held of it."""

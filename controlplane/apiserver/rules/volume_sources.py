@@ -177,9 +177,9 @@ def _azure_disk(errors: ErrorList, source: Plain, path: str) -> None:
     check_optional(errors, f"{path}.cachingMode", source.get("cachingMode"), _CACHING)
     check_optional(errors, f"{path}.kind", kind, _DISKS)
     if kind == "Managed" and not where.startswith("/subscriptions/"):
-        errors.not_supported(f"{path}.diskURI", where, [_MANAGED])
+        errors.not_supported(f"{path}.diskURI", where, [_MANAGED], is_named=False)
     if kind not in (None, "Managed") and not where.startswith("https://"):
-        errors.not_supported(f"{path}.diskURI", where, [_BLOB])
+        errors.not_supported(f"{path}.diskURI", where, [_BLOB], is_named=False)
 
 
 def _storage_os(errors: ErrorList, source: Plain, path: str) -> None:

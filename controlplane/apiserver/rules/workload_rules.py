@@ -23,6 +23,7 @@ from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 
 _ALWAYS = "Always"
@@ -73,13 +74,15 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
     for name, policy in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
         if policy not in ("Retain", "Delete"):
             errors.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", policy, ["Retain", "Delete"])
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
+        check_claim_spec(errors, claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     not_negative(errors, "spec.replicas", spec.get("replicas"))
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
     not_negative(errors, "spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
+    if old is None and spec.get("serviceName"):
+        complaints(errors, "spec.serviceName", spec["serviceName"], dns_label(spec["serviceName"]))
     _check_own_selector(errors, spec, "statefulset")
     _check_template(errors, _with_claims(spec), "StatefulSet")
-    for index, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
-        check_claim_spec(errors, claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     if old is not None:
         fixed = sorted({*spec, *before} - {*_FREE_OF_SETS})
         changed = [name for name in fixed if not json_equal(spec.get(name), before.get(name))]

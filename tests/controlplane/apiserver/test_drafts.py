@@ -9,6 +9,7 @@ import pytest
 
 from controlplane.apiserver import Server
 from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.drafts import write_apart
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
@@ -53,6 +54,16 @@ def maps(server: Server, name: str = "", namespace: str = "default") -> Target:
 
 def with_data(rest: Rest, target: Target, **data: str) -> Outcome:
     return rest.patch(target, Patch(MERGE_PATCH, {"data": data}), WriteOptions(), "me")
+
+
+def use_policy(server: Server, resource: str) -> None:
+    """A policy that lets all writes of a resource pass."""
+    group = "admissionregistration.k8s.io"
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource]}]
+    policy = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "true"}]}
+    binding = {"policyName": "all", "validationActions": ["Deny"]}
+    for kind, spec in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
+        server.write({"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "all"}, "spec": spec})
 
 
 def disturbed(rest: Rest, write: Callable[[Rest], Outcome], other: Callable[[], Any], times: int = 1) -> Any:
@@ -164,6 +175,65 @@ async def test_a_large_object_that_ends_with_its_last_finalizer(server: Server) 
     outcome = await write_apart(server.rest, target, 0, write)
     assert "finalizers" not in outcome.object["metadata"]
     assert server.rest.find(target.kind, target.key) is None
+
+
+async def test_what_was_given_to_a_service_and_is_taken_meanwhile(server: Server) -> None:
+    """It is given another address; a port that it asks for is refused."""
+    use_policy(server, "services")
+    kind = server.registry.find("", "v1", "services")
+    assert kind is not None
+    target, given = Target(kind, "v1", "default", ""), list[str]()
+    one = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "one"}, "spec": {"ports": [{"port": 80}]}}
+    create = partial(Rest.create, target=target, value=one, options=WriteOptions(), manager="m")
+
+    def created(rest: Rest) -> Outcome:
+        outcome = create(rest)
+        given.append(outcome.object["spec"]["clusterIP"])
+        return outcome
+
+    def take() -> None:
+        server.write({**one, "metadata": {"name": "other"}, "spec": {"clusterIP": given[0], "ports": [{"port": 80}]}})
+
+    outcome = await write_apart(server.rest, target, 0, disturbed(server.rest, created, take))
+    assert len(given) == 2
+    assert outcome.object["spec"]["clusterIP"] == given[1] != given[0]
+    balanced = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]}
+    two = {**one, "metadata": {"name": "two"}, "spec": balanced}
+    write = disturbed(
+        server.rest,
+        partial(create, value=two),
+        lambda: server.write({**two, "metadata": {"name": "third"}}),
+    )
+    with pytest.raises(ApiError, match="30001: provided port is already allocated"):
+        await write_apart(server.rest, target, 0, write)
+
+
+async def test_what_a_policy_judges_is_collected_while_others_are_answered() -> None:
+    async with Server(token="", definitions=(), collect_after=None) as server:
+        use_policy(server, "configmaps")
+        gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0"}
+        server.write({**MAP, "metadata": {"name": "one", "ownerReferences": [gone]}})
+        collecting = asyncio.create_task(Collector(server.rest).collect())
+        await asyncio.sleep(0)
+        assert not collecting.done()
+        assert await collecting
+        assert server.store.get("configmaps", ("default", "one")) is None
+
+
+async def test_an_object_whose_owner_came_while_others_were_collected_stays() -> None:
+    async with Server(token="", definitions=(), collect_after=None) as server:
+        use_policy(server, "configmaps")
+        gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0"}
+        for name in ("a", "b"):
+            server.write({**MAP, "metadata": {"name": name, "ownerReferences": [gone]}})
+        collecting = asyncio.create_task(Collector(server.rest).collect())
+        await asyncio.sleep(0)  # by now it waits for what is decided about a
+        server.write({**MAP, "metadata": {"name": "owner"}})
+        owner = server.rest.get(maps(server, "owner"))["metadata"]
+        references = [{**gone, "name": "owner", "uid": owner["uid"]}]
+        server.write({**MAP, "metadata": {"name": "b", "ownerReferences": references}})
+        assert await collecting
+        assert [each["metadata"]["name"] for each in server.store.objects("configmaps")] == ["b", "owner"]
 
 
 async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:

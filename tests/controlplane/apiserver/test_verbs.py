@@ -187,6 +187,8 @@ def test_how_much_is_told_of_a_body_with_many_faults(api: Http) -> None:
     assert len(told[0]) == len('299 - ""') + 256 + 1  # a quote is escaped
     assert sum(len(text.replace("\\", "")) - len('299 - ""') for text in told[:-1]) < 4096
     assert len(told) == 1 + 39
+    exact = device_class() | {f"{number:03}{'y' * 109}": 1 for number in range(40)}  # 32 of 128 characters are all
+    assert len(api.send("POST", CLASSES, exact, dryRun="All").warnings) == 33
     api.ok("POST", CLASSES, device_class())
     merged = api.send("PATCH", f"{CLASSES}/gpu", value, content=MERGE, fieldValidation="Strict")
     assert merged.message.count("unknown field") == 100

@@ -62,7 +62,8 @@ def test_a_devices_own_taints_come_first_then_rules_by_name() -> None:
     assert [_taints(each) for each in patched(slices, [_rule("b"), _rule("a")])] == [["x:own,a,b"]]
 
 
-def test_every_change_of_a_patched_slice_is_told_once() -> None:
+def test_events_of_patched_slices() -> None:
+    """One for each write of the slice, and for each rule that changes its taints."""
     told: Told = []
     tracker = Tracker(lambda before, after: told.append((_taints(before), _taints(after))))
     tracker.set_slice(_slice("a", "x"))
@@ -77,6 +78,7 @@ def test_every_change_of_a_patched_slice_is_told_once() -> None:
     tracker.remove_slice("a")
     assert told == [
         (None, ["x:"]),
+        (["x:"], ["x:"]),
         (["x:"], ["x:r"]),
         (["x:r"], ["x:k"]),
         (["x:k"], ["x:k", "y:s"]),

@@ -253,6 +253,21 @@ cidr: <cidr>.masked()
 url: url(<text-url>)
 format: format.<named-format>()
 dyn: dyn(<T>)
+int: google.protobuf.Int64Value{value: <int>}
+int: google.protobuf.Int64Value{?value: <optional(int)>}
+int: google.protobuf.Int32Value{value: <int>}
+uint: google.protobuf.UInt64Value{value: <uint>}
+double: google.protobuf.DoubleValue{value: <double>}
+double: google.protobuf.FloatValue{value: <double>}
+string: google.protobuf.StringValue{value: <string>}
+bool: google.protobuf.BoolValue{value: <bool>}
+bytes: google.protobuf.BytesValue{value: <bytes>}
+duration: google.protobuf.Duration{seconds: <int>, nanos: <int>}
+timestamp: google.protobuf.Timestamp{nanos: <int>}
+dyn: google.protobuf.Value{string_value: <string>}
+dyn: google.protobuf.Value{list_value: <list(T)>}
+map(string, dyn): google.protobuf.Struct{fields: <map(string, T)>}
+list(dyn): google.protobuf.ListValue{values: <list(T)>}
 """
 
 CHOICES: Mapping[str, tuple[str, ...]] = {

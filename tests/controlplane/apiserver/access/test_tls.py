@@ -1,11 +1,13 @@
 """TLS: the kubeconfig has the authority, and what it takes to be let in."""
 
 import shutil
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,6 +34,7 @@ def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Pa
     assert cluster["server"] == secure.url
     assert secure.url.startswith("https://127.0.0.1:")
     assert document["users"][0]["user"] == {"token": "secret"}
+    assert 'token: "secret"' in path.read_text()  # 1e5 is a number in some versions of YAML
     with closing(Client(from_kubeconfig(path))) as client:
         made = client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).create(device_class("tls"))
     with secure.http() as api:
@@ -55,6 +58,38 @@ def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> No
         pytest.raises(Unreachable),
     ):
         client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).list()
+
+
+def test_a_kubeconfig_is_valid_after_a_restart(tmp_path: Path) -> None:
+    """With the port, the token and the authority are as they were, if objects are kept, too."""
+    options: dict[str, Any] = {"tls": True, "collect_after": None, "token": None, "data": tmp_path / "objects"}
+    with Running(**options) as first:
+        config, port = first.kubeconfig(tmp_path / "kubeconfig"), int(first.url.rpartition(":")[2])
+    with Running(**options, port=port), closing(Client(from_kubeconfig(config))) as client:
+        client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).list()
+    assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
+
+
+def kept(folder: Path) -> Path:
+    return folder / "objects.credentials"
+
+
+async def test_credentials_that_were_kept(tmp_path: Path) -> None:
+    data = tmp_path / "objects"
+    async with Server(data=data, token="t"):
+        assert not kept(tmp_path).exists()
+    async with Server(data=data) as plain:
+        token = plain.token
+    async with Server(data=data, token="", tls=True) as open_to_all:
+        authority = open_to_all.ca
+    async with Server(data=data, tls=True) as again:
+        assert (again.token, again.ca) == (token, authority)
+    kept(tmp_path).write_text("{")
+    with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file, and have the kubeconfig"):
+        Server(data=data)
+    kept(tmp_path).unlink()
+    async with Server(data=data) as another:
+        assert another.token != token
 
 
 async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ SPEC: dict[str, Any] = {
         "d": {"type": "string", "format": "date-time"},
         "f": {"type": "number"},
         "in": {"type": "boolean"},
-        "m": {"type": "object", "additionalProperties": {"type": "string"}},
+        "m": {
+            "type": "object",
+            "additionalProperties": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'no'"}]},
+        },
         "l": {
             "type": "array",
             "maxItems": 2,
@@ -77,6 +80,7 @@ def ruled() -> Iterator[Http]:
         ({"f": 5}, ("spec: Invalid value: f",)),
         ({"in": False}, ("failed rule: !has(self.__in__) || self.__in__",)),
         ({"m": {"x": "y"}}, ('spec: Invalid value: "object": no such key: k evaluating rule: !has(self.m)',)),
+        ({"m": {"k": "v", "a.b": "no"}}, ("spec.m[a.b]: Invalid value: \"no\": failed rule: self != 'no'",)),
         ({"b": "x"}, ("spec.b: Invalid value: \"x\": failed rule: self != 'x'",)),
         ({"l": [{"name": "no"}]}, ("spec.l[0]: Invalid value: no no",)),
         (

@@ -81,6 +81,8 @@ def test_places_of_a_schema(api: Http, a: Plain, expected: list[str]) -> None:
         (TEXT | {"default": "abc", "maxLength": 2}, "Too long: may not be more than 2 bytes"),
         ({"type": "object", "properties": {"b": TEXT}, "default": {"c": 1}},
          'Invalid value: {"c":1}: must not have unknown fields'),
+        ({"type": "array", "items": {"type": "object"}, "default": [{"c": 1}, {}]},
+         'Invalid value: [{"c":1},{}]: must not have unknown fields'),
         ({"type": "integer", "default": 1, "multipleOf": 0.5},
          'Invalid value: "": MultipleOf value must be of type integer (default format) in '),
         (TEXT | {"default": "x", "x-kubernetes-validations": [{"rule": "self == 'y'"}]},
@@ -90,6 +92,16 @@ def test_places_of_a_schema(api: Http, a: Plain, expected: list[str]) -> None:
 def test_defaults_are_what_their_schema_asks_for(api: Http, a: Plain, expected: str) -> None:
     found = complaints(api, with_schema({"properties": {"a": a}}))
     assert f"{A}.default: {expected}" in found[0].replace('Invalid value: "x": failed', "Invalid value: failed")
+
+
+def test_where_a_default_is_wrong(api: Http) -> None:
+    """What a type says of an item has a dot before it, what a rule says of one has none."""
+    flags = {"type": "array", "items": {"type": "boolean"}, "default": [True, []]}
+    (found,) = complaints(api, with_schema({"properties": {"a": flags}}))
+    assert found.startswith(f"{A}.default.[1]: Invalid value:")
+    texts = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'y'"}]}
+    a = {"type": "object", "additionalProperties": texts, "default": {"k": "x"}}
+    assert complaints(api, with_schema({"properties": {"a": a}}))[0].startswith(f"{A}.default[k]: Invalid value:")
 
 
 def test_no_default_where_every_object_has_its_own(api: Http) -> None:

@@ -95,7 +95,15 @@ def test_validation(drivers: Http) -> None:
     other = drivers.send("POST", DRIVERS, driver("b", {"type": "x"}) | {"kind": "Other"})
     assert other.message == 'Other.example.com "b" is invalid: kind: Invalid value: "Other": must be Driver'
     bare = drivers.send("POST", DRIVERS, {"metadata": {"name": "b"}})
-    assert "Object 'Kind' is missing in" in bare.message
+    assert bare.message.startswith(
+        "the object provided is unrecognized (must be of type Driver): Object 'Kind' is missing"
+    )
+    bare = drivers.send("POST", f"{DRIVERS}?fieldValidation=Ignore", {"metadata": {"name": "b"}})
+    assert bare.message.endswith(
+        """cannot be handled as a Driver: Object 'Kind' is missing in '{"metadata":{"name":"b"}}'"""
+    )
+    unversioned = drivers.send("POST", DRIVERS, {"kind": "Driver", "metadata": {"name": "b"}})
+    assert unversioned.message.startswith("the API version in the data () does not match the expected API version (")
 
 
 def test_life(drivers: Http) -> None:

@@ -344,3 +344,10 @@ def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> 
     with Running(release=RELEASES["1.36"]) as running, running.http() as older:
         made = older.ok("POST", PODS, _pod("whole", containers=[limited, free], resources=whole))
         assert "limits" not in made["spec"]["resources"]
+
+
+def test_what_no_pod_can_ask_for_as_a_whole_is_refused_once(api: Http) -> None:
+    """A limit of it is not taken for a request, too."""
+    limits = {"limits": {"example.com/x": "1"}}
+    refused = api.send("POST", PODS, _pod("whole", resources=limits))
+    assert [each["field"] for each in refused.body["details"]["causes"]] == ["spec.resources.limits[example.com/x]"]
