@@ -34,6 +34,7 @@ XID = 8  # nvmlEventTypeXidCriticalError
 UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # kind of memory errors, and which counter of them
 MOST_LINKS = 36  # of a GPU that there is
 TO_SWITCH = 2  # what is at the other end of a link
+_LOST = (GpuIsLostError, GpuNeedsResetError)
 _FAULTS: dict[type[NvmlError], str] = {
     GpuIsLostError: "it has fallen off the bus, or cannot be reached",
     GpuNeedsResetError: "it has to be reset before it can be used again",
@@ -81,7 +82,7 @@ class _Gpus:
                 (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_as_nvml(address),), c_void_p)
                 gpu = self._gpu(address, handle)
                 handles[address] = handle
-            except (GpuIsLostError, GpuNeedsResetError) as error:
+            except _LOST as error:
                 gpu = Gpu(address, faults=(_FAULTS[type(error)],), is_lost=True)
             except NvmlError:
                 continue  # it was never the library's, or is not for us to see
@@ -90,13 +91,7 @@ class _Gpus:
     def _gpu(self, address: str, handle: Any) -> Gpu:
         """Return what is said of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
         faults: list[str] = []
-        memory = 0
-        try:
-            memory = self._library.ask("nvmlDeviceGetMemoryInfo", (handle,), Memory)[0].total
-        except (GpuIsLostError, GpuNeedsResetError):
-            raise
-        except NvmlError:
-            pass  # it has none of its own
+        memory = self._maybe("nvmlDeviceGetMemoryInfo", (handle,), Memory)
         pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
         if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
@@ -112,7 +107,7 @@ class _Gpus:
         return Gpu(
             address,
             self._text("nvmlDeviceGetUUID", handle),
-            int(memory),
+            int(memory.total) if memory is not None else 0,  # it may have none of its own
             errors.value if errors is not None else None,
             tuple(faults),
             tuple(self._instances(handle)) if is_mig else (),
@@ -160,13 +155,14 @@ class _Gpus:
         """Have the driver tell of the GPU's errors, where it can."""
         if address in self._registered.values():
             return
-        supported = self._maybe("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
-        if supported is not None and supported.value & XID:
-            try:
-                self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
-            except NvmlError:
-                return  # it is tried again after the next report
-            self._registered[handle.value] = address
+        try:
+            (supported,) = self._library.ask("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
+            if not supported.value & XID:
+                return
+            self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
+        except NvmlError:
+            return  # it is tried again after the next report
+        self._registered[handle.value] = address
 
     def _event(self, seconds: float) -> Xid | None:
         """Wait for the next error, for so long."""
@@ -179,7 +175,7 @@ class _Gpus:
             self._library.call("nvmlEventSetWait_v2", self._events, byref(event), milliseconds)
         except NoEventError:
             return None
-        except (GpuIsLostError, GpuNeedsResetError):  # which one it is the next report says
+        except _LOST:  # which one it is the next report says
             time.sleep(min(seconds, _PAUSE))
             return None
         if event.type != XID or not (address := self._registered.get(event.device) or self._address(event)):
@@ -189,25 +185,34 @@ class _Gpus:
 
     def _address(self, event: Event) -> str:
         """Return of which GPU an event is that came with another handle than ours; empty where nobody knows."""
-        pci = self._maybe("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)
-        return _written(pci) if pci is not None else ""
+        try:
+            return _written(self._library.ask("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)[0])
+        except NvmlError:
+            return ""
 
     def _text(self, function: str, handle: Any) -> str:
-        """Return a text; empty where this GPU or driver does not say it."""
+        """Return a text; empty where this GPU or driver does not say it. Raises as `_all`."""
         try:
             return self._library.text(function, handle)
+        except _LOST:
+            raise
         except NvmlError:
             return ""
 
     def _maybe(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
-        """Return the one answer of the library; None where this GPU or driver does not say it."""
+        """Return the one answer of the library; None where this GPU or driver does not say it. Raises as `_all`."""
         answers = self._all(function, arguments, kind)
         return answers[0] if answers else None
 
     def _all(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
-        """Return the library's answers; none where this GPU or driver does not say them."""
+        """Return the library's answers; none where this GPU or driver does not say them.
+
+        Raises `GpuIsLostError` and `GpuNeedsResetError`: what a GPU lacks because it is lost, it has not lost.
+        """
         try:
             return self._library.ask(function, arguments, *kinds)
+        except _LOST:
+            raise
         except NvmlError:
             return []
 
