@@ -33,6 +33,7 @@ XID = 8  # nvmlEventTypeXidCriticalError
 UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # the kind of memory errors, and their counter
 MOST_LINKS = 36  # of any existing GPU
 TO_SWITCH = 2  # a type of remote device of a link
+_LOST = (GpuIsLostError, GpuNeedsResetError)
 _FAULTS: dict[type[NvmlError], str] = {
     GpuIsLostError: "it has fallen off the bus, or cannot be reached",
     GpuNeedsResetError: "it has to be reset before it can be used again",
@@ -80,7 +81,7 @@ class _Gpus:
                 (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_as_nvml(address),), c_void_p)
                 gpu = self._gpu(address, handle)
                 handles[address] = handle
-            except (GpuIsLostError, GpuNeedsResetError) as error:
+            except _LOST as error:
                 gpu = Gpu(address, faults=(_FAULTS[type(error)],), is_lost=True)
             except NvmlError:
                 continue  # the library never had it, or access is denied
@@ -89,13 +90,7 @@ class _Gpus:
     def _gpu(self, address: str, handle: Any) -> Gpu:
         """Return the data of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
         faults: list[str] = []
-        memory = 0
-        try:
-            memory = self._library.ask("nvmlDeviceGetMemoryInfo", (handle,), Memory)[0].total
-        except (GpuIsLostError, GpuNeedsResetError):
-            raise
-        except NvmlError:
-            pass  # it has no memory of its own
+        memory = self._maybe("nvmlDeviceGetMemoryInfo", (handle,), Memory)
         pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
         if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
@@ -111,7 +106,7 @@ class _Gpus:
         return Gpu(
             address,
             self._text("nvmlDeviceGetUUID", handle),
-            int(memory),
+            int(memory.total) if memory is not None else 0,  # it may have none of its own
             errors.value if errors is not None else None,
             tuple(faults),
             tuple(self._instances(handle)) if is_mig else (),
@@ -159,13 +154,14 @@ class _Gpus:
         """Subscribe to the GPU's errors, if the driver supports that."""
         if address in self._registered.values():
             return
-        supported = self._maybe("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
-        if supported is not None and supported.value & XID:
-            try:
-                self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
-            except NvmlError:
-                return  # retried after the next report
-            self._registered[handle.value] = address
+        try:
+            (supported,) = self._library.ask("nvmlDeviceGetSupportedEventTypes", (handle,), c_ulonglong)
+            if not supported.value & XID:
+                return
+            self._library.call("nvmlDeviceRegisterEvents", handle, c_ulonglong(XID), self._events)
+        except NvmlError:
+            return  # retried after the next report
+        self._registered[handle.value] = address
 
     def _event(self, seconds: float) -> Xid | None:
         """Wait at most so many seconds for the next error."""
@@ -178,7 +174,7 @@ class _Gpus:
             self._library.call("nvmlEventSetWait_v2", self._events, byref(event), milliseconds)
         except NoEventError:
             return None
-        except (GpuIsLostError, GpuNeedsResetError):  # the next report shows which GPU it is
+        except _LOST:  # the next report shows which GPU it is
             time.sleep(min(seconds, _PAUSE))
             return None
         if event.type != XID or not (address := self._registered.get(event.device) or self._address(event)):
@@ -188,25 +184,34 @@ class _Gpus:
 
     def _address(self, event: Event) -> str:
         """Return the GPU of an event that came with an unknown handle; empty if it cannot be determined."""
-        pci = self._maybe("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)
-        return _written(pci) if pci is not None else ""
+        try:
+            return _written(self._library.ask("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)[0])
+        except NvmlError:
+            return ""
 
     def _text(self, function: str, handle: Any) -> str:
-        """Return a text; empty if this GPU or driver does not provide it."""
+        """Return a text; empty if this GPU or driver does not provide it. Raises like `_all`."""
         try:
             return self._library.text(function, handle)
+        except _LOST:
+            raise
         except NvmlError:
             return ""
 
     def _maybe(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
-        """Return a single result; None if this GPU or driver does not provide it."""
+        """Return a single result; None if this GPU or driver does not provide it. Raises like `_all`."""
         answers = self._all(function, arguments, kind)
         return answers[0] if answers else None
 
     def _all(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
-        """Return the results; empty if this GPU or driver does not provide them."""
+        """Return the results; empty if this GPU or driver does not provide them.
+
+        Raises `GpuIsLostError` and `GpuNeedsResetError`: a lost GPU still has what it cannot report.
+        """
         try:
             return self._library.ask(function, arguments, *kinds)
+        except _LOST:
+            raise
         except NvmlError:
             return []
 

@@ -343,6 +343,8 @@ class Application:
         form = self._form(request, target.kind, is_list=True)
         view = self._view(form, request, target)
         if options.watch:
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return Response(media_type=JSON)  # 200, which ends: then fabric8 watches over HTTP; 503 it repeats
             await self._store.commit()
             changes = await watch(self._store, target, options)  # checks its options before the media type
             form = self._form(request, target.kind, is_list=True, is_watch=True)

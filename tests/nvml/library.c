@@ -1,7 +1,8 @@
 /* A libnvidia-ml.so.1 with GPUs, the first one of two MIG instances, as far as nvml/child.py asks. What it does besides
    stands in the file $FAKE_NVML, which is read with every question: "hang", "crash", "init N", "xid N GI", "errors N",
    "rows", "gpus N" (one, if it does not say), "mig" (all are in MIG mode), "whole" (none is), "link A B" (one of NVLink
-   from A to B, which is a GPU, or a switch from 8 on). Of a GPU that is lost "lost" or "reset" says so with its memory, "gone" as soon as it is asked for, "deaf" to who waits. */
+   from A to B, which is a GPU, or a switch from 8 on). Of a GPU that is lost "lost" or "reset" says so with its memory, "fading" only with its UUID, "gone" as soon as it is
+   asked for, "deaf" to who waits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,8 @@ Result nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, Pci *pci
     return result;
 }
 Result nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
+    int a, b;
+    if (said("fading", &a, &b)) return GPU_IS_LOST;
     if (handle == gpus) snprintf(text, length, "GPU-8a56a4bc");
     else if (is_gpu(handle)) snprintf(text, length, "GPU-%d", (int)((char *)handle - gpus));
     else snprintf(text, length, "MIG-%d", (int)((char *)handle - migs));

@@ -143,6 +143,7 @@ async def test_memory_errors_within_a_minute(driver: Driver) -> None:
     ("faults", "words"),
     [
         (["lost"], "it has fallen off the bus, or cannot be reached"),
+        (["fading"], "it has fallen off the bus, or cannot be reached"),  # amid a report
         (["gone", "deaf"], "it has fallen off the bus, or cannot be reached"),
         (["reset"], "it has to be reset before it can be used again"),
     ],

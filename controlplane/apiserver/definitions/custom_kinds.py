@@ -5,20 +5,22 @@
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver.columns import AGE, CREATED_AT, Since, at
+from controlplane.apiserver.definitions.json_path import JsonPath, JsonPathError
 from controlplane.apiserver.definitions.rules import check_definition
 from controlplane.apiserver.definitions.shape import shaped
 from controlplane.apiserver.definitions.warnings import definition_warnings
+from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, ScalePaths, Schema, Served, version_rank
 from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.scale import check_scale
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
+from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
 
@@ -299,57 +301,55 @@ def _scale_check(versions: Iterable[Plain]) -> Check:
 
 
 def _columns(version: Plain) -> tuple[Column, ...]:
+    """Its columns, up to the first one whose path is none: a real server shows no others either."""
     defined = version.get("additionalPrinterColumns")
     if not defined:
         return (AGE._replace(type="date"),)
-    return tuple(
-        Column(
-            each["name"],
-            _cell(each.get("jsonPath", ""), each.get("type", "string")),
-            each.get("type", "string"),
-            each.get("priority", 0),
-            each.get("description")
-            or f"Custom resource definition column (in JSONPath format): {each.get('jsonPath')}",
-            each.get("format", ""),
+    columns = []
+    for each in defined:
+        try:
+            path = JsonPath(each.get("jsonPath", ""))
+        except JsonPathError:
+            break
+        kind = each.get("type", "string")
+        described = f"Custom resource definition column (in JSONPath format): {each.get('jsonPath')}"
+        description = each.get("description") or described
+        columns.append(
+            Column(each["name"], _cell(path, kind), kind, each.get("priority", 0), description, each.get("format", ""))
         )
-        for each in defined
-    )
+    return tuple(columns)
 
 
-_STEP = re.compile(r"\.([A-Za-z0-9_$-]+)|\[(\d+|\*)\]|\['([^']+)'\]|\.([^.\[\]]*\\\.[^\[\]]*)")
-
-
-def _cell(path: str, kind: str) -> Callable[[Plain], Any]:
-    steps = [next(filter(None, match.groups())) for match in _STEP.finditer(path.replace("\\.", "\0"))]
-    steps = [step.replace("\0", ".") for step in steps]
-
+def _cell(path: JsonPath, kind: str) -> Callable[[Plain], Any]:
     def cell(obj: Plain) -> Any:
-        found = _found(obj, steps)
-        if not found:
+        try:
+            found = path.find(obj)
+        except JsonPathError:
             return None
-        value = found[0]
-        if kind == "date":
-            return Since(value if isinstance(value, str) else None)
-        if kind == "integer":
-            return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-        if kind in ("number", "boolean"):
-            return value
-        texts = [each if isinstance(each, str) else json.dumps(each, separators=(",", ":")) for each in found]
-        return " ".join(texts) if len(texts) > 1 else texts[0]
+        return _shown(found[0], kind) if found else None
 
     return cell
 
 
-def _found(value: Any, steps: list[str]) -> list[Any]:
-    found = [value]
-    for step in steps:
-        below: list[Any] = []
-        for each in found:
-            if isinstance(each, dict) and step in each:
-                below.append(each[step])
-            elif isinstance(each, list) and step == "*":
-                below.extend(each)
-            elif isinstance(each, list) and step.isdigit() and int(step) < len(each):
-                below.append(each[int(step)])
-        found = below
-    return [each for each in found if each is not None]
+def _shown(value: Any, kind: str) -> Any:
+    """What a cell of this type shows of a value; None where it is of another type."""
+    if kind == "string":
+        if isinstance(value, dict | list):
+            text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+            return text.translate(JSON_ESCAPES)
+        return "<no value>" if value is None else go_text(value)
+    if kind == "date":
+        return _date(value) if isinstance(value, str) else None
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if kind == "integer" else value
+
+
+def _date(text: str) -> Any:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return "<invalid>"
+    return Since(text)

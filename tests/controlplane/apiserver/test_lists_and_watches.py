@@ -242,3 +242,11 @@ def test_formats(api: Http) -> None:
     assert api.send("POST", CLASSES, b"{}", content="text/plain").status == 415
     big = api.send("POST", CLASSES, b" " * (3 * 1024 * 1024 + 1))
     assert (big.status, big.message) == (413, "Request entity too large: limit is 3145728")
+
+
+def test_a_watch_over_a_web_socket_ends_at_once(server: Running) -> None:
+    """So that fabric8's informers watch over HTTP: a stream as the answer keeps them waiting for ever."""
+    with server.http(sender={"Connection": "Upgrade", "Upgrade": "websocket"}) as client:
+        answer = client.send("GET", "/api/v1/nodes", watch="true")
+        assert (answer.status, answer.text) == (200, "")
+        assert client.send("GET", "/api/v1/nodes").body["kind"] == "NodeList"
