@@ -1,4 +1,4 @@
-"""The words for a patch or an applied configuration whose values are of other types: those of upstream's converters."""
+"""Messages for patches and applied configurations with values of wrong types: those of upstream's converters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a refused update shows: the structs of the API server, and lines of what would have changed."""
+"""Refused updates show the API server's structs and the lines that would have changed."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_what_would_have_changed_of_a_pod(api: Http) -> None:
 
 
 def test_the_structs_of_a_release() -> None:
-    """Of 1.36 the rights of a pod have what 1.37 has beside them."""
+    """In 1.36 the security context contains fields that are beside it in 1.37."""
     with Running(release=RELEASES["1.36"], definitions=()) as server, server.http() as api:
         api.ok("POST", PODS, POD)
         told = patched(api, f"{PODS}/p", {"spec": {"hostNetwork": True}})

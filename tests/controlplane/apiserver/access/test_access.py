@@ -1,4 +1,4 @@
-"""Who one is and what one may do: tokens of service accounts, and roles."""
+"""Authentication and authorization: service account tokens and roles."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 def admin(server: Running) -> Iterator[Http]:
-    """The administrator of a server with the shipped account, its role and its policy, and nodes n1 and n2."""
+    """An administrator's client; the server has the shipped account, its role and policy, and nodes n1 and n2."""
     server.clear()
     shipped = to_builtins(read_documents(SHIPPED.read_bytes()))
     server.load(*first_roles(), *shipped, node("n1"), node("n2"))
@@ -50,7 +50,7 @@ def of_node(admin: Http, server: Running, name: str) -> Http:
 
 
 def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Running) -> None:
-    """As in a kubeconfig without TLS; it counts for as much as in a header."""
+    """A kubeconfig without TLS uses this form. The token has the same rights as in a header."""
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     with server.http("") as nobody:
@@ -116,7 +116,7 @@ def test_tokens_that_are_not_made_or_not_believed(admin: Http, server: Running) 
 
 
 def test_nobody_may_ask_whether_the_server_is_well(server: Running) -> None:
-    """Where roles say who may do what, somebody without a credential is one who may do next to nothing."""
+    """With RBAC, a client without a credential has almost no rights."""
     nobody = 'User "system:anonymous" cannot'
     with server.http("") as me:
         assert me.send("GET", "/readyz").text == "ok"
@@ -184,7 +184,7 @@ def test_the_shipped_policy_keeps_an_instance_to_its_own_nodes_slices(admin: Htt
         assert refused.message == (
             f'resourceslices.resource.k8s.io "other" is forbidden: {about} denied request: {told}'
         )
-        admin.ok("POST", SLICES, of_other)  # the policy is about the account alone
+        admin.ok("POST", SLICES, of_other)  # the policy restricts only the account
         assert told in me.send("DELETE", f"{SLICES}/other").message
         older = SLICES.replace("/v1/", "/v1beta2/")
         assert told in me.send("PUT", f"{older}/other", admin.ok("GET", f"{older}/other")).message

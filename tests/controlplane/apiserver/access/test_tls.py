@@ -1,4 +1,4 @@
-"""TLS: the kubeconfig has the authority, and what it takes to be let in."""
+"""TLS: the kubeconfig contains the certificate authority, and clients need a credential."""
 
 import shutil
 import urllib.error
@@ -63,4 +63,4 @@ async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         async with Server(tls=True, data=tmp_path / "objects"):
             pass
     async with Server(data=tmp_path / "objects"):
-        pass  # the file has been given back
+        pass  # the failed server released the file

@@ -1,4 +1,4 @@
-"""Pods: the defaults that a kubelet takes for granted, and the time that it has to end them."""
+"""Pods: the defaults that a kubelet depends on, and the grace period for their deletion."""
 
 import itertools
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _is_there(api: Http, name: str) -> bool:
 
 
 def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
-    """It is marked, takes its status meanwhile, and goes once no time is left."""
+    """The pod is marked, its status can still be written, and a grace period of zero removes it."""
     api.ok("POST", PODS, _pod("p", nodeName="ready", terminationGracePeriodSeconds=20))
     marked = api.ok("DELETE", f"{PODS}/p")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 20
@@ -53,7 +53,7 @@ def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
 
 @pytest.mark.parametrize(("name", "spec"), [("a", {}), ("b", {"nodeName": "lost"}), ("c", {"nodeName": "nowhere"})])
 def test_one_that_no_kubelet_runs_goes_at_once(api: Http, name: str, spec: Plain) -> None:
-    """Nobody would end it."""
+    """No kubelet would confirm the deletion."""
     api.ok("POST", PODS, _pod(name, **spec))
     api.ok("DELETE", f"{PODS}/{name}")
     assert not _is_there(api, name)
@@ -67,7 +67,7 @@ def test_one_that_has_ended_goes_at_once(api: Http) -> None:
 
 
 def test_defaults(api: Http) -> None:
-    """What the kubelet refuses to start without, and what a container asks for if it says its limits alone."""
+    """Fields that the kubelet requires, and requests that default to the limits."""
     pod = _pod("d", volumes=[{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}])
     (container,) = pod["spec"]["containers"]
     container |= {"resources": {"limits": {"example.com/gpu": "1"}}, "livenessProbe": {"httpGet": {"port": 80}}}
@@ -88,7 +88,7 @@ def test_defaults(api: Http) -> None:
 
 
 def test_a_new_pod_has_a_priority_tolerations_and_its_class(api: Http) -> None:
-    """Whatever status its author gives it: it is pending. Amounts come back as Go's type writes them."""
+    """A status in the request is ignored: a new pod is pending. Quantities are returned in Go's canonical form."""
     asked = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1, "cpu": "1000m"}}}
     made = api.ok("POST", PODS, _pod("q", containers=[asked]) | {"status": {"phase": "Running"}})
     assert made["status"] == {"phase": "Pending", "qosClass": "Burstable"}
@@ -137,7 +137,7 @@ def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
 
 
 def test_watches_see_one_that_ends(api: Http) -> None:
-    """First that it ends, then that it is gone: as it was stored last, with the finalizer that went."""
+    """Watches first see the deletion mark, then the deletion: the object as last stored, with the removed finalizer."""
     body = _pod("w", nodeName="nowhere")
     body["metadata"]["finalizers"] = ["x.dev/a"]
     made = api.ok("POST", PODS, body)
@@ -161,7 +161,7 @@ def test_watches_see_two_events_of_one_that_goes_at_once(api: Http) -> None:
 
 
 def _events(api: Http, start: str, count: int) -> list[tuple[str, Plain]]:
-    """The first events after a version: their types, and the metadata of what they tell."""
+    """The first events after a version: their types, and the metadata of their objects."""
     with api.watch(PODS, resourceVersion=start) as events:
         return [(event["type"], event["object"]["metadata"]) for event in itertools.islice(events, count)]
 
@@ -202,7 +202,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
 
 
 def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
-    """As `kubectl debug` has it."""
+    """The request that `kubectl debug` sends."""
     api.ok("POST", PODS, _pod("joined"))
     part, added = f"{PODS}/joined/ephemeralcontainers", {"name": "e", "image": "i", "targetContainerName": "c"}
     change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [added], "activeDeadlineSeconds": 5}}
@@ -335,7 +335,7 @@ def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
 
 
 def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> None:
-    """To what it asks for, if that is more."""
+    """The limit is the request of the pod if that is greater."""
     limited = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
     free = {"name": "d", "image": "i", "resources": {"limits": {"cpu": "1"}}}
     whole = {"requests": {"cpu": "3"}}
