@@ -1,4 +1,4 @@
-"""What claims can say about devices, as pods show it."""
+"""The device requirements of claims, observed through pods."""
 
 from tests.controlplane.scheduler.kit import (
     DRIVER,

@@ -1,4 +1,4 @@
-"""What takes its time: binding conditions, taints and tolerations that run out."""
+"""Delayed effects: binding conditions, taints, and tolerations that expire."""
 
 from datetime import timedelta
 

@@ -59,7 +59,7 @@ VALUES = {"default": "1", "validValues": ["1", "3"]}
         ("10", {"default": "3", "validValues": ["1"]}, "3", "3"),
         ("10", {"default": "3", "validValues": ["1"]}, "3000m", None),
         ("10", {"validValues": ["4"]}, None, None),
-        # beyond what Go's fast quantities can hold
+        # exceeds the range of Go's fast quantities
         ("10", {"default": "1.0000000001", "validValues": ["1"]}, None, None),
         ("1e30", {"default": "9223372036854775808", "validRange": {"min": "1", "max": "4"}}, None, None),
         ("1e30", {"validRange": {"min": "1", "step": "1"}}, None, "1e30"),

@@ -1,4 +1,4 @@
-"""What upstream's allocator answers to random problems; a command, see `tests/upstream.py`."""
+"""Upstream's answers to random allocation problems; a command, see `tests/upstream.py`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ _ASKED = ("allocator", ("-allocators", "experimental", "-timeout", "1s"))
 
 
 def difference(problem: Json, said: Json) -> str | None:
-    """How our answer differs from upstream's; None where it does not, or upstream gave none."""
+    """The difference between our answer and upstream's; None if they agree or upstream has no answer."""
     if said.get("panic") or said.get("timedOut"):
         return None
     try:
