@@ -1,8 +1,8 @@
-"""The catalogue of device selectors: what each answers, what it is estimated to cost, and which environments take it.
+"""The catalogue of device selectors: results, cost estimates, and the environments that accept them.
 
-Each row begins with its scenarios' numbers. Devices are API objects, as slices bring them. Estimates are exact, and no
-evaluation costs more. Estimates and answers are those of Kubernetes 1.37.2, where `includes` costs as much as `in` and
-may be asked of any number of values: the catalogue's limit of 48 (estimates of 22 to 47, failure of 49) is 1.36's.
+Each row begins with the numbers of its scenarios. Devices have the form of ResourceSlices. Estimates are exact, and no
+evaluation costs more. Estimates and results are those of Kubernetes 1.37.2, where `includes` costs as much as `in` and
+has no limit on the number of values: the catalogue's limit of 48 (estimates of 22 to 47, failure of 49) is 1.36's.
 """
 
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ EVERYWHERE = [
     ((63,), f'device.capacity.exists_one(domain, domain == "{DRIVER}")', MEMORY, True, 164),
     ((64,), f'{CAPACITY}.exists_one(name, name == "memory")', MEMORY, True, 133),
 ]
-"""Numbers, selector, device, answer or the text of its failure, estimate: the same in every environment."""
+"""Numbers, selector, device, result or error text, estimate: the same in every environment."""
 
 LISTS_ITERATED = [
     ((18,), "cores", "exists(x, x > 0)", CORES, "got 'types.Int', expected iterable type", 5 + 6 * 64),
@@ -165,7 +165,7 @@ LISTS_ITERATED = [
         5 + 7 * 64,
     ),
 ]
-"""Numbers, attribute, macro, device, answer or the text of its failure, estimate."""
+"""Numbers, attribute, macro, device, result or error text, estimate."""
 
 INCLUDES = [
     ((22, 42), "models", '"a100"', MODELS, True, 4 + 64),
@@ -187,14 +187,14 @@ INCLUDES = [
     ((48,), "models", '"value-48"', _models(48), False, 4 + 64),
     ((49,), "models", '"value-49"', _models(49), False, 4 + 64),
 ]
-"""Numbers, attribute, value, device, answer, estimate."""
+"""Numbers, attribute, value, device, result, estimate."""
 
 SHARING = [
     ((66,), "true", {"allowMultipleAllocations": True}, True),
     ((67, 71), "false", NOTHING, True),
     ((68, 69, 70), "false", {"allowMultipleAllocations": False}, True),
 ]
-"""Numbers, what `allowMultipleAllocations` is compared with, device, answer."""
+"""Numbers, the value that `allowMultipleAllocations` is compared with, device, result."""
 
 
 def _numbers(rows: Any) -> list[int]:
@@ -206,7 +206,7 @@ def _ids(rows: Any) -> list[str]:
 
 
 def _environments(**only: bool) -> Iterator[tuple[Json, Environment]]:
-    """For stored and for new expressions with each gate off and on, or of these `only` those."""
+    """The environments for stored and new expressions with each gate off and on, restricted by `only`."""
     for number in range(8):
         named = {
             "stored": not number & 4,
