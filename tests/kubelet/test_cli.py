@@ -1,4 +1,4 @@
-"""`nodeplug kubelet`, as it is typed."""
+"""The command `nodeplug kubelet`."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def nodeplug(*arguments: str | Path) -> Result:
 
 
 class Background:
-    """A process whose lines can be waited for."""
+    """A process whose output lines tests can wait for."""
 
     def __init__(self, *command: str, with_errors: bool = False) -> None:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "ERROR"}
@@ -60,7 +60,7 @@ class Background:
         self._find(lambda printed: printed.endswith(text), text)
 
     def until_prefix(self, text: str) -> str:
-        """What stands behind `text` on the next line that begins with it."""
+        """The rest of the next line that starts with `text`."""
         return self._find(lambda printed: printed.startswith(text), text).removeprefix(text)
 
     def _find(self, is_it: Callable[[str], bool], wanted: str) -> str:
@@ -316,7 +316,7 @@ def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
 
 
 def test_a_file_with_what_no_pod_has(folder: Path) -> None:
-    """A misspelt member is a pod without its devices; what this kubelet merely does not read is nobody's fault."""
+    """A misspelt field means a pod without its devices. Fields that this kubelet merely ignores cause no warning."""
     spec = "{tolerations: [], containers: [{name: c, env: [], resources: {limit: {example.com/x: 1}}}], contaners: []}"
     (folder / "pods.yaml").write_text(f"metadata: {{name: a}}\nspec: {spec}")
     warned = nodeplug("admit", "--dir", folder, folder / "pods.yaml").stderr.splitlines()
@@ -344,7 +344,7 @@ def test_seconds_that_nobody_can_wait(arguments: tuple[str, ...]) -> None:
 
 
 def test_two_pods_of_one_name_are_told_apart(running: Background, folder: Path) -> None:
-    """A pod that failed stays on the node when the next one of its name comes."""
+    """A failed pod stays on the node when a new pod with its name arrives."""
     for uid in ("0a", "0b"):
         limits = "{limits: {example.com/x: 7}}"
         text = f"metadata: {{name: p, uid: {uid}}}\nspec: {{containers: [{{name: c, resources: {limits}}}]}}"

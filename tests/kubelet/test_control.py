@@ -1,4 +1,4 @@
-"""Asking a kubelet from another process: manifests as an API server takes them, and statuses as one has them."""
+"""Control of a kubelet from another process: manifests as for an API server, and statuses as from one."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the stand-in tells an API server of a pod beside its phase, as the kubelet's `status/generate.go` has it."""
+"""A pod's status apart from its phase, as the stand-in writes it to an API server, after `status/generate.go`."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -169,7 +169,7 @@ async def test_the_last_phase_of_a_deleted_pod_is_of_how_its_containers_ended(fo
 
 
 async def test_a_deleted_pod_whose_containers_ended_well_has_succeeded(folder: Path) -> None:
-    """Though they would be started again, if the kubelet had not heard of the deletion first."""
+    """They would be restarted if the kubelet did not know about the deletion."""
     led = pod("p", container("c"), init=(container("s", sidecar=True),), uid="u")
     async with Node(folder) as node:
         await node.admit(led)

@@ -1,4 +1,4 @@
-"""Lists, health, and what the node offers."""
+"""Device lists, health, and the node's capacity."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The stub, as other people's tests use it."""
+"""The stub, as tests of other projects use it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
