@@ -1,4 +1,4 @@
-"""What a claim says of its devices, and what drivers say of them in files beside the containers."""
+"""A claim's device configuration, and drivers' metadata files beside the containers."""
 
 from dra_plugin.preparing import device_config, metadata
 from dra_plugin.preparing.device_config import InvalidConfig
@@ -22,7 +22,7 @@ STREAMS = (
 
 
 def config(data: bytes) -> str:
-    """A DeviceConfig, of a class or of a claim, or findings in one line each."""
+    """A DeviceConfig of a class or of a claim: accepted, or findings of one line each."""
     outcome, words = "refused", ""
     for from_class in (True, False):
         try:
@@ -35,7 +35,7 @@ def config(data: bytes) -> str:
 
 
 def stream(data: bytes) -> str:
-    """Metadata of a request, or why it is none."""
+    """The metadata of a request: read, or refused with a reason."""
     try:
         metadata.read_stream(data.decode(errors="replace"))
     except MetadataError:

@@ -1,4 +1,4 @@
-"""A server of our own transport alone, for tests of what clients do to it."""
+"""A server of our own transport, for tests of hostile and broken clients."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
 class Waiting:
-    """A device plugin whose lists do not end; counts calls that run."""
+    """A device plugin whose lists do not end. Counts the running calls."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -29,7 +29,7 @@ class Waiting:
 
 
 async def serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMITS) -> BuiltinServer:
-    """Serve at `p.sock` in the folder, with a pot of its own."""
+    """Serve at `p.sock` in the folder, with a separate pot."""
     server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, pot=Pot())
     bound = socket.socket(socket.AF_UNIX)
     bound.bind(str(folder / "p.sock"))

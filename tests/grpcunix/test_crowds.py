@@ -1,4 +1,4 @@
-"""Many connections at once: who floods shares, who has the most makes room."""
+"""Many connections at once: floods share the server's time, and the process with the most connections loses some."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: 
         with pytest.raises(RpcError):
             await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty(), timeout=20)
     answered = sum(endpoint._connection._last // 2 for endpoint in server.endpoints)
-    assert answered < 3 * 16 * len(floods)  # each had as much as is looked at in one go, and hardly more
+    assert answered < 3 * 16 * len(floods)  # each got about as many answers as one round allows
     for _, writer in floods:
         writer.close()
     await server.stop(None)
@@ -67,7 +67,7 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
             assert (await reader.read()).endswith(frames.goaway(0, ErrorCode.NO_ERROR, "the server stops"))
         with pytest.raises(RpcError, match="UNIMPLEMENTED"):
             await Client(late, SERVICE).call("Allocate", api.AllocateRequest(), timeout=20)
-        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # who has a call keeps it
+        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # connections with a call are kept
         for _, writer in idle:
             writer.close()
         stream.cancel()
@@ -78,7 +78,7 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
 
 async def test_a_process_with_many_connections_makes_room_for_others(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting(), Limits(connections_always=2, connections_together=4))
-    reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # quiet for longer than all others
+    reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # idle for longer than all others
     await reader.readexactly(9)
     (quiet,) = server.endpoints
     crowd = await asyncio.create_subprocess_exec(
