@@ -70,7 +70,7 @@ async def register(folder: Path, name: str) -> None:
 
 
 def kubelet(folder: Path) -> object:
-    """Return the identity of a kubelet: its socket's inode, which can be reused, and the time of its last change."""
+    """Return what identifies a kubelet: its socket's inode, which can be used again, and its time of change."""
     with contextlib.suppress(FileNotFoundError):
         found = (folder / "kubelet.sock").stat()
         return found.st_ino, found.st_ctime_ns

@@ -53,7 +53,7 @@ def lists() -> tuple[bytes, ...]:
 
 
 def kept_answers(data: bytes) -> str:
-    """A stored answer to Allocate: the device of a unit at that time and its device nodes, or nothing."""
+    """An answer to Allocate that a kubelet kept: which device a unit was then, and where its nodes were, or nothing."""
     found = Answered(data, _RESOURCE)
     device = found.device_of("gpu-0")
     owners = answered.owners(found.response, _RESOURCE)

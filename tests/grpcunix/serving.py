@@ -29,7 +29,7 @@ class Waiting:
 
 
 async def serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMITS) -> BuiltinServer:
-    """Serve at `p.sock` in the folder, with a separate pot."""
+    """Serve at `p.sock` in the folder, with a pot of its own."""
     server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, pot=Pot())
     bound = socket.socket(socket.AF_UNIX)
     bound.bind(str(folder / "p.sock"))

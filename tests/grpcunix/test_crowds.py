@@ -78,7 +78,7 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
 
 async def test_a_process_with_many_connections_makes_room_for_others(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting(), Limits(connections_always=2, connections_together=4))
-    reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # idle for longer than all others
+    reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # quiet for longer than all others
     await reader.readexactly(9)
     (quiet,) = server.endpoints
     crowd = await asyncio.create_subprocess_exec(

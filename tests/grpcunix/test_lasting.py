@@ -35,7 +35,7 @@ def fixed(path: Path) -> Callable[[], Path]:
 
 @asynccontextmanager
 async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[LastingServer]:
-    """A server that runs within the block."""
+    """A server that runs meanwhile."""
     with closing(FolderWatcher()) as watcher:
         server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, patience=0.01)
         async with running(server.run()):

@@ -247,7 +247,7 @@ def test_what_etcd_would_not_take_is_refused_and_stops_nobody(server: Running) -
 def answered_meanwhile(
     server: Running, method: str, path: str, body: Any = None, content: str = "application/json"
 ) -> tuple[int, int]:
-    """The number of other requests that were answered meanwhile, and the status of the request."""
+    """How often others were answered while this was done, and its status."""
     headers = {"Authorization": "Bearer secret", "Content-Type": content}
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=60)
     with contextlib.closing(connection), server.http() as other:

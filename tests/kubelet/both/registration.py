@@ -1,4 +1,4 @@
-"""Registration: who is accepted, the effect on an earlier plugin, and the content of lists."""
+"""Registration: the accepted plugins, the effect on an earlier plugin, and the content of lists."""
 
 import shutil
 
