@@ -36,25 +36,25 @@ def _run(entry: Event) -> None:
         raise Skipped(f"not a case of {RELEASE}")
     sequences = [each if isinstance(each, list) else [each] for each in entry["events"]]
     expected = [_plain(each) for each in entry["expect"]["patchedSlices"]]
-    told: list[Event] = []
-    expect_equal(expected, _played([event for each in sequences for event in each], told))
+    notifications: list[Event] = []
+    expect_equal(expected, _played([event for each in sequences for event in each], notifications))
     wanted = entry["expect"].get("handlerEvents")
     if wanted is not None:
         shown = [
             {"event": x["event"], "newObj": _plain_or_none(x["newObj"]), "oldObj": _plain_or_none(x["oldObj"])}
             for x in wanted
         ]
-        expect_equal(shown, told)
+        expect_equal(shown, notifications)
     for order in _orders(sequences):
         expect_equal(expected, _played(order, []))
 
 
-def _played(events: list[Event], told: list[Event]) -> list[Event]:
-    """The patched slices after some events; notifications are appended to `told`."""
+def _played(events: list[Event], notifications: list[Event]) -> list[Event]:
+    """The patched slices after some events; notifications are appended to `notifications`."""
 
     def note(before: ResourceSlice | None, after: ResourceSlice | None) -> None:
         kind = "add" if before is None else "delete" if after is None else "update"
-        told.append({"event": kind, "newObj": after and to_dict(after), "oldObj": before and to_dict(before)})
+        notifications.append({"event": kind, "newObj": after and to_dict(after), "oldObj": before and to_dict(before)})
 
     tracker = Tracker(note)
     for event in events:

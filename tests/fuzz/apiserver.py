@@ -88,8 +88,8 @@ def patches(seed: int) -> str:
                 case _:
                     result = strategic_merge(value, _object(source, 4), SCHEMA)
         except ApiError as error:
-            told = ("merge key", "not identical")  # 500 also in upstream
-            if error.code not in (400, 413, 422) and not any(words in str(error) for words in told):
+            known = ("merge key", "not identical")  # 500 also in upstream
+            if error.code not in (400, 413, 422) and not any(text in str(error) for text in known):
                 raise
             outcome = "refused"
             result = value

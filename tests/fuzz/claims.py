@@ -23,14 +23,14 @@ STREAMS = (
 
 def config(data: bytes) -> str:
     """A DeviceConfig of a class or of a claim: accepted, or findings of one line each."""
-    outcome, words = "refused", ""
+    outcome, messages = "refused", ""
     for from_class in (True, False):
         try:
             device_config.read(data, from_class=from_class, allowed_mounts=("/opt",))
             outcome = "of a class" if from_class else "of a claim"
         except InvalidConfig as error:
-            words += str(error)
-    assert words.isprintable()
+            messages += str(error)
+    assert messages.isprintable()
     return outcome
 
 

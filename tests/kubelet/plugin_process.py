@@ -21,11 +21,11 @@ async def allocate(request: api.AllocateRequest) -> StubReply:
     asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
     if not set(asked) <= {*"abcdefghi"}:
         raise PluginFault(f"{asked[0]}: no such device")
-    given = [
+    responses = [
         api.ContainerAllocateResponse(devices=[api.DeviceSpec(host_path="/d", container_path="/d", permissions="rw")])
         for _ in request.container_requests
     ]
-    return api.AllocateResponse(container_responses=given)
+    return api.AllocateResponse(container_responses=responses)
 
 
 async def die(_: api.AllocateRequest) -> StubReply:

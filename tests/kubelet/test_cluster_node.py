@@ -70,11 +70,11 @@ async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
         client = Client(lambda: Credentials(server=server.url, token="another"))
         try:
             async with background(NodeLease(node, client).run()), asyncio.timeout(30):
-                told = await logged.message
+                message = await logged.message
         finally:
             client.close()
             kubelet_lease.log.removeHandler(logged)
-    assert told.startswith(
+    assert message.startswith(
         "lease kube-node-lease/node cannot be renewed, without which the cluster considers the node lost: 40"
     )
 

@@ -26,20 +26,20 @@ async def verify(
 
     `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
-    told: list[Check] = []
+    checks: list[Check] = []
 
     def tell(check: Check) -> None:
-        told.append(check)
+        checks.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
     async with alone(NODE) as (client, kubeconfig):
         run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, device)
         await run.run()
-    assert told == run.checks
-    assert run.is_passed == (not any(check.outcome == "fail" for check in told))
+    assert checks == run.checks
+    assert run.is_passed == (not any(check.outcome == "fail" for check in checks))
     return [
         check
-        for check in told
+        for check in checks
         if check.outcome == "fail" or (check.outcome == "warn" and not check.detail.endswith(" ms"))
     ]
 

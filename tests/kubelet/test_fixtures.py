@@ -124,12 +124,12 @@ def run_their_tests(folder: Path) -> str:
     }
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said, _ = process.communicate(timeout=90)  # three times the fixtures' own timeout
+            output, _ = process.communicate(timeout=90)  # three times the fixtures' own timeout
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             raise
-    assert process.returncode == 0, said
-    return said
+    assert process.returncode == 0, output
+    return output
 
 
 def test_stubs_that_do_as_they_are_told(folder: Path) -> None:

@@ -393,8 +393,8 @@ async def test_a_registration_can_be_refused_by_a_test(node: Node) -> None:
 
 
 async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node, plugin: DevicePluginStub) -> None:
-    said = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
-    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[said]))
+    response = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
+    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[response]))
     await node.admit(pod("p", container("c", {R: 1})))
     options = await node.run_container_options("p", "c")
     assert {(env.name, env.value) for env in options.envs} == {("", "empty name"), ("Ü", "ü\n")}

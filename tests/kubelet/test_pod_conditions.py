@@ -121,8 +121,8 @@ async def test_the_end_of_a_deleted_pod_is_told(folder: Path) -> None:
 
 
 async def test_a_container_shows_what_it_was_given(folder: Path) -> None:
-    given = container("c", {"example.com/x": 2, "cpu": "100m"}, requests={"cpu": "100m"}, claims=["g/r"])
-    led = pod("p", given, container("d"), uid="u")
+    first = container("c", {"example.com/x": 2, "cpu": "100m"}, requests={"cpu": "100m"}, claims=["g/r"])
+    led = pod("p", first, container("d"), uid="u")
     async with Node(folder) as node:
         await node.admit(led)
         c, d = told(node, led)["containerStatuses"]

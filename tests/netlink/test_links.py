@@ -76,9 +76,9 @@ def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
 
 def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel: Connection) -> None:
     index = found(kernel, "np0").index
-    for words in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
+    for address in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
                   "2001:db8::1 peer 2001:db8::9/128 nodad"):  # fmt: skip
-        ip("addr", "add", *words.split(), "dev", "np0")
+        ip("addr", "add", *address.split(), "dev", "np0")
     before, has = ip("-o", "addr", "show", "dev", "np0"), addresses(kernel)[index]
     for text, details in has.items():
         remove_address(kernel, index, text, details)
@@ -148,13 +148,13 @@ def test_a_virtual_interface_is_made_again_as_it_was(kernel: Connection) -> None
 
 
 async def test_coming_and_going_is_told(home: str) -> None:
-    told: asyncio.Queue[Link | None] = asyncio.Queue()
-    events = LinkEvents(told.put_nowait)
+    changes: asyncio.Queue[Link | None] = asyncio.Queue()
+    events = LinkEvents(changes.put_nowait)
     pod = PodNetwork(home)
     pod.take("np0", "data0")
     pod.back("data0")
     async with asyncio.timeout(10):
-        while (each := await told.get()) is None or each.name != "data0":
+        while (each := await changes.get()) is None or each.name != "data0":
             pass
     events.close()
     pod.end()

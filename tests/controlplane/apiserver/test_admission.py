@@ -81,10 +81,10 @@ def test_what_fails_to_run_is_refused_unless_the_policy_ignores_it(api: Http) ->
 def test_a_binding_may_warn_and_may_be_about_a_part(api: Http) -> None:
     never = [{"expression": "false", "messageExpression": "'no ' + object.metadata.name"}]
     use(api, "warns", {"validationActions": ["Warn"]}, validations=never)
-    told = write(api, "a", {"a": "1"})
-    assert told.status == 201
+    response = write(api, "a", {"a": "1"})
+    assert response.status == 201
     warning = "Validation failed for ValidatingAdmissionPolicy 'warns' with binding 'warns': no a"
-    assert told.warnings == [f'299 - "{warning}"']
+    assert response.warnings == [f'299 - "{warning}"']
     part = {"matchResources": {"objectSelector": {"matchLabels": {"guarded": "yes"}}}}
     use(api, "part", part, validations=never)
     assert write(api, "b", {"a": "1"}).status == 201
@@ -174,8 +174,8 @@ def test_expressions_may_ask_what_somebody_may_do() -> None:
         bound = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lister"}}
         api.ok("POST", f"{rbac}/clusterrolebindings", {"metadata": {"name": "x"}, "subjects": [robot], **bound})
         variables = [{"name": name, "expression": text} for name, text in asked.items()]
-        told = "string(variables.path)"  # fails: message expressions have no authorizer
-        validations = [{"expression": all_of_them}, {"expression": "false", "messageExpression": told}]
+        message = "string(variables.path)"  # fails: message expressions have no authorizer
+        validations = [{"expression": all_of_them}, {"expression": "false", "messageExpression": message}]
         use(api, "asks", {}, variables=variables, validations=validations)
         assert write(api, "a", {}).message.endswith("denied request: failed expression: false")
         api.ok("DELETE", f"{POLICIES}/asks")

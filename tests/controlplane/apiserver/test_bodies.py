@@ -74,9 +74,9 @@ def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> 
         [{"name": "c", "image": "i", "imag": "j", "devices": [{"name": "a"}]}],
         "deviceClaims": [], "deviceClaims": []}}"""
     pods = "/api/v1/namespaces/default/pods"
-    told = ['unknown field "colour"', 'unknown field "spec.containers[0].imag"', 'duplicate field "spec.deviceClaims"']
+    texts = ['unknown field "colour"', 'unknown field "spec.containers[0].imag"', 'duplicate field "spec.deviceClaims"']
     refused = api.send("POST", pods, pod, fieldValidation="Strict")
-    assert (refused.status, refused.message.partition("strict decoding error: ")[2]) == (400, ", ".join(told))
+    assert (refused.status, refused.message.partition("strict decoding error: ")[2]) == (400, ", ".join(texts))
     made = api.send("POST", pods, pod)
     assert (made.status, len(made.warnings), "colour" in made.body) == (201, 3, False)
     assert made.body["spec"]["containers"][0]["devices"] == [{"name": "a"}]  # the prototype's field

@@ -137,9 +137,9 @@ def test_who_may_do_everything_may_do_everything(api: Http) -> None:
     status = api.ok("POST", rules, {"spec": {"namespace": "default"}})["status"]
     assert status["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
     assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-    told = api.send("GET", "/readyz", verbose="", exclude="ping").text
-    assert told.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
-    assert told.endswith("\nreadyz check passed\n")
+    text = api.send("GET", "/readyz", verbose="", exclude="ping").text
+    assert text.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
+    assert text.endswith("\nreadyz check passed\n")
     assert 'cannot be excluded: no matches for "x"' in api.send("GET", "/livez", verbose="", exclude="x").text
     assert api.send("GET", "/readyz/informer-sync").text == api.send("GET", "/livez/log").text == "ok"
     assert api.send("GET", "/livez/informer-sync").status == 404
@@ -177,11 +177,11 @@ def test_forms_of_openapi_documents(api: Http, path: str, accept: str, found: st
     ],
 )
 def test_in_which_form_all_groups_come(api: Http, accept: str, found: str) -> None:
-    words = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
-    words["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    words["old"] = words["all"].replace("v=v2", "v=v2beta1")
-    answer = api.send("GET", "/apis", accept=accept.format(**words))
-    assert dict(answer.headers)["content-type"] == found.format(**words)
+    media_types = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
+    media_types["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    media_types["old"] = media_types["all"].replace("v=v2", "v=v2beta1")
+    answer = api.send("GET", "/apis", accept=accept.format(**media_types))
+    assert dict(answer.headers)["content-type"] == found.format(**media_types)
 
 
 def test_groups_refuse_forms_in_words_of_their_own(api: Http) -> None:
@@ -233,8 +233,8 @@ def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str
     """They are reported as conversion errors."""
     config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
     answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
-    told = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
-    assert (answer.status, answer.message.startswith(f"{told} to /v1, Kind=Node: {why}")) == (500, True)
+    start = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
+    assert (answer.status, answer.message.startswith(f"{start} to /v1, Kind=Node: {why}")) == (500, True)
 
 
 def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) -> None:

@@ -195,12 +195,12 @@ async def test_a_large_pod_that_is_evicted(server: Server, times: int) -> None:
     write = partial(evict, target=pod._replace(subresource="eviction"), eviction=eviction, options=WriteOptions())
     before = server.store.version
     outcome = await write_apart(server.rest, pod, LONG, disturbed(server.rest, write, label, times))
-    told = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
-    assert "deletionTimestamp" not in told[-2]["metadata"]
-    assert "deletionTimestamp" in told[-1]["metadata"]
-    for each in told[-2:]:
+    stored = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
+    assert "deletionTimestamp" not in stored[-2]["metadata"]
+    assert "deletionTimestamp" in stored[-1]["metadata"]
+    for each in stored[-2:]:
         assert [x["type"] for x in each["status"]["conditions"]] == ["DisruptionTarget"]
-    assert server.rest.get(pod) == outcome.object == told[-1]
+    assert server.rest.get(pod) == outcome.object == stored[-1]
     assert bool(outcome.object["metadata"].get("labels")) == bool(times)
 
 

@@ -34,8 +34,8 @@ def test_what_is_published_as_it_is_has_nothing_empty() -> None:
 
 def test_three_lines_stand_around_a_change() -> None:
     before = {"a": 1, "b": 2, "c": 3, "d": 4, "e": "<"}
-    told = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
-    assert difference(before, {**before, "e": "x"}) == told
+    expected = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
+    assert difference(before, {**before, "e": "x"}) == expected
 
 
 def test_very_many_lines_are_not_compared() -> None:

@@ -169,11 +169,11 @@ def test_json_patches_that_no_type_holds(api: Http) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
     patch = b'[{"op":"add","op":"add","path":"/metadata/labels/x","value":"1","why":1}]'
-    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
-    quoted = [text.replace('"', '\\"') for text in told]
+    errors = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
+    quoted = [text.replace('"', '\\"') for text in errors]
     assert api.send("PATCH", PATH, patch, content=JSON_PATCH).warnings == [f'299 - "{text}"' for text in quoted]
     refused = api.send("PATCH", PATH, patch, content=JSON_PATCH, fieldValidation="Strict")
-    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(errors)}")) == (422, True)
     twice = b'{"metadata":{"labels":{"x":"1","x":"2"}}}'
     (warning,) = api.send("PATCH", PATH, twice, content=MERGE).warnings
     assert "duplicate field" in warning

@@ -95,9 +95,9 @@ def test_nothing_is_stored_of_features_that_are_switched_off(version: str, of_1_
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_35: Http, of_1_36: Http, api: Http) -> None:
     server = {"1.34": of_1_34, "1.35": of_1_35, "1.36": of_1_36, "1.37": api}[version]
-    told = server.ok("GET", "/version")
-    assert f"{told['major']}.{told['minor']}" == version
-    assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]
+    info = server.ok("GET", "/version")
+    assert f"{info['major']}.{info['minor']}" == version
+    assert server.ok("GET", "/openapi/v2")["info"]["version"] == info["gitVersion"]
 
 
 def test_words_before_1_36(of_1_34: Http, of_1_35: Http, of_1_36: Http) -> None:
@@ -120,8 +120,8 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
         path = f"/apis/resource.k8s.io/{version}/resourceslices"
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
     rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
-    (told,) = of_1_36.send("GET", rules).warnings
-    assert "DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+" in told
+    (warning,) = of_1_36.send("GET", rules).warnings
+    assert "DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+" in warning
     assert not of_1_36.send("GET", rules.replace("v1alpha3", "v1beta2")).warnings
     assert not of_1_34.send("GET", rules).warnings
 

@@ -208,8 +208,8 @@ def test_when_no_port_is_left(api: Http) -> None:
     made = create(api, "greedy", type="NodePort", ports=ports)
     assert {each["nodePort"] for each in made["ports"]} == {*range(30000, 32768)}
     answer = api.send("POST", SERVICES, service("late", type="NodePort"))
-    told = "Internal error occurred: failed to allocate a nodePort: range is full"
-    assert (answer.status, answer.message) == (500, told)
+    message = "Internal error occurred: failed to allocate a nodePort: range is full"
+    assert (answer.status, answer.message) == (500, message)
 
 
 def test_an_address_has_no_zone(api: Http) -> None:

@@ -301,13 +301,13 @@ async def test_all_devices_of_all_nodes() -> None:
         for number in range(3):
             await stand.create(node(f"n{number}"), slice_(f"n{number}", "a", "b"))
         await stand.create(*[pod(f"p{number}", templates={"g": "t"}) for number in range(6)])
-        given = set()
+        allocated = set()
         for number in range(6):
             bound = await stand.until_bound(f"p{number}")
             (device,) = devices((await stand.claims_of(f"p{number}"))["g"])
             assert device.startswith(bound["spec"]["nodeName"])
-            given.add(device)
-        assert len(given) == 6
+            allocated.add(device)
+        assert len(allocated) == 6
 
 
 async def test_an_allocation_that_is_in_the_way_is_given_up() -> None:

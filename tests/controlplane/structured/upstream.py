@@ -14,12 +14,12 @@ _FOLDER = Path(__file__).parent
 _ASKED = ("allocator", ("-allocators", "experimental", "-timeout", "1s"))
 
 
-def difference(problem: Json, said: Json) -> str | None:
+def difference(problem: Json, answer: Json) -> str | None:
     """The difference between our answer and upstream's; None if they agree or upstream has no answer."""
-    if said.get("panic") or said.get("timedOut"):
+    if answer.get("panic") or answer.get("timedOut"):
         return None
     try:
-        compare(problem, said, said["numAllocateOneInvocations"])
+        compare(problem, answer, answer["numAllocateOneInvocations"])
     except Mismatch as mismatch:
         return f"{problem['name']}: {mismatch}"
     return None

@@ -253,10 +253,10 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
     driver.behaviours[PREPARE] = answer
     asking = {name: stage.user(name, claim) for name, claim in claims.items()}
     texts = await asyncio.gather(*map(stage.refused, asking.values()))
-    said = dict(zip(claims, texts, strict=True))
+    errors = dict(zip(claims, texts, strict=True))
     head = "NodePrepareResources: rpc error: code = Internal desc = grpc: failed to unmarshal the received message"
-    assert said.pop("bytes").startswith(head)
-    assert said == {
+    assert errors.pop("bytes").startswith(head)
+    assert errors == {
         "broken": "NodePrepareResources: rpc error: code = Internal desc = prepare broke",
         "failed": f"NodePrepareResources failed for ResourceClaim {stage.name}failed: no such gpu",
         "skipped": "NodePrepareResources skipped 1 ResourceClaims",
@@ -319,10 +319,10 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     name = full.metadata.name
     status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="a", resource_claim_name=name),))
     asking.append(msgspec.structs.replace(made, spec=spec, status=status))
-    said = await asyncio.gather(*map(stage.refused, asking))
+    errors = await asyncio.gather(*map(stage.refused, asking))
     uid = (await stage.world.view(name)).uid
     word = stage.release.pod_word
-    assert said == [
+    assert errors == [
         f'fetch ResourceClaim {stage.name}missing: resourceclaims.resource.k8s.io "{stage.name}missing" not found',
         f"pod {name} ({uid}) is not allowed to use ResourceClaim {name} ({full.metadata.uid})",
         f"DRA driver other.{stage.driver_name} is not registered",

@@ -206,16 +206,16 @@ class Real:
         try:
             token = {"Authorization": f"Bearer {self._kubelet.token}"}
             answer = await connections.send("GET", "/metrics", token, None)
-            told = await answer.read(_MOST_METRICS)
-            assert answer.status == 200, told
+            body = await answer.read(_MOST_METRICS)
+            assert answer.status == 200, body
         finally:
             connections.abort()
-        return told.decode()
+        return body.decode()
 
     async def injected(self, pod: str, container: str) -> list[str]:
         statuses = await self._containers(pod)
-        told = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
-        variables = json.loads(told)["Spec"]["process"]["env"]
+        info = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
+        variables = json.loads(info)["Spec"]["process"]["env"]
         return [each.partition("=")[2] for each in variables if each.startswith(INJECTED)]
 
     async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:

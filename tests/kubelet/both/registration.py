@@ -206,8 +206,8 @@ async def empty_list(stage: Stage) -> None:
 
 @both
 async def words_of_health(stage: Stage) -> None:
-    words = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
-    await stage.plugin([Device(f"d{number}", word) for number, word in enumerate(words)])
+    values = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
+    await stage.plugin([Device(f"d{number}", word) for number, word in enumerate(values)])
     await stage.offers(5, 1)
 
 

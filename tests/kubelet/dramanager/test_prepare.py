@@ -303,8 +303,8 @@ async def test_share_ids_are_kept(kit: Kit) -> None:
         for name, state in kit.stored().items()
     }
     assert stored == {"c1": ["s1", "s2"], "c2": [None]}
-    told = kit.manager.get_dynamic_resources(asking, "c")
-    assert [[(it.HasField("share_id"), it.share_id) for it in each.claim_resources] for each in told] == [
+    listed = kit.manager.get_dynamic_resources(asking, "c")
+    assert [[(it.HasField("share_id"), it.share_id) for it in each.claim_resources] for each in listed] == [
         [(True, "s1"), (True, "s2")],
         [(False, "")],
     ]

@@ -90,11 +90,11 @@ def test_the_claims_of_a_container(kit: Kit) -> None:
 def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit) -> None:
     known(kit, "c1", ONE, TWO)
     using = container("c", claims=["c1/b"])
-    (told,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
-    assert (told.claim_namespace, told.claim_name) == ("default", "c1")
+    (listed,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
+    assert (listed.claim_namespace, listed.claim_name) == ("default", "c1")
     assert [
         (each.driver_name, each.pool_name, each.device_name, [cdi.name for cdi in each.cdi_devices])
-        for each in told.claim_resources
+        for each in listed.claim_resources
     ] == [
         (DRIVER, POOL, "g0", ["x.test/y=g0"]),
         (DRIVER, POOL, "g1", ["x.test/y=g0", "x.test/y=g1", "x.test/y=g1-extra"]),

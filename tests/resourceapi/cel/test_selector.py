@@ -104,13 +104,13 @@ def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_o
 
 
 def test_a_view_is_made_of_an_api_device() -> None:
-    given = {
+    fields = {
         "name": "gpu-0",
         "attributes": {"model": {"string": "a100"}, "cuda": {"version": "12.4.0"}, "ids": {"ints": [1, 2]}},
         "capacity": {"memory": {"value": "40Gi"}},
         "allowMultipleAllocations": True,
     }
-    view = DeviceView.of(DRIVER, from_dict(Device, given))
+    view = DeviceView.of(DRIVER, from_dict(Device, fields))
     assert matches(f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.cuda.major() == 12', view)
     assert matches(f'{ATTRIBUTES}.ids == [1, 2] && {CAPACITY}.memory.compareTo(quantity("41943040Ki")) == 0', view)
     assert matches("device.allowMultipleAllocations", view)

@@ -44,8 +44,8 @@ def _selector(seed: int) -> Json:
     return random_selector(seed) | {"configurations": [_CONFIGURATIONS[seed % len(_CONFIGURATIONS)]]}
 
 
-def _expression_difference(problem: Json, said: Json) -> str | None:
-    expected = {key: value for key, value in said.items() if key not in ("name", "digest")}
+def _expression_difference(problem: Json, answer: Json) -> str | None:
+    expected = {key: value for key, value in answer.items() if key not in ("name", "digest")}
     actual = evaluate(problem["expr"])
     if _PRINTED_BY_GO.match(expected.get("text", "")):
         expected["text"] = actual.get("text")
@@ -58,8 +58,8 @@ def _expression_difference(problem: Json, said: Json) -> str | None:
     return None
 
 
-def _selector_difference(problem: Json, said: Json) -> str | None:
-    for run in said["runs"] or ():  # None if upstream panics
+def _selector_difference(problem: Json, answer: Json) -> str | None:
+    for run in answer["runs"] or ():  # None if upstream panics
         expected = {key: run.get(key) or None if key == "outputType" else run.get(key) for key in _ANSWER}
         try:
             compare_selector(expected, match(problem["expression"], problem["device"], run))

@@ -156,8 +156,8 @@ def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
             with pytest.raises(Refused, match="Unauthorized"):
                 things.get("x")
         client.close()
-    (said,) = [x for x in caplog.messages if "used as they were" in x]
-    assert said == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
+    (message,) = [x for x in caplog.messages if "used as they were" in x]
+    assert message == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
 
 
 def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
         (200, {}, {"kind": "ThingList", "metadata": {"resourceVersion": "1"}, "items": []}),
         (200, {}, b""),
     ]
-    told: list[str] = []
+    failures: list[str] = []
 
     def note(error: Exception) -> None:
-        told.append(str(error))
+        failures.append(str(error))
         if not answers:
             watch.close()
 
@@ -247,4 +247,4 @@ def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
         watch = client.raw("v1", "things", namespaced=False).watch(on_failure=note)
         assert [event.type for event in watch] == ["LISTED"]
         client.close()
-    assert told == ["503 ServiceUnavailable: no", "watch /api/v1/things: ended at once"]
+    assert failures == ["503 ServiceUnavailable: no", "watch /api/v1/things: ended at once"]

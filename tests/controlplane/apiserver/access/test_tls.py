@@ -39,8 +39,8 @@ def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Pa
 
 
 def test_kubectl_sends_its_token(secure: Running, kubectl: str, tmp_path: Path) -> None:
-    told = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
-    assert "namespace/default" in told
+    names = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
+    assert "namespace/default" in names
 
 
 def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ def test_no_default_where_every_object_has_its_own(api: Http) -> None:
 
 
 def test_the_root_of_a_kind_whose_status_is_apart(api: Http) -> None:
-    (told,) = complaints(api, with_schema({"minProperties": 0}))
-    assert told.startswith(f'{ROOT}: Invalid value: {{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object",')
-    assert told.endswith(f": {WITH_STATUS}")
+    (why,) = complaints(api, with_schema({"minProperties": 0}))
+    assert why.startswith(f'{ROOT}: Invalid value: {{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object",')
+    assert why.endswith(f": {WITH_STATUS}")
     api.ok("POST", DEFINITIONS, with_schema({"minProperties": 0}, subresources={}), dryRun="All")
 
 

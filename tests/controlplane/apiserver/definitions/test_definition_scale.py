@@ -113,13 +113,13 @@ def test_one_that_says_no_number_can_be_scaled(sized: Http) -> None:
 
 def test_fields_that_a_scale_has_not(sized: Http) -> None:
     patch = {"spec": {"replicas": 4}, "x": 1}
-    told = ['299 - "unknown field \\"x\\""']
-    assert sized.send("PATCH", OF_A, patch, content=MERGE).warnings == told
+    warnings = ['299 - "unknown field \\"x\\""']
+    assert sized.send("PATCH", OF_A, patch, content=MERGE).warnings == warnings
     strict = sized.send("PATCH", OF_A, patch, content=MERGE, fieldValidation="Strict")
     assert strict.status == 422
     assert strict.message.endswith('strict decoding error: unknown field "x"')
     whole = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}} | patch
-    assert sized.send("PUT", OF_A, whole).warnings == told
+    assert sized.send("PUT", OF_A, whole).warnings == warnings
     strict = sized.send("PUT", OF_A, whole, fieldValidation="Strict")
     assert strict.message == 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
 

@@ -38,8 +38,8 @@ def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
     marked = api.ok("DELETE", f"{PODS}/p")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 20
     assert marked["deletionTimestamp"]
-    told = {"status": {"phase": "Running"}}
-    assert api.ok("PATCH", f"{PODS}/p/status", told, content=MERGE)["status"]["phase"] == "Running"
+    running = {"status": {"phase": "Running"}}
+    assert api.ok("PATCH", f"{PODS}/p/status", running, content=MERGE)["status"]["phase"] == "Running"
     assert api.ok("DELETE", f"{PODS}/p")["metadata"] | {"resourceVersion": ""} == marked | {
         "resourceVersion": "",
         "managedFields": api.ok("GET", f"{PODS}/p")["metadata"]["managedFields"],
@@ -176,7 +176,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     assert "deletionTimestamp" not in api.ok("GET", f"{PODS}/e")["metadata"], "as `kubectl drain --dry-run` has it"
     wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | {"deleteOptions": {"gracePeriodSeconds": "1"}})
     assert (wrong.status, "cannot unmarshal string" in wrong.message) == (400, True)
-    for members, said in (
+    for members, message in (
         (
             {"deleteOptions": 5},
             "json: cannot unmarshal number into Go struct field Eviction.deleteOptions of type v1.Del",
@@ -192,7 +192,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
         ),
     ):
         wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | members)
-        handled = f'{members.get("kind", "Eviction")} in version "v1" cannot be handled as a Eviction: {said}'
+        handled = f'{members.get("kind", "Eviction")} in version "v1" cannot be handled as a Eviction: {message}'
         assert (wrong.status, wrong.message[: len(handled)]) == (400, handled)
     assert api.send("POST", f"{PODS}/e/eviction", body | {"apiVersion": 5}).status == 400
     api.ok("POST", f"{PODS}/e/eviction", body | dry | {"apiVersion": "policy/v1beta1"})
@@ -300,7 +300,7 @@ NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
 
 
 @pytest.mark.parametrize(
-    ("path", "spec", "status", "said"),
+    ("path", "spec", "status", "message"),
     [
         ("log", {}, 204, ""),
         ("log?container=b", {"containers": TWO}, 204, ""),
@@ -319,13 +319,13 @@ NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
         ("portforward", {"nodeName": "ready"}, 500, "pod {}: portforward is its kubelet's to answer, and this"),
     ],
 )
-def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, said: str) -> None:
+def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, message: str) -> None:
     name = f"silent-{next(COUNT)}"
     api.ok("POST", PODS, _pod(name, **spec))
     answer = api.send("GET", f"{PODS}/{name}/{path}")
     assert answer.status == status
-    if said:
-        assert answer.body["message"].startswith(said.format(name))
+    if message:
+        assert answer.body["message"].startswith(message.format(name))
 
 
 def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
