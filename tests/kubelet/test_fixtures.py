@@ -94,7 +94,7 @@ class TestOptions:
         kubelet.restart(kill=True)
         assert [each.metadata.name for each in kubelet.active_pods()] == ["s-node"]
         assert kubelet.cgroup("p").is_dir()
-        with pytest.raises(Exception, match="the API server is away"):
+        with pytest.raises(Exception, match="the API server is disconnected"):
             kubelet.admit(pod("q", container("c")))
         kubelet.release_sources()
         assert len(kubelet.active_pods()) == 2

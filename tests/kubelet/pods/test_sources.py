@@ -134,7 +134,7 @@ async def test_a_container_that_ends_meanwhile_waits_for_its_kubelet(node: Node,
 
 async def test_nobody_can_create_pods_while_the_api_server_is_away(node: Node) -> None:
     node.sources.hold()
-    with pytest.raises(NodeError, match="the API server is away"):
+    with pytest.raises(NodeError, match="the API server is disconnected"):
         await node.admit(pod("p", container("c")))
     node.bind(pod("q", container("c")))  # the API server has the pod, but the kubelet does not know it yet
     assert (node.status("q").phase, node.active_pods()) == ("Pending", [])
