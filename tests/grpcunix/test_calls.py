@@ -350,7 +350,7 @@ async def test_a_connection_whose_stream_numbers_are_used_up_is_followed_by_anot
 async def test_a_channel_that_is_closed_ends_the_calls_of_a_server_that_goes_away_too(
     socket_dir: Path, calling: Transport
 ) -> None:
-    """They have a grace period there, and a later call uses another connection."""
+    """The server's calls have a grace period, and a later call uses another connection."""
     async with both(socket_dir, "builtin", calling) as (plugin, client, server, channel):
         call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
         await plugin.waiting.wait()

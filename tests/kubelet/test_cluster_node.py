@@ -188,7 +188,7 @@ async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None
 
 
 async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(folder: Path) -> None:
-    """Also if the kubelet ends the pod later: here the kubelet is stopped when the pod is deleted."""
+    """The kubelet can end the pod later: here it is stopped when the pod is deleted."""
     async with Server(token=TOKEN) as server, Node(folder) as node:
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
         pods = client.aio.raw("v1", "pods", namespaced=True)

@@ -75,7 +75,7 @@ async def test_a_plugin_that_never_registers() -> None:
 
 
 async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
-    """They run concurrently, because each one waits for its timeout."""
+    """The runs are concurrent, because each one waits for its timeout."""
     said = {
         "mute": "no list of example.com/x came after 15 s",
         "listless": "no list of example.com/x came after 15 s; {ended}: rpc error: code = Internal desc = no list",

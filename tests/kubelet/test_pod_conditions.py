@@ -169,7 +169,7 @@ async def test_the_last_phase_of_a_deleted_pod_is_of_how_its_containers_ended(fo
 
 
 async def test_a_deleted_pod_whose_containers_ended_well_has_succeeded(folder: Path) -> None:
-    """They would be restarted if the kubelet did not know about the deletion."""
+    """Without the deletion, the kubelet would restart the containers."""
     led = pod("p", container("c"), init=(container("s", sidecar=True),), uid="u")
     async with Node(folder) as node:
         await node.admit(led)

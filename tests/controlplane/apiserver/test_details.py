@@ -54,7 +54,7 @@ def test_views_that_do_not_fit(api: Http) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
-    """As upstream. A client that accepts nothing else is refused; otherwise the claim itself is returned."""
+    """Upstream refuses a client that accepts only a table. Other clients get the claim."""
     api.ok("POST", CLAIMS, claim())
     table = f"application/json;as=Table;{META}"
     body: dict[str, object] | None = {} if method == "PATCH" else None
@@ -106,7 +106,7 @@ def test_an_update_that_must_name_its_version(api: Http) -> None:
 
 
 def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None:
-    """Also if no later object matches the selector."""
+    """The page has a continue token even if no later object matches the selector."""
     for name, labels in (("a", {"x": "1"}), ("b", {})):
         api.ok("POST", CLASSES, device_class(name, labels=labels))
     page = api.ok("GET", CLASSES, labelSelector="x=1", limit="1")
@@ -122,7 +122,7 @@ def test_a_delete_with_null_has_no_options(api: Http) -> None:
 
 
 def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
-    """Also for a collection, where the version applies to each object."""
+    """The same holds for a collection, where the version applies to each object."""
     made = api.ok("POST", CLASSES, device_class())
     version = made["metadata"]["resourceVersion"]
     api.ok("PATCH", f"{CLASSES}/gpu", device_class(labels={"x": "1"}), content=APPLY, fieldManager="m", force="true")
@@ -230,7 +230,7 @@ def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
     ],
 )
 def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str, object], why: str) -> None:
-    """They are reported as conversion errors."""
+    """Such values are reported as conversion errors."""
     config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
     answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
     start = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"

@@ -19,7 +19,7 @@ from tests.small_disk import fill, mounted
 
 
 def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
-    """Also definitions and their objects. Watchers with older versions must list again."""
+    """Definitions and their objects survive, too. Watchers with older versions must list again."""
     data = tmp_path / "objects"
     with Running(data=data) as running, running.http() as api:
         made = api.ok("POST", CLASSES, device_class())
@@ -75,7 +75,7 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_full: bool) -> None:
-    """Also if the disk is full at first: the work is done with the first change that fits."""
+    """With a full disk, the work is done together with the first change that fits."""
     (tmp_path / "disk").mkdir()
     with mounted(tmp_path / "disk", "size=2m") as disk:
         data = disk / "objects"

@@ -38,7 +38,7 @@ def client(lightkube: Any, config: Any, api: Http) -> Iterator[Any]:
 
 @pytest.fixture
 def kinds(lightkube: Any) -> Any:
-    """Its classes for resource.k8s.io/v1."""
+    """lightkube's classes for resource.k8s.io/v1."""
     return lightkube.resources.resource_v1
 
 
@@ -116,7 +116,7 @@ def test_patches_and_apply(client: Any, kinds: Any, lightkube: Any) -> None:
 
 
 def test_status_of_a_claim(client: Any, kinds: Any) -> None:
-    """As a subresource: patched, and applied as a whole object, of which only the status is stored."""
+    """The status is patched, and applied with the whole object, of which only the status is stored."""
     client.create(kinds.ResourceClaim.from_dict(claim()), namespace="default")
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
     status = {"status": {"allocation": {"devices": {"results": [result]}}}}

@@ -286,7 +286,7 @@ def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any,
 
 @pytest.mark.usefixtures("gpu")
 def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
-    """Nor does a later apply with fewer fields, which changes nothing either."""
+    """A later apply with fewer fields has no time either, because it changes nothing."""
     less = {**device_class(), "spec": {}}
     for applied in (device_class(), device_class(), less):
         found = api.ok("PATCH", PATH, applied, content=APPLY, fieldManager="late")

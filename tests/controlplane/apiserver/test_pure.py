@@ -60,7 +60,7 @@ def test_the_fields_that_a_configuration_names() -> None:
 
 
 def test_field_sets_survive_their_written_form() -> None:
-    """Also if both a field and its parent are owned."""
+    """This includes sets that own both a field and its parent."""
     fields = field_set(FULL, SCHEMA) | {("f:labels",)}
     assert from_fields_v1(to_fields_v1(fields)) == fields
     assert to_fields_v1(fields)["f:labels"] == {".": {}, "f:a": {}}

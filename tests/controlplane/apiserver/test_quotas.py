@@ -155,7 +155,7 @@ def test_a_service_takes_more_by_an_update(api: Http) -> None:
 
 
 def test_without_controllers_no_quota_is_counted(api: Http) -> None:
-    """As on a real server, which enforces a quota only after a controller has recorded its usage."""
+    """A real server enforces a quota only after a controller has recorded its usage."""
     del api
     with Running(collect_after=None) as server, server.http() as alone:
         quota = _object("ResourceQuota", "q", {"hard": {"pods": "0"}})

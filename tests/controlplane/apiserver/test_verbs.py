@@ -234,7 +234,7 @@ def _owned(name: str, owner: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_dependents_go_with_their_owner(api: Http) -> None:
-    """In the background, or before the owner with foreground deletion."""
+    """Dependents are deleted in the background, or before the owner with foreground deletion."""
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner")
@@ -257,7 +257,7 @@ def test_orphans_stay(api: Http) -> None:
 
 
 def test_an_orphan_of_two_owners_stays() -> None:
-    """It loses both references, in any order of deletion."""
+    """The dependent loses both references, in any order of deletion."""
     with Running(collect_after=0.5) as running, running.http() as api:
         owners = [api.ok("POST", CLASSES, device_class(name)) for name in ("a", "b")]
         references = [each["metadata"]["ownerReferences"][0] for each in (_owned("child", owner) for owner in owners)]
@@ -377,7 +377,7 @@ def test_a_refused_body_leaves_the_connection_open(server: Running) -> None:
 
 
 def test_a_warning_that_no_header_can_hold(api: Http) -> None:
-    """It is omitted. Other warnings are sent, including those with non-ASCII characters."""
+    """Such a warning is omitted. Others are sent, including those with non-ASCII characters."""
     spoilt = device_class("a") | {"b\n": 1, 'ä"': 1}
     assert api.send("POST", CLASSES, spoilt).warnings == ['299 - "unknown field \\"ä\\"\\""'.encode().decode("latin-1")]
 

@@ -158,7 +158,7 @@ async def test_each_instance_has_a_stream_of_its_own(kit: Kit) -> None:
 async def test_an_instance_that_died_takes_no_reports_of_its_successor_along(
     kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the end of its own stream did. Failed reconnections and its deregistration do not."""
+    """Only the end of a stream deletes reports. Failed reconnections and the deregistration do not."""
     both = ("v1.DRAPlugin", V1)
     old = await kit.driver(name="old.sock", services=both, versions=both)
     new = await kit.driver(name="new.sock", services=both, versions=both)

@@ -355,7 +355,7 @@ async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> N
 @NOBODY_THERE
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
 async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
-    """It is retried only when its socket has been replaced."""
+    """The plugin is retried only when its socket has been replaced."""
     refused = watched.plugin(endpoint="/nobody/here.sock")
     async with refused:
         assert not (await watched.told(refused)).plugin_registered

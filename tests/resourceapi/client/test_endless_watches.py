@@ -205,7 +205,7 @@ async def test_a_flood_of_events_leaves_time_for_others() -> None:
 
 
 async def test_a_watch_that_goes_on_too_long_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the server sends single bytes."""
+    """This includes a server that sends single bytes."""
     for name, value in (("_SHORTEST", 0), ("_LONGEST", 0), ("_GRACE", 0.1)):
         monkeypatch.setattr(f"resourceapi.client.watch.{name}", value)
     _, failures, _ = await failures_of(watching(drip), 2)
@@ -213,7 +213,7 @@ async def test_a_watch_that_goes_on_too_long_is_begun_again(monkeypatch: pytest.
 
 
 async def test_a_watch_that_is_closed_as_an_event_arrives_leaves_no_connection() -> None:
-    """It ends at once, without garbage collection. Of many watches, some are closed at this moment."""
+    """The connection ends at once, without garbage collection. Of many watches, some are closed at this moment."""
 
     async def watched(request: Request) -> None:
         await request.stream()

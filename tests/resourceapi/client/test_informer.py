@@ -135,7 +135,7 @@ async def test_what_will_pass_is_told_and_the_watch_goes_on_where_it_was() -> No
 
 
 async def test_another_list_can_be_asked_for() -> None:
-    """Also during the wait after a failure, twice in a row, and before the first list."""
+    """A list can be requested during the wait after a failure, twice in a row, and before the first list."""
     lists = 0
 
     async def script(request: Request) -> None:

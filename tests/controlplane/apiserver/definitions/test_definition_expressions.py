@@ -99,7 +99,7 @@ def test_the_root_has_a_name(ruled: Http) -> None:
 
 
 def test_rules_about_what_was_before(ruled: Http) -> None:
-    """They apply only if there is an old value. Errors have the path and the reason that the rule defines."""
+    """Transition rules apply only if there is an old value. Errors have the path and the reason of the rule."""
     ruled.ok("POST", DRIVERS, driver("kept", {"b": "q"}))
     refused = ruled.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
     assert refused.message == 'Driver.example.com "kept" is invalid: spec.b: Forbidden: b is immutable'

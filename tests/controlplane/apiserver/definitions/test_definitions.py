@@ -56,7 +56,7 @@ def drivers(api: Http) -> Http:
 
 
 def test_a_definition_is_served_at_once(drivers: Http) -> None:
-    """Its status and discovery show it. Deleting the definition deletes the objects."""
+    """Status and discovery show the kind. Deleting the definition deletes the objects."""
     found = drivers.ok("GET", f"{DEFINITIONS}/drivers.example.com")
     assert [each["type"] for each in found["status"]["conditions"]] == ["NamesAccepted", "Established"]
     assert found["spec"]["names"]["listKind"] == "DriverList"
