@@ -36,7 +36,7 @@ def test_recorded_answers(case: Case) -> None:
 def test_objects_with_random_faults(case: Case) -> None:
     """Answers of the code of kube-apiserver 1.36.3 and 1.37.1, recorded for this project.
 
-    The answers exclude CEL syntax errors, whose texts may differ, and dumps of specs that distinguish `{}` from an absent map.
+    The answers exclude CEL syntax errors, whose texts can differ, and dumps that distinguish `{}` from an absent map.
     """
     case.run()
 
