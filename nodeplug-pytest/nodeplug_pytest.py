@@ -1,7 +1,7 @@
-"""A stand-in kubelet for tests of device plugins and DRA drivers, in any language: the fixture `nodeplug_kubelet`.
+"""A stand-in kubelet for tests of device plugins and DRA drivers in any language: the fixture `nodeplug_kubelet`.
 
-The kubelet is a process of its own, `nodeplug kubelet run`, and is asked through its control socket. Nothing of
-nodeplug is imported here: it can be installed anywhere, and tests and plugins may have modules of any name.
+The kubelet is a separate process, `nodeplug kubelet run`, and the fixture uses its control socket. This module imports
+nothing of nodeplug, which can be installed anywhere. Tests and plugins can have modules of any name.
 """
 
 import contextlib
@@ -24,24 +24,24 @@ from typing import IO, Any, TypeVar
 import pytest
 
 T = TypeVar("T")
-SECONDS = 30.0  # the longest that anything is waited for, unless a test says otherwise
+SECONDS = 30.0  # the longest wait, unless a test passes another limit
 _LOG_LINES = 200
-_LONGEST_TEXT = 4_000  # characters of the state in the words of a wait that was in vain
+_LONGEST_TEXT = 4_000  # characters of the state in the error of a failed wait
 
 
 class KubeletError(Exception):
-    """The kubelet refuses, or does not run; says why."""
+    """The kubelet refuses a request or does not run; the text contains the reason."""
 
 
 class State:
-    """What the kubelet knows at one moment."""
+    """The kubelet's state at one moment."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
-        """Take what the control socket answers; `raw` has all of it."""
+        """Wrap an answer of the control socket; `raw` contains all of it."""
         self.raw = answer
         self.changes: int = answer.get("changes", 0)
         self.drivers: Sequence[str] = answer.get("drivers", [])
-        """The DRA drivers that are registered and connected."""
+        """The registered and connected DRA drivers."""
 
     @property
     def capacity(self) -> dict[str, int]:
@@ -54,7 +54,7 @@ class State:
         return {name: each["allocatable"] for name, each in self._resources.items()}
 
     def devices(self, resource: str) -> dict[str, str]:
-        """The health of a resource's devices, by id."""
+        """The health of a resource's devices, by ID."""
         return dict(self._resources.get(resource, {}).get("devices", {}))
 
     @property
@@ -67,15 +67,15 @@ class State:
         return {"phase": "Pending", **self._pod(name)["status"]}
 
     def allocations(self, name: str, container: str = "c") -> dict[str, list[str]]:
-        """The ids of the devices that a container has, by resource. Raises KeyError."""
+        """The IDs of a container's devices, by resource. Raises KeyError."""
         return dict(self._pod(name)["allocations"][container])
 
     def claimed(self, name: str, container: str = "c") -> list[str]:
-        """The CDI names that a container has of its claims. Raises KeyError."""
+        """The CDI device names of a container's claims. Raises KeyError."""
         return list(self._pod(name)["claimed"][container])
 
     def __str__(self) -> str:
-        """Return all of it as JSON."""
+        """Return the whole state as JSON."""
         return json.dumps(self.raw, indent=1, sort_keys=True)
 
     @property
@@ -87,58 +87,59 @@ class State:
 
 
 class Kubelet:
-    """A running stand-in kubelet. Each method returns when the kubelet has done it, and raises `KubeletError`."""
+    """A running stand-in kubelet. Each method returns after the kubelet has done it, and raises `KubeletError`."""
 
     def __init__(self, folder: Path, log: Iterable[str]) -> None:
-        """`folder` is where it runs, `log` has the last lines that it printed."""
+        """`folder` is its working folder, `log` contains the last lines that it printed."""
         self.folder = folder
         self.device_plugins = folder / "device-plugins"
-        """Where device plugins put their sockets; `kubelet.sock` is there."""
+        """The folder for device plugins' sockets, with `kubelet.sock`."""
         self.plugins_registry = folder / "plugins_registry"
-        """Where DRA drivers put their registration sockets."""
+        """The folder for DRA drivers' registration sockets."""
         self.pod_resources_socket = folder / "pod-resources/kubelet.sock"
         self.kubeconfig = folder / "kubeconfig"
-        """Of its API server, where the options have `"apiserver": True`."""
+        """The kubeconfig of its API server, if the options contain `"apiserver": True`."""
         self._log = log
 
     def state(self) -> State:
-        """What it knows now."""
+        """Return the current state."""
         return self.ask("status")
 
     def admit(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a pod, such as `pod` makes; return its status, which may be that of a refused one."""
+        """Run a pod, for example one from `pod`; return its status, which can be that of a rejected pod."""
         metadata = manifest["metadata"]
         found = self.ask("admit", admit=manifest)
         return found.status(f"{metadata.get('namespace', 'default')}/{metadata['name']}")
 
     def remove(self, name: str) -> None:
-        """End a pod, by its name or `namespace/name`."""
+        """Remove a pod by its name or `namespace/name`."""
         self.ask("remove", pod=name)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Restart the kubelet: all sockets in its folders go. `kill`: it crashes instead of stopping."""
+        """Restart the kubelet, which removes all sockets in its folders. With `kill` it crashes instead of stopping."""
         self.ask("kill" if kill else "restart")
 
     def hold(self) -> None:
-        """Have the API server go away: a kubelet that starts knows no pods."""
+        """Make the API server unavailable: a kubelet that starts then knows no pods."""
         self.ask("hold")
 
     def release(self) -> None:
-        """Have it come back."""
+        """Make the API server available again."""
         self.ask("release")
 
     def put_claim(self, manifest: Mapping[str, Any]) -> None:
-        """Let the cluster have a ResourceClaim, allocated, as a scheduler would leave it."""
+        """Add an allocated ResourceClaim to the cluster, in the form that a scheduler writes."""
         self.ask("put-claim", claim=manifest)
 
     def remove_claim(self, name: str) -> None:
-        """Delete a ResourceClaim, by its name or `namespace/name`, from the cluster; what is prepared stays so."""
+        """Delete a ResourceClaim by its name or `namespace/name` from the cluster. Prepared devices stay prepared."""
         self.ask("remove-claim", name=name)
 
     def until(self, condition: Callable[[State], T], seconds: float = SECONDS, what: str = "") -> T:
-        """Wait until `condition` says something true of the state, and return that; it is asked after each change.
+        """Wait until `condition` returns a true result for the state, and return this result.
 
-        Raises TimeoutError with what was waited for (`what`, or the condition's source) and what was seen last.
+        The condition is evaluated after each change. Raises TimeoutError with the awaited condition (`what`, or its
+        source) and the last state.
         """
         deadline = time.monotonic() + seconds
         state = self.state()
@@ -152,7 +153,7 @@ class Kubelet:
         return found
 
     def ask(self, do: str, **fields: Any) -> State:
-        """Send a request to the control socket, one line of JSON, and return what is answered."""
+        """Send a request to the control socket, one line of JSON, and return the answer."""
         path = self.folder / "control.sock"
         try:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -174,9 +175,9 @@ class Kubelet:
 def pod(
     name: str, limits: Mapping[str, int] | None = None, *, claims: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A pod with one container `c` that wants so many devices of these resources, and all of these claims.
+    """A pod with one container `c` that requests these numbers of devices per resource, and all of these claims.
 
-    `claims` maps what the pod calls a claim to the ResourceClaim's name.
+    `claims` maps the pod's name for a claim to the ResourceClaim's name.
     """
     resources: dict[str, Any] = {"limits": {resource: str(count) for resource, count in (limits or {}).items()}}
     if claims:
@@ -191,9 +192,9 @@ def pod(
 
 
 def allocated_claim(name: str, driver: str, *devices: str, users: Sequence[str] = ()) -> dict[str, Any]:
-    """A ResourceClaim as a scheduler leaves it: `devices` as `request/pool/device`, for the pods named in `users`.
+    """An allocated ResourceClaim: `devices` in the form `request/pool/device`, reserved for the pods named in `users`.
 
-    Pools may have slashes.
+    Pool names can contain slashes.
     """
     parts = [(r, *place.rsplit("/", 1)) for r, place in (device.split("/", 1) for device in devices)]
     results = [{"request": r, "driver": driver, "pool": pool, "device": device} for r, pool, device in parts]
@@ -210,21 +211,21 @@ def allocated_claim(name: str, driver: str, *devices: str, users: Sequence[str] 
 
 @pytest.fixture
 def nodeplug_kubelet_options() -> dict[str, Any]:
-    """How `nodeplug_kubelet` runs, in the words of `nodeplug kubelet run --help`: `{"numa_nodes": 2}`. Override it.
+    """The options of `nodeplug kubelet run`, such as `{"numa_nodes": 2}`. Override this fixture to set them.
 
-    What is False or None is as if it was not there.
+    Options with the value False or None are omitted.
     """
     return {}
 
 
 @pytest.fixture
 def nodeplug_kubelet(nodeplug_kubelet_options: dict[str, Any]) -> Iterator[Kubelet]:
-    """A stand-in kubelet that runs on an empty folder, without an API server unless the options have `apiserver`."""
+    """A running stand-in kubelet in an empty folder, without an API server unless the options contain `apiserver`."""
     options = {"apiserver": False, "api_delay": 0, **nodeplug_kubelet_options}
-    with tempfile.TemporaryDirectory(prefix="np-") as name:  # short: a socket's path has 107 bytes
+    with tempfile.TemporaryDirectory(prefix="np-") as name:  # short, because a socket's path has at most 107 bytes
         folder = Path(name)
         command = [*_nodeplug(), "kubelet", "run", "--dir", name, *_flags(options)]
-        # what is for the tests' Python is not for nodeplug's, which may be another one
+        # removes variables for the tests' Python, because nodeplug's can be another one
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         environment |= {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
@@ -256,7 +257,7 @@ def nodeplug_kubelet(nodeplug_kubelet_options: dict[str, Any]) -> Iterator[Kubel
 
 
 def _read(out: IO[str], log: "deque[str]", started: threading.Event) -> None:
-    """Keep what the kubelet prints; `started` is set once it runs, or has ended."""
+    """Collect the kubelet's output; `started` is set when it runs or has ended."""
     for line in out:
         log.append(line)
         if line.startswith("started "):
@@ -276,7 +277,7 @@ def _nodeplug() -> list[str]:
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
     for key, value in options.items():
         flag = key.replace("_", "-")
-        if value is True or (value is False and key == "apiserver"):  # the one switch that has an opposite
+        if value is True or (value is False and key == "apiserver"):  # the only switch with an opposite
             yield f"--{flag}" if value else f"--no-{flag}"
         elif value is not False and value is not None:
             for each in value if isinstance(value, list | tuple) else (value,):
@@ -284,6 +285,6 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _source(condition: Callable[..., Any]) -> str:
-    with contextlib.suppress(OSError, TypeError):  # it was typed in, or is no function
+    with contextlib.suppress(OSError, TypeError):  # typed at a prompt, or not a function
         return inspect.getsource(condition).strip()
     return repr(condition)

@@ -1,12 +1,12 @@
-"""Recorded answers of the real parts, run against what is built here.
+"""Recorded answers of real components, compared with this project's.
 
     python -m tests.cases FILE...        any file in a format that a runner knows; see `--help`
 
-A *runner* is a module of this package that is named in RUNNER_MODULES and has `FORMATS`, a list of `Format`. A format
-says by a document's content whether it is meant, and makes its cases. A case's `run` returns when the answer agrees,
-raises `Mismatch` with the difference when it does not, and `Skipped` with the reason when the case is out of scope.
+A *runner* is a module of this package that is listed in RUNNER_MODULES and has `FORMATS`, a list of `Format`. A format
+recognises its documents by their content, and creates their cases. A case's `run` returns if the answer agrees, raises
+`Mismatch` with the difference if it does not, and `Skipped` with the reason if the case is out of scope.
 
-The pytest tests use the same code, many cases in a test:
+The pytest tests use the same code, with many cases per test:
 
     @recorded("quantity/quantities.json")
     def test_recorded_quantities(case: Case) -> None:

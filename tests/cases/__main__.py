@@ -1,4 +1,4 @@
-"""`python -m tests.cases FILE...`: run recorded answers and print what differs."""
+"""`python -m tests.cases FILE...`: compare recorded answers and print the differences."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from tests.cases.runners import cases_of, run_case
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the files' cases; returns 0 if none failed, else 1."""
+    """Run the cases of the files; return 0 if none failed, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.cases", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file in one of the known formats")
     parser.add_argument("-k", dest="text", default="", metavar="TEXT", help="only cases with TEXT in their name")

@@ -1,8 +1,8 @@
 """Runner for allocator problems: `allocator/allocator.json` and `allocator/random.jsonl.gz`.
 
-Rules: the release that counts is v0.37.2; features that are alpha there are out of scope. The answer has to be exactly
-that of upstream's experimental implementation (devices, order, configuration, node selector, error text), found with
-and without pruning, and without it in as many steps.
+Rules: the reference is release v0.37.2; features that are alpha in it are out of scope. The answer must be exactly that
+of upstream's experimental implementation (devices, order, configuration, node selector, error text), both with and
+without pruning, and without it in the same number of steps.
 """
 
 import re
@@ -31,7 +31,7 @@ from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Mismatch, Skipped, expect_equal
 
 RELEASE = "v0.37.2"
-MAX_STEPS = 20_000  # searches that take upstream longer are only run with pruning
+MAX_STEPS = 20_000  # problems with more upstream steps only run with pruning
 OUT_OF_SCOPE = ("CompatibilityGroups", "DerivedAttributes", "FractionalCapacityRange", "OptionalNodeOperations")
 
 _FEATURES = {
@@ -48,7 +48,7 @@ _SHARE_ID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 
 
 class Problem(NamedTuple):
-    """An allocation problem, read."""
+    """A decoded allocation problem."""
 
     features: Features
     state: AllocatedState
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an allocator said, as JSON values that can be compared."""
+    """An allocator's answer, as JSON values that can be compared."""
 
     results: list[Any] | None
     error: str | None
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
 
 class RecordedClasses(DeviceClasses):
-    """Classes with the error text that upstream's tests use for those that do not exist."""
+    """Device classes with the error text of upstream's tests for missing ones."""
 
     def get(self, name: str) -> DeviceClass:
         try:
@@ -79,7 +79,7 @@ class RecordedClasses(DeviceClasses):
 
 
 def read_problem(problem: dict[str, Any]) -> Problem:
-    """The problem of a case; raises DecodeError."""
+    """Decode the problem of a case; raises DecodeError."""
     state = problem.get("allocatedState") or {}
     return Problem(
         Features(**{field: bool(problem["features"].get(name)) for name, field in _FEATURES.items()}),
@@ -110,7 +110,7 @@ def answer(
     max_steps: int | None = None,
     index: SliceIndex | None = None,
 ) -> Answer:
-    """What our allocator says to a problem. `context` is the state of the caller's context, in words."""
+    """Our allocator's answer to a problem. `context` is the recorded state of the caller's context."""
     allocator = Allocator(
         problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience, index=index
     )
@@ -130,7 +130,7 @@ def answer(
 
 
 def compare(problem: dict[str, Any], expected: dict[str, Any], steps: int | None, *, context: str = "") -> None:
-    """Raises Mismatch unless our answer is the expected one, with and without pruning, and inputs are untouched."""
+    """Raise Mismatch unless our answer is the expected one, with and without pruning, and the inputs are unchanged."""
     read = read_problem(problem)
     for prune in (True,) if steps is not None and steps > MAX_STEPS else (False, True):
         got = answer(read, prune=prune, context=context)
@@ -190,20 +190,20 @@ def _skip_out_of_scope(features: dict[str, bool]) -> None:
 
 def _compare_errors(expected: str | None, actual: str | None) -> None:
     if expected is not None and "for device &Device{" in expected:
-        # Upstream prints the whole struct there, pointers included.
+        # Upstream prints the whole struct there, including pointers.
         expected = re.sub(r"for device &Device\{Name:([^,]*),.* in slice ", r"for device \1 in slice ", expected)
     if expected is not None and actual is not None and (found := _CAPACITY_FAULT.match(expected)):
-        # Upstream walks a device's capacities in random order: which of several faults it names is chance.
+        # Upstream visits a device's capacities in random order, which decides the fault that it reports.
         expected, actual = found[0], (_CAPACITY_FAULT.match(actual) or [actual])[0]
     mark = "Syntax error"
     if expected is not None and actual is not None and mark in expected:
-        # What a parser would have expected instead is its own affair; where it stopped is not.
+        # The text after the mark depends on the parser. The text before it, with the position, must agree.
         expected, actual = expected.partition(mark)[0], actual.partition(mark)[0]
     expect_equal({"error": expected}, {"error": actual})
 
 
 def _comparable(result: Any) -> Any:
-    """An AllocationResult with equal share ids, and quantities by value."""
+    """An AllocationResult with equal share IDs, and with quantities in canonical form."""
     devices = result.get("devices", {})
     results = []
     for device in devices.get("results", ()):

@@ -35,7 +35,7 @@ def _is_expressions(document: Document) -> bool:
 
 
 def _expressions(document: Document) -> Iterator[Case]:
-    # A few expressions are recorded twice under one name, with the answer to another one beside the right one.
+    # A few expressions are recorded twice under one name, once with the answer to another expression.
     recorded: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in document.cases:
         recorded.setdefault((entry["name"], entry["expr"]), []).append(entry)
@@ -49,14 +49,14 @@ def _run_expression(source: str, recorded: list[dict[str, Any]]) -> None:
     actual = evaluate(source)
     if any(agrees(expected, actual) for expected in answers):
         return
-    # The reference visits maps in random order, which shows in the cost where a loop ends early.
+    # The reference visits maps in random order, which affects the cost if a loop ends early.
     if any(agrees(expected, other) for expected in answers for other in map(evaluate, _reordered(source))):
         return
     expect_equal(answers[0], actual)
 
 
 def agrees(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
-    """Whether two answers to an expression are the same."""
+    """Return whether two answers to an expression agree."""
     if "Syntax error" in expected.get("compileError", "") and _is_syntax_error(expected, actual):
         return True
     _sort_entries(expected)
@@ -69,7 +69,7 @@ def agrees(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
 
 
 def _reordered(source: str) -> Iterator[str]:
-    """The expression with the entries of its first map in every other order."""
+    """The expression with the entries of its first map in every order."""
     tree = parse_as_written(source, base_environment().macros, Issues(source))
     first = next((node for node in walk(tree.root) if isinstance(node, MapExpr)), None)
     if first is None or not 2 <= len(first.entries) <= 5:
@@ -80,7 +80,7 @@ def _reordered(source: str) -> Iterator[str]:
 
 
 def evaluate(source: str) -> dict[str, Any]:
-    """The answer to an expression in the form of the recorded ones."""
+    """Our answer to an expression in the recorded form."""
     try:
         expression = compile_expression(source, base_environment())
     except CelCompileError as error:
@@ -100,14 +100,14 @@ def evaluate(source: str) -> dict[str, Any]:
 
 
 def _is_syntax_error(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
-    """Texts of syntax errors are free, but for these words and the position of the first."""
+    """The texts of syntax errors may differ, except for these words and the position of the first error."""
     wanted = _SYNTAX_ERROR.search(expected["compileError"])
     found = _SYNTAX_ERROR.search(actual.get("compileError", ""))
     return wanted is not None and found is not None and wanted[1] == found[1]
 
 
 def _sort_entries(value: Any) -> None:
-    """Maps have no order."""
+    """Sort the entries of maps, which have no order."""
     if isinstance(value, dict):
         if isinstance(value.get("entries"), list):
             value["entries"].sort(key=repr)
@@ -145,7 +145,7 @@ def _run_selector(entry: dict[str, Any]) -> None:
 
 
 def compare_selector(expected: dict[str, Any], actual: dict[str, Any]) -> None:
-    """Raises Mismatch where two answers of a device selector differ."""
+    """Raise Mismatch if two answers of a device selector differ."""
     if "Syntax error" in (expected["compileError"] or ""):
         expected = expected | {"compileError": None}
         if "Syntax error" not in (actual["compileError"] or ""):
@@ -183,7 +183,7 @@ _CAUSES = {"cancelled before the call": "context canceled"}
 def match(
     source: str, device: dict[str, Any], configuration: dict[str, Any], context: str | None = None
 ) -> dict[str, Any]:
-    """The answer of a device selector in the form of the recorded ones."""
+    """Our answer of a device selector in the recorded form."""
     environment = device_environment(
         stored=configuration["envType"] == "StoredExpressions",
         consumable_capacity=configuration["enableConsumableCapacity"],
@@ -201,7 +201,7 @@ def match(
     try:
         view = _view(device)
     except CelEvalError as failure:
-        return answer | {"matchError": str(failure)}  # nothing was evaluated, so that there is no cost
+        return answer | {"matchError": str(failure)}  # without an evaluation there is no cost
     try:
         matched, cost = selector.evaluate_device(view, interrupt=None if cause is None else lambda: cause)
     except CelEvalError as failure:

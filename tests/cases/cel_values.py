@@ -1,4 +1,4 @@
-"""Values of the language as the recorded answers show them: JSON of cel.expr.Value, or Go's text for other types."""
+"""CEL values in the form of the recorded answers: JSON of cel.expr.Value, or Go's text for other types."""
 
 import base64
 import math
@@ -11,11 +11,11 @@ _PREFIX = "type.googleapis.com/google.protobuf."
 
 
 class NotAValueError(Exception):
-    """The value has no form in cel.expr.Value."""
+    """cel.expr.Value cannot represent the value."""
 
 
 def as_value(value: Any) -> dict[str, Any]:
-    """The JSON form. Raises NotAValueError."""
+    """The JSON form; raises NotAValueError."""
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, Uint):
@@ -45,7 +45,7 @@ def as_value(value: Any) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """What Go prints for the value of a type that cel.expr.Value does not know."""
+    """Go's printed form of a value whose type cel.expr.Value does not support."""
     if isinstance(value, Optional):
         return as_text(value.value) if value.present else "<nil>"
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def _json(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotAValueError  # in Go's Struct and ListValue; a double that stands alone has a text
+            raise NotAValueError  # in Go's Struct and ListValue; a double outside of them has a text
         return value
     if isinstance(value, int):
         return int(value) if abs(value) < 2**53 else str(int(value))

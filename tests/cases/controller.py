@@ -1,7 +1,7 @@
 """Runner for the ResourceSlice controller: `allocator/controller.json`.
 
-Rules: the release that counts is v0.37.2. One look at every pool leads to the expected objects, writes and errors; a
-second look writes nothing.
+Rules: the reference is release v0.37.2. One sync of every pool results in the expected objects, writes and errors. A
+second sync writes nothing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _TAINTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(minutes=1)
 
 
 class RecordedServer:
-    """The simulated API server that the cases' README describes, with features that are off."""
+    """The simulated API server from the cases' README, with some features disabled."""
 
     def __init__(self, slices: list[v1.ResourceSlice], disabled: list[str], node_uid: str) -> None:
         self.objects = {each.metadata.name: each for each in slices}
@@ -36,7 +36,7 @@ class RecordedServer:
         self._created = 0
 
     async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """A name that counts creations, version 1."""
+        """Store the slice with a name that counts the creations, as version 1."""
         name = f"{wanted.metadata.generate_name}{self._created}"
         self._created += 1
         if name in self.objects:
@@ -44,24 +44,24 @@ class RecordedServer:
         return self._store(replace(wanted.metadata, name=name, resource_version="1"), wanted)
 
     async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """The next version."""
+        """Store the slice as the next version."""
         stored = await self.get(wanted.metadata.name)
         version = int(stored.metadata.resource_version or 0) + 1
         return self._store(replace(wanted.metadata, resource_version=str(version)), wanted)
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
-        """By name."""
+        """Delete the slice with this name."""
         await self.get(stored.metadata.name)
         del self.objects[stored.metadata.name]
 
     async def get(self, name: str) -> v1.ResourceSlice:
-        """By name."""
+        """Return the slice with this name."""
         if name not in self.objects:
             raise Refused(404, "NotFound", f'resourceslices "{name}" not found', {"name": name}, None)
         return self.objects[name]
 
     async def node_uid(self, name: str) -> str:
-        """The only node's."""
+        """Return the UID of the only node."""
         return self._node_uid
 
     def _store(self, metadata: ObjectMeta, wanted: v1.ResourceSlice) -> v1.ResourceSlice:
@@ -78,7 +78,7 @@ def _with_times(device: v1.Device) -> v1.Device:
 
 
 def _without(**fields: Any) -> Callable[[v1.ResourceSliceSpec], v1.ResourceSliceSpec]:
-    """Drops fields of every device."""
+    """Return a function that removes fields from every device."""
     return lambda spec: replace(spec, devices=tuple(replace(device, **fields) for device in spec.devices))
 
 
@@ -190,7 +190,7 @@ def _pool(value: Plain) -> Pool:
 
 
 def _slice(value: Plain) -> Slice:
-    """A desired slice has members of a spec."""
+    """Decode a desired slice, which has the fields of a spec."""
     return content(from_dict(v1.ResourceSliceSpec, value))
 
 

@@ -1,4 +1,4 @@
-"""Where recorded answers lie and how their files are read: JSON, or one JSON value a line (.jsonl), also gzipped."""
+"""The paths and formats of recorded answers: JSON, or one JSON value per line (.jsonl), optionally gzipped."""
 
 import gzip
 import json
@@ -12,14 +12,15 @@ _OWN = CHECKOUT / "tests/data/recorded"
 
 
 class UnreadableError(Exception):
-    """The file is not there or not JSON."""
+    """The file does not exist or is not JSON."""
 
 
 def recorded_at(path: str) -> Path:
-    """Where a file or folder of recorded answers is, or would be.
+    """The path of a file or folder of recorded answers, which need not exist.
 
-    $NODEPLUG_CASES has them, if it is set; else a folder beside the checkout, which has also what is made from the data
-    of other projects; else the repository, which has what was recorded for this one.
+    The folder is $NODEPLUG_CASES if it is set. Otherwise it is a folder beside the checkout, which also contains
+    answers derived from the data of other projects. The last choice is the repository, which contains the answers that
+    were recorded for this project.
     """
     if root := os.environ.get("NODEPLUG_CASES"):
         return Path(root) / path
@@ -27,14 +28,14 @@ def recorded_at(path: str) -> Path:
 
 
 class Document(NamedTuple):
-    """A file's content. For .jsonl files it is the list of the lines' values."""
+    """A file's content. For .jsonl files it is a list with one value per line."""
 
     path: Path
     content: Any
 
     @property
     def cases(self) -> list[dict[str, Any]]:
-        """The entries of a table `{"cases": [...]}`, or the lines of a .jsonl file; empty for anything else."""
+        """The entries of a table `{"cases": [...]}`, or the lines of a .jsonl file; empty for any other document."""
         content = self.content
         entries = content.get("cases") if isinstance(content, dict) else content
         if not isinstance(entries, list):
@@ -42,7 +43,7 @@ class Document(NamedTuple):
         return [entry for entry in entries if isinstance(entry, dict)]
 
     def has_cases_with(self, *keys: str) -> bool:
-        """Whether this is a table whose entries have these members."""
+        """Return whether this is a table whose entries have these fields."""
         return bool(self.cases) and all(key in entry for entry in self.cases for key in keys)
 
 

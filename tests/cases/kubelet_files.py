@@ -1,4 +1,4 @@
-"""Runner for `checkpoint/kubelet-files.json`: state files of a kubelet, read, verified and written back identically."""
+"""Runner for `checkpoint/kubelet-files.json`: a kubelet's state files are read, verified and written back unchanged."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def _cases(document: Document) -> Iterator[Case]:
 
 def _run(text: str) -> None:
     raw = text.encode()
-    # the claims' data is a string, the devices' an object
+    # the claims' data is a string, the devices' data an object
     written = _claims_again(raw) if isinstance(json.loads(text).get("Data"), str) else _devices_again(raw)
     if written != raw:
         raise Mismatch(f"read     {text}\nwritten  {written.decode()}")

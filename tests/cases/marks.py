@@ -1,4 +1,4 @@
-"""The bridge to pytest."""
+"""Recorded answers as pytest parameters."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from tests.cases.documents import read_document, recorded_at
 from tests.cases.results import Case, Outcome
 from tests.cases.runners import cases_of, run_case
 
-TOGETHER = 50  # cases in one test: as tests of their own, thousands of them take longer to be run than to run
+TOGETHER = 50  # cases per test, because pytest's overhead per test is greater than the cost of a case
 
 
 def recorded(*paths: str) -> pytest.MarkDecorator:
@@ -29,7 +29,7 @@ def recorded(*paths: str) -> pytest.MarkDecorator:
 
 
 def _together(name: str, cases: Sequence[Case]) -> Case:
-    """Cases as one, which tells all that fail; `python -m tests.cases` tells those that are skipped, too."""
+    """Several cases as one, which reports all failures; `python -m tests.cases` also reports skipped cases."""
 
     def run() -> None:
         results = [run_case(case) for case in cases]

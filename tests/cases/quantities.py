@@ -1,4 +1,4 @@
-"""Runner for `quantity/quantities.json`: strings and what the reference makes of them."""
+"""Runner for `quantity/quantities.json`: strings and the reference's results."""
 
 from collections.abc import Iterator
 from functools import partial

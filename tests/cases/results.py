@@ -1,4 +1,4 @@
-"""What a case is and how it can end."""
+"""Cases and their outcomes."""
 
 import enum
 import json
@@ -12,7 +12,7 @@ MAX_DIFFERENCES = 20
 
 
 class Outcome(enum.StrEnum):
-    """How a case ended."""
+    """The outcome of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -20,11 +20,11 @@ class Outcome(enum.StrEnum):
 
 
 class Mismatch(AssertionError):
-    """The answer differs from the recorded one; the text says where."""
+    """The answer differs from the recorded one; the text contains the position."""
 
 
 class Skipped(Exception):
-    """The case is out of scope; the text is the rule that says so."""
+    """The case is out of scope; the text is the reason."""
 
 
 class Case(NamedTuple):
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class CaseResult(NamedTuple):
-    """How a case ended: the difference if it failed, the reason if it was skipped."""
+    """The outcome of a case, with the difference if it failed, or the reason if it was skipped."""
 
     name: str
     outcome: Outcome
@@ -43,7 +43,7 @@ class CaseResult(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A kind of document: how it is recognised by its content, and the cases in it."""
+    """A kind of document: a predicate for its content, and its cases."""
 
     name: str
     matches: Callable[[Document], bool]
@@ -51,9 +51,9 @@ class Format(NamedTuple):
 
 
 def expect_equal(expected: Any, actual: Any) -> None:
-    """Raises Mismatch with a line per difference between two JSON values.
+    """Raise Mismatch with one line per difference between two JSON values.
 
-    Numbers are equal by value, whether written as integers or not; lists are compared in order.
+    Numbers are compared by value, whether written as integers or not; lists are compared in order.
     """
     lines = list(_differences(expected, actual, "$"))
     if lines:

@@ -1,4 +1,4 @@
-"""Finds the runner for a document by its content and runs cases."""
+"""Find the runner for a document by its content, and run cases."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ RUNNER_MODULES = (
     "controller",
     "tracker",
 )
-"""Modules of this package with `FORMATS`; one that is not there is not asked."""
+"""Modules of this package with `FORMATS`; missing ones are ignored."""
 
 
 def cases_of(document: Document) -> Iterator[Case]:
@@ -31,14 +31,14 @@ def cases_of(document: Document) -> Iterator[Case]:
 
 
 def run_case(case: Case) -> CaseResult:
-    """Run one case to its result."""
+    """Run one case and return its result."""
     try:
         case.run()
     except Skipped as reason:
         return CaseResult(case.name, Outcome.SKIPPED, str(reason))
     except Mismatch as difference:
         return CaseResult(case.name, Outcome.FAILED, str(difference))
-    except Exception:  # whatever the code under test raises is this case's failure, not the end of the run
+    except Exception:  # any exception of the code under test is a failure of this case, not the end of the run
         return CaseResult(case.name, Outcome.FAILED, traceback.format_exc(limit=-6))
     return CaseResult(case.name, Outcome.PASSED)
 

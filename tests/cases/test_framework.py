@@ -1,4 +1,4 @@
-"""The runner of recorded answers itself: results, exit code, selection, unknown formats."""
+"""The runner of recorded answers: results, exit code, selection, unknown formats."""
 
 import gzip
 import json

@@ -1,7 +1,7 @@
 """Runner for the taint tracker: `allocator/tracker.json`.
 
-Rules: the release that counts is v0.37.2. The patched slices must be the expected ones for every interleaving of the
-events that keeps the order inside of nested lists, the notifications for the order that is given.
+Rules: the reference is release v0.37.2. The patched slices must be the expected ones for every interleaving of the
+events that keeps the order inside nested lists. The notifications must be those of the recorded order.
 """
 
 import random
@@ -19,7 +19,7 @@ from tests.cases.documents import Document
 from tests.cases.results import Case, Format, Skipped, expect_equal
 
 Event = dict[str, Any]
-MAX_ORDERS = 2_000  # of more than these, so many random ones
+MAX_ORDERS = 2_000  # above this number, this many random orders are used
 
 
 def _is_tracker(document: Document) -> bool:
@@ -36,25 +36,25 @@ def _run(entry: Event) -> None:
         raise Skipped(f"not a case of {RELEASE}")
     sequences = [each if isinstance(each, list) else [each] for each in entry["events"]]
     expected = [_plain(each) for each in entry["expect"]["patchedSlices"]]
-    told: list[Event] = []
-    expect_equal(expected, _played([event for each in sequences for event in each], told))
+    notifications: list[Event] = []
+    expect_equal(expected, _played([event for each in sequences for event in each], notifications))
     wanted = entry["expect"].get("handlerEvents")
     if wanted is not None:
         shown = [
             {"event": x["event"], "newObj": _plain_or_none(x["newObj"]), "oldObj": _plain_or_none(x["oldObj"])}
             for x in wanted
         ]
-        expect_equal(shown, told)
+        expect_equal(shown, notifications)
     for order in _orders(sequences):
         expect_equal(expected, _played(order, []))
 
 
-def _played(events: list[Event], told: list[Event]) -> list[Event]:
-    """The patched slices after some events; notifications are added to `told`."""
+def _played(events: list[Event], notifications: list[Event]) -> list[Event]:
+    """The patched slices after some events; notifications are appended to `notifications`."""
 
     def note(before: ResourceSlice | None, after: ResourceSlice | None) -> None:
         kind = "add" if before is None else "delete" if after is None else "update"
-        told.append({"event": kind, "newObj": after and to_dict(after), "oldObj": before and to_dict(before)})
+        notifications.append({"event": kind, "newObj": after and to_dict(after), "oldObj": before and to_dict(before)})
 
     tracker = Tracker(note)
     for event in events:
@@ -78,7 +78,7 @@ def _play(tracker: Tracker, event: Event) -> None:
 
 
 def _orders(sequences: list[list[Event]]) -> Iterator[list[Event]]:
-    """Interleavings that keep each sequence's order: all of them, or many random ones."""
+    """Interleavings that keep each sequence's order: all of them, or a number of random ones."""
     total = factorial(sum(map(len, sequences))) // prod(factorial(len(each)) for each in sequences)
     if total <= MAX_ORDERS:
         yield from _interleaved(sequences)

@@ -1,7 +1,7 @@
-"""Tree -> text: prints a parsed expression so that parsing it again gives the same tree.
+"""Tree -> text: prints a parsed expression so that parsing the text again gives the same tree.
 
-Expanded macros are printed as they were called. Operators get parentheses where precedence or the balance of a chain
-would otherwise be lost.
+Expanded macros are printed as their original calls. Operators get parentheses where they are needed to keep precedence
+or the shape of a chain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FRAMES_PER_LEVEL = 6
 
 
 class MacroCall(NamedTuple):
-    """How a macro call was written."""
+    """The original call of a macro."""
 
     function: str
     target: Node | None
@@ -38,14 +38,14 @@ class MacroCall(NamedTuple):
 
 
 class SyntaxTree(NamedTuple):
-    """A parsed expression: its root, and for each expanded macro (by the id of its expansion) how it was written."""
+    """A parsed expression: its root, and the original call of each expanded macro, by the id of its expansion."""
 
     root: Node
     macro_calls: dict[int, MacroCall]
 
 
 def parse_as_written(source: str, macros: Mapping[MacroKey, Macro], issues: Issues) -> SyntaxTree:
-    """Parse an expression as `parse` does, and keep how its macros were called."""
+    """Parse an expression as `parse` does, and record the macro calls."""
     calls: dict[int, MacroCall] = {}
 
     def noting(function: str, macro: Macro) -> Macro:
@@ -138,7 +138,7 @@ class _Printer:
                 return 0, f"{self.print(condition, 1)} ? {self.print(truthy, 1)} : {self.print(falsy, 0)}"
             case "!_" | "-_":
                 operand = self.print(args[0], _MEMBER)
-                # of a number the minus would become the sign
+                # before a number, the minus would become its sign
                 if name == "-_" and (isinstance(args[0], Literal) or operand[0].isdigit()):
                     operand = f"({operand})"
                 return _UNARY, name[0] + operand
@@ -159,7 +159,7 @@ class _Printer:
 
 
 def _chain(node: Call) -> list[Node]:
-    """The terms of a chain of one logical operator, which is parsed to a balanced tree."""
+    """The terms of a chain of one logical operator, which the parser turns into a balanced tree."""
     found: list[Node] = []
     pending: list[Node] = [node]
     while pending:
@@ -172,14 +172,14 @@ def _chain(node: Call) -> list[Node]:
 
 
 def _operators(node: Node, function: str) -> int:
-    """How many operators of one kind are connected here."""
+    """The number of connected operators of this kind."""
     if isinstance(node, Call) and node.function == function and node.target is None:
         return 1 + sum(_operators(arg, function) for arg in node.args)
     return 0
 
 
 def _is_balanced(node: Node, function: str) -> bool:
-    """Whether the parser would make this very tree of the chain, so that it was not grouped by parentheses."""
+    """Return whether the parser would build exactly this tree from the chain. Otherwise there were parentheses."""
     count = _operators(node, function)
     if count == 0:
         return True

@@ -1,10 +1,10 @@
-"""Runners for what a real API server said of single objects, asked of the validation directly.
+"""Runners for a real API server's answers about single objects, compared with the validation functions.
 
-`rest/cases.json`: scenarios that create one object, read it in another version or change its status are played on a
-dictionary. All that needs a server is skipped; `rest_replay.py` beside the recording replays that.
+`rest/cases.json`: scenarios that create one object, read it in another version or change its status run on a
+dictionary. Scenarios that need a server are skipped; `rest_replay.py` beside the recording runs them.
 
-Lines of `object` with `causes` or `decodeError`: objects with random faults, and what kube-apiserver's own code said of
-them, 1.36.3's unless the line names another `release`.
+Lines of `object` with `causes` or `decodeError`: objects with random faults, and the answers of kube-apiserver's own
+code, of 1.36.3 unless the line contains another `release`.
 """
 
 import re
@@ -44,7 +44,7 @@ _KINDS = {
 
 
 class _Route(NamedTuple):
-    """What a request's path means."""
+    """The components of a request's path."""
 
     api_version: str
     kind: str
@@ -62,7 +62,7 @@ class _Route(NamedTuple):
 
 
 class _Refused(Exception):
-    """The object is not valid."""
+    """The object is invalid."""
 
     def __init__(self, obj: KubernetesObject, errors: ErrorList) -> None:
         super().__init__(errors)
@@ -85,7 +85,7 @@ def _run(scenario: dict[str, Any]) -> None:
     for step, answer in zip(scenario["steps"], scenario["answers"], strict=True):
         route = _Route.of(step["path"])
         if step["method"] == "GET" and not route.name:
-            continue  # lists are the server's
+            continue  # a server's test covers lists
         actual = _answer(stored, route, step)
         expected = {"status": answer["status"], "body": _comparable(answer["body"])}
         if actual["status"] == answer["status"] == 400:
@@ -133,7 +133,7 @@ def _patch_status(route: _Route, old: KubernetesObject, patch: Any) -> Kubernete
 
 
 def _merged(value: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}
@@ -146,7 +146,7 @@ def _merged(value: Any, patch: Any) -> Any:
 
 
 def _comparable(body: Any) -> Any:
-    """A body without what only the server knows: times become `<time>`, texts about syntax end after the position."""
+    """A body without server-generated fields: times become `<time>`, and syntax errors end after their position."""
     if isinstance(body, dict) and body.get("kind") == "Status":
         causes = body.get("details", {}).get("causes", [])
         if any(_SYNTAX.search(cause["message"]) for cause in causes):
@@ -181,7 +181,7 @@ def _cases_of_objects(document: Document) -> Iterator[Case]:
 
 
 def _run_object(entry: dict[str, Any]) -> None:
-    """One object, new or instead of `old` (its status only, if `status`), and the causes for which it is refused."""
+    """Check one object, new or replacing `old` (only its status if `status` is set), and compare the causes."""
     try:
         obj = without_unknown(read_object(entry["object"], defaults_at=NOW))
     except DecodeError as error:
@@ -194,12 +194,12 @@ def _run_object(entry: dict[str, Any]) -> None:
         old = read_object(entry["old"], defaults_at=NOW)
         if entry.get("status"):
             errors = validate_status_update(obj, old, release=release, version=version)
-            if release.version == "1.36":  # nor here
+            if release.version == "1.36":  # the metadata checks are missing here, too
                 metadata_alone = ErrorList()
                 metadata_on_update(metadata_alone, obj.metadata, old.metadata, release)
                 del errors[: len(metadata_alone)]
         else:
-            # of what the server checks before the kind's own rules 1.36's cases have nothing, 1.37's the metadata
+            # the server's checks before the kind's rules: 1.36's cases contain none, 1.37's those of the metadata
             errors = ErrorList()
             if release.version != "1.36":
                 metadata_on_update(errors, obj.metadata, old.metadata, release)

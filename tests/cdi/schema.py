@@ -1,4 +1,4 @@
-"""CDI's own JSON schema, read in place."""
+"""CDI's own JSON schema, read from its repository's files."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ CASES = recorded_at("cdi")
 
 
 def validator() -> Any:
-    """What validates a spec; there must be `CASES`."""
+    """The validator for a spec; requires the files in `CASES`."""
     definitions = json.loads((CASES / "defs.json").read_text())
     definitions["$schema"] = "http://json-schema.org/draft-07/schema#"
     registry: Any = Registry().with_resource("defs.json", Resource.from_contents(definitions))

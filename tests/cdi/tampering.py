@@ -1,4 +1,4 @@
-"""What others do to a file of ours, for tests: afterwards a runtime reads something else, or nothing, or could soon."""
+"""Changes by other programs to one of our files, after which a runtime reads other content or none, or soon could."""
 
 import os
 import shutil
@@ -9,14 +9,14 @@ from typing import Final
 
 
 def _edit(path: Path) -> None:
-    """In place, and the size stays; later than in the very tick of the clock in which it was written."""
+    """Edit the file in place, with the same size and an mtime after the clock tick of the first write."""
     path.write_bytes(path.read_bytes().replace(b"/dev/", b"/etc/"))
     later = time.time_ns() + 1_000_000_000
     os.utime(path, ns=(later, later))
 
 
 def _replace(path: Path) -> None:
-    """By a new file, as most editors do it."""
+    """Replace it with a new file, as most editors do."""
     new = path.with_name("new")
     new.write_bytes(path.read_bytes().replace(b"/dev/", b"/etc/"))
     new.rename(path)
@@ -41,7 +41,7 @@ WAYS: Final[Mapping[str, Callable[[Path], None]]] = {
 
 
 def as_written(path: Path) -> tuple[bytes, int, int] | None:
-    """Return what a file says, how it may be read and whose it is; None where no file is."""
+    """Return a file's content, mode and owner; None if it does not exist."""
     try:
         found = path.lstat()
         return path.read_bytes(), found.st_mode, found.st_uid

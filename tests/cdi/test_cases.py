@@ -1,4 +1,4 @@
-"""The JSON schema and the examples of CDI itself."""
+"""CDI's own JSON schema and examples."""
 
 import json
 from pathlib import Path

@@ -79,7 +79,7 @@ def test_what_changes_nothing_for_readers_is_no_touch(tmp_path: Path) -> None:
     os.link(path, tmp_path / "backup")
     assert not folder.is_touched("a")
     path.touch()
-    assert folder.is_touched("a")  # without reading it that cannot be told from an edit
+    assert folder.is_touched("a")  # without reading the file, this cannot be distinguished from an edit
     assert not folder.write("a", spec())
     assert not folder.is_touched("a")
 
@@ -177,7 +177,7 @@ def test_a_folder_that_vanished_is_empty_and_comes_back_with_the_next_write(tmp_
 
 
 class Interrupted(bytes):
-    """Content of a file; while it is written first something else happens."""
+    """A file's content. At the start of its write something else happens."""
 
     first: Callable[[], object] | None = None
 
@@ -193,7 +193,7 @@ def test_a_file_is_written_again_of_which_somebody_removes_what_is_half_written(
     path, data = tmp_path / "cdi/nodeplug-dra~a.json", Interrupted(b"content")
     path.parent.mkdir()
     data.first = partial(shutil.rmtree, path.parent)
-    if what == "temporary file":  # as another daemon does at its start
+    if what == "temporary file":  # another daemon does so at its start
         data.first = partial(CdiDirectory(path.parent, "dra").keep, ())
     replace_file(path, data)
     assert path.read_bytes() == b"content"

@@ -110,7 +110,7 @@ def test_what_was_written_reads_back_the_same() -> None:
     "character", ["\x7f", "\x80", "\x85", "\u2028", "\ufeff", "\ufffe", "\uffff", "\U0001f600", "\t"]
 )
 def test_runtimes_that_read_it_as_yaml_read_the_same(character: str) -> None:
-    """Of a file with a control character they read nothing, and from a break of a line they make a space."""
+    """Runtimes refuse a file with a control character, and read a line break as a space."""
     made = spec(edits=ContainerEdits(env=(f"A={character}b",)))
     assert decode(encode(made)) == made
     assert yaml.safe_load(encode(made)) == json.loads(encode(made))

@@ -1,4 +1,4 @@
-"""Whether something lies at a path: yes, no, or nobody can tell."""
+"""Whether a path exists: yes, no, or unknown."""
 
 import os
 from collections.abc import Callable

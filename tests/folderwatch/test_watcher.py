@@ -1,4 +1,4 @@
-"""Folders that are watched: names that come and go, folders that do, and a kernel that has nothing left to give."""
+"""Watched folders: names are added and removed, folders too, and inotify's limits are reached."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Calls:
-    """Counts the calls of one watch."""
+    """Counts the callbacks of one watch."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,14 +28,14 @@ class Calls:
         self._called.set()
 
     async def next(self) -> None:
-        """Wait for a call that was not waited for yet, and let what belongs to the same burst arrive."""
+        """Wait for the next callback, and let the rest of the same burst arrive."""
         await asyncio.wait_for(self._called.wait(), 30)
         await settled()
         self._called.clear()
 
 
 async def settled() -> None:
-    """Let the loop read what the kernel has said up to now."""
+    """Let the event loop read the kernel's events so far."""
     for _ in range(4):
         await asyncio.sleep(0)
 
@@ -50,7 +50,7 @@ async def watcher() -> AsyncIterator[FolderWatcher]:
 
 @pytest.fixture
 async def by_events() -> AsyncIterator[FolderWatcher]:
-    """A watcher that hears of nothing but through inotify."""
+    """A watcher that relies on inotify alone."""
     watcher = FolderWatcher(poll_interval=3600, check_interval=3600)
     yield watcher
     watcher.close()
@@ -229,7 +229,7 @@ async def test_lost_events_are_a_change_of_everything(
     for _ in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 2 + 1):
         (busy / "name").touch()
         (busy / "name").unlink()
-    (quiet / "name").touch()  # the event that is lost
+    (quiet / "name").touch()  # the lost event
     await calls.next()
     assert "events were lost" in caplog.text
 
@@ -273,7 +273,7 @@ async def test_a_folder_is_watched_as_soon_as_it_can_be(
     calls = Calls()
     with no_more_descriptors():
         watcher.watch(tmp_path, calls)
-    await calls.next()  # what happened in between is not known
+    await calls.next()  # changes before the watch are unknown
     assert "all folders can be watched again" in caplog.text
 
 
@@ -299,7 +299,7 @@ def test_without_a_free_watch_folders_are_looked_at(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-    # a user namespace has a limit of its own
+    # a user namespace has its own limit
     command = 'echo 1 > /proc/sys/user/max_inotify_watches && exec "$@"'
     done = subprocess.run(
         ["unshare", "-Ur", "sh", "-c", command, "sh", sys.executable, "-c", WITHOUT_WATCHES, *map(str, folders)],
@@ -372,7 +372,7 @@ async def test_a_call_may_have_the_next_one_wait(by_events: FolderWatcher, tmp_p
     calls = Calls()
 
     def changed() -> None:
-        watch.notify()  # something has changed meanwhile
+        watch.notify()  # another change happens meanwhile
         watch.pause(0.1)
         calls()
 

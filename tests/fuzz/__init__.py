@@ -1,1 +1,1 @@
-"""Whatever the input: an answer or a refusal of ours, never anything else. `python -m tests.fuzz TARGET`."""
+"""For any input, the result is an answer or one of our own errors. `python -m tests.fuzz TARGET`."""

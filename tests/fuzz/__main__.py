@@ -1,9 +1,9 @@
-"""Give a target as many made up inputs as are asked for, on all cores, and say what came of them.
+"""Run a target with random inputs, on all cores, and print the outcomes.
 
     python -m tests.fuzz TARGET... [--inputs N] [--seed S] [--jobs N] [--json FILE]
     python -m tests.fuzz TARGET --engine atheris [--inputs N] [--seed S]
 
-A target is one of those below, or `all`. The same seed makes the same inputs; what fails is named by its own.
+A target is one of those below, or `all`. Equal seeds produce equal inputs; failures are reported with their seeds.
 """
 
 import argparse
@@ -21,20 +21,20 @@ from msgspec import Struct, to_builtins
 
 from tests.fuzz.targets import TARGETS
 
-_PART = 500  # inputs that a process takes at a time
-_LONGEST = 20.0  # CPU seconds that an input may take
-_MOST_FAILURES = 5  # that are shown of a target
+_PART = 500  # inputs per process and turn
+_LONGEST = 20.0  # CPU seconds, the limit per input
+_MOST_FAILURES = 5  # printed per target
 
 
 class Found(Struct):
-    """What came of some inputs: the outcomes, failures with their seeds, the slowest in CPU seconds with its seed."""
+    """The results of some inputs: outcomes, failures with their seeds, the slowest in CPU seconds with its seed."""
 
     outcomes: Counter[str]
     failures: list[str]
     slowest: tuple[float, int] = (0.0, 0)
 
     def add(self, other: "Found") -> None:
-        """Count others, too."""
+        """Add other results."""
         self.outcomes += other.outcomes
         self.failures += other.failures
         self.slowest = max(self.slowest, other.slowest)
@@ -45,7 +45,7 @@ def _took_too_long(*_: object) -> None:
 
 
 def run(target: str, seeds: range) -> Found:
-    """Give a target one input for each seed."""
+    """Run a target once for each seed."""
     found = Found(Counter(), [])
     one = TARGETS[target]
     signal.signal(signal.SIGVTALRM, _took_too_long)
@@ -54,7 +54,7 @@ def run(target: str, seeds: range) -> Found:
         signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
         try:
             found.outcomes[one(seed)] += 1
-        except Exception:  # whatever it is, it is a finding
+        except Exception:  # every exception is a finding
             found.outcomes["FAILED"] += 1
             found.failures.append(f"{target}, seed {seed}:\n{traceback.format_exc()}")
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -63,7 +63,7 @@ def run(target: str, seeds: range) -> Found:
 
 
 def main() -> int:
-    """Run; the exit status is 1 where something failed."""
+    """Run the command; the exit status is 1 after a failure."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,12 +75,12 @@ def main() -> int:
     parser.add_argument("--engine", choices=["ours", "atheris"], default="ours", help="who makes the inputs")
     options = parser.parse_args()
     if options.engine == "atheris":
-        from tests.fuzz.guided import guide  # for those who have it
+        from tests.fuzz.guided import guide  # atheris is optional
 
         if len(options.targets) > 1 or "all" in options.targets:
             parser.error("--engine atheris takes one target: the process ends with it")
         return guide(options.targets[0], options.inputs, options.seed)
-    logging.getLogger().addHandler(logging.NullHandler())  # what our code logs of made up inputs is no news
+    logging.getLogger().addHandler(logging.NullHandler())  # discards our code's log messages about random inputs
     results, failed = {}, False
     end = options.seed + options.inputs
     parts = [range(begin, min(begin + _PART, end)) for begin in range(options.seed, end, _PART)]

@@ -1,4 +1,4 @@
-"""What requests to the stand-in API server hold: patches of three kinds, and bodies in protobuf."""
+"""Contents of requests to the stand-in API server: three kinds of patches, and protobuf bodies."""
 
 import functools
 import json
@@ -52,7 +52,7 @@ def _value(source: Random, depth: int) -> Any:
 
 
 def _object(source: Random, depth: int) -> Any:
-    """Return an object, but for now and then."""
+    """Return an object, or rarely another value."""
     if source.random() < 0.05:
         return _value(source, 1)
     return {source.choice(_NAMES): _value(source, depth - 1) for _ in range(source.randrange(4))}
@@ -74,7 +74,7 @@ def _operation(source: Random) -> Any:
 
 
 def patches(seed: int) -> str:
-    """A patch of each kind, on an object that was patched before: an object, or a refusal for the client."""
+    """Random patches, applied one after the other: each gives an object, or an error for the client."""
     source = Random(seed)
     value, outcome = json.loads(json.dumps(FULL)), "done"
     for _ in range(3):
@@ -88,8 +88,8 @@ def patches(seed: int) -> str:
                 case _:
                     result = strategic_merge(value, _object(source, 4), SCHEMA)
         except ApiError as error:
-            told = ("merge key", "not identical")  # upstream's 500, too
-            if error.code not in (400, 413, 422) and not any(words in str(error) for words in told):
+            known = ("merge key", "not identical")  # 500 also in upstream
+            if error.code not in (400, 413, 422) and not any(text in str(error) for text in known):
                 raise
             outcome = "refused"
             result = value
@@ -123,12 +123,12 @@ def _bodies() -> tuple[bytes, ...]:
 
 
 def protobuf(seed: int) -> str:
-    """A value of which JSON can be made, or a refusal; what is read is written and read again as the same."""
+    """The decoded value can be written as JSON, or the body is refused."""
     source = Random(seed)
     data = mutated(source, _bodies(), [b"\x0a", b"\x12\x80\x80\x80\x80\x10", b"\x1a\x00", b"\xff" * 10, b"k8s\0"])
     try:
         value = decode_body(data, "v1", "Pod")
-    except (ProtobufError, ValueError, RecursionError):  # as the server takes them
+    except (ProtobufError, ValueError, RecursionError):  # the server refuses these, too
         return "refused"
     json.dumps(value)
     return "read"

@@ -1,4 +1,4 @@
-"""What a claim says of its devices, and what drivers say of them in files beside the containers."""
+"""A claim's device configuration, and drivers' metadata files beside the containers."""
 
 from dra_plugin.preparing import device_config, metadata
 from dra_plugin.preparing.device_config import InvalidConfig
@@ -22,20 +22,20 @@ STREAMS = (
 
 
 def config(data: bytes) -> str:
-    """A DeviceConfig, of a class or of a claim, or findings in one line each."""
-    outcome, words = "refused", ""
+    """A DeviceConfig of a class or of a claim: accepted, or findings of one line each."""
+    outcome, messages = "refused", ""
     for from_class in (True, False):
         try:
             device_config.read(data, from_class=from_class, allowed_mounts=("/opt",))
             outcome = "of a class" if from_class else "of a claim"
         except InvalidConfig as error:
-            words += str(error)
-    assert words.isprintable()
+            messages += str(error)
+    assert messages.isprintable()
     return outcome
 
 
 def stream(data: bytes) -> str:
-    """Metadata of a request, or why it is none."""
+    """The metadata of a request: read, or refused with a reason."""
     try:
         metadata.read_stream(data.decode(errors="replace"))
     except MetadataError:

@@ -1,7 +1,7 @@
-"""Lines at the control socket of a daemon: each has one answer, which a command of its version can read, or a refusal.
+"""Lines to a daemon's control socket: each gets an answer that a command of the same version can read, or an error.
 
-The daemon is of this process and goes on while it is asked: what it was asked before (`withhold`, `release`, `reload`)
-counts for what follows.
+The daemon runs in this process during a request. Earlier requests (`withhold`, `release`, `reload`) affect later
+ones.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _UNIT = {"resource": FUSE["name"], "api": "device-plugin", "unit": "misc-fuse"}
 _CONTENT = f'{{"resources": [{json.dumps(KVM)}]}}'
 _FIELDS: dict[str, list[dict[str, Any]]] = {
     "dry_run": [{"resource": FUSE["name"], "count": 2}, {"resource": KVM["name"], "devices": ["misc-kvm"]}],
-    "events": [{}, {"after": 1, "log": 1.5}],  # and nothing that waits
+    "events": [{}, {"after": 1, "log": 1.5}],  # only forms that do not wait
     "explain": [{"name": "misc-fuse"}, {"name": FUSE["name"]}],
     "preview": [{"content": _CONTENT}, {"content": "resources: [", "source": "a.yaml"}],
     "readmit": [{"device": "misc-kvm"}],
@@ -36,7 +36,7 @@ _FIELDS: dict[str, list[dict[str, Any]]] = {
 
 
 class _Daemon:
-    """A daemon on a made-up host with a lease, and the loop in which it runs while somebody asks."""
+    """A daemon on a made-up host with a lease. Its event loop runs during requests."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fuzz")
@@ -53,7 +53,7 @@ class _Daemon:
         await self._asked.start(FUSE, KVM)
 
     def ask(self, line: bytes) -> bytes:
-        """Return what is answered to a line."""
+        """Return the answer to a line."""
         return self._loop.run_until_complete(self._ask(line))
 
     async def _ask(self, line: bytes) -> bytes:
@@ -70,7 +70,7 @@ def _daemon() -> _Daemon:
 
 
 def question(data: bytes) -> str:
-    """A line: an answer, or words that say why there is none, and no defect of the daemon's."""
+    """A line gets an answer or an error, and the error is not an internal failure of the daemon."""
     line = data.replace(b"\n", b" ")
     answered = _daemon().ask(line)
     assert answered.endswith(b"\n")
@@ -79,14 +79,14 @@ def question(data: bytes) -> str:
     if reply.error:
         assert not reply.error.startswith("nodeplug failed"), reply.error
         return "refused"
-    name = msgspec.json.decode(line, type=Head).question  # of bytes that are no text in other fields nobody knows
+    name = msgspec.json.decode(line, type=Head).question  # other fields can contain bytes that are not text
     msgspec.convert(reply.answer, importlib.import_module(f"nodeplug.control.{name}").Answer)
     return "answered"
 
 
 @functools.cache
 def questions() -> tuple[bytes, ...]:
-    """Return one of each question at least."""
+    """Return at least one request of each kind."""
     return tuple(
         json.dumps({"question": name, **fields}).encode() for name in QUESTIONS for fields in _FIELDS.get(name, [{}])
     )

@@ -1,9 +1,9 @@
-"""Inputs that an engine makes for the code that they reach: `python -m tests.fuzz TARGET --engine atheris`.
+"""Coverage-guided inputs: `python -m tests.fuzz TARGET --engine atheris`.
 
-atheris is no dependency of ours (`pip install atheris`; it was tried with 3.0.0 on Python 3.11). It runs one target
-until it has made as many inputs, or the first that fails, which it leaves in the working directory as `crash-...`.
-What it starts from, and what it found to reach more, lies in `build/fuzz/TARGET`, so that the next run goes on there.
-A target whose inputs are drawn and not bytes has nothing that it could change.
+atheris is not a dependency (`pip install atheris`; tested with 3.0.0 on Python 3.11). It runs one target until it has
+made the given number of inputs, or until the first failure, which it writes to `crash-...` in the working directory.
+Its corpus is in `build/fuzz/TARGET`, so that the next run continues from there. Targets whose inputs are drawn at
+random instead of being bytes cannot be used.
 """
 
 import gc
@@ -17,11 +17,11 @@ from types import FunctionType
 from tests.fuzz.mutation import LONGEST
 from tests.fuzz.targets import ROOT, TARGETS, Bytewise
 
-_LONGEST_SECONDS = 20  # that an input may take
+_LONGEST_SECONDS = 20  # the limit per input
 
 
 def guide(name: str, inputs: int, seed: int) -> int:
-    """Run one target; the process ends with it, or the status is 2 and the words say what is missing."""
+    """Run one target and end the process, or print what is missing and return 2."""
     target = TARGETS[name]
     if not isinstance(target, Bytewise):
         print(f"{name}: its inputs are drawn and not bytes: atheris cannot change them; leave out --engine")
@@ -47,7 +47,7 @@ def guide(name: str, inputs: int, seed: int) -> int:
 
 
 def _ours() -> Iterator[FunctionType]:
-    """Yield the functions whose reached branches count: our own, without the tests and what is installed."""
+    """Yield the functions to instrument: our own, without tests and installed packages."""
     for each in gc.get_objects():
         if isinstance(each, FunctionType):
             path = Path(each.__code__.co_filename)
@@ -56,7 +56,7 @@ def _ours() -> Iterator[FunctionType]:
 
 
 def _dictionary(path: Path, words: tuple[bytes, ...]) -> Path:
-    """Write words as libFuzzer reads them."""
+    """Write words in libFuzzer's dictionary format."""
     lines = ("".join(f"\\x{byte:02x}" for byte in word) for word in words)
     path.write_text("".join(f'"{line}"\n' for line in lines))
     return path

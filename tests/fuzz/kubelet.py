@@ -1,4 +1,4 @@
-"""What a kubelet says and leaves: its list of pods, the answers of ours that it keeps, and the cgroups of its pods."""
+"""Data from a kubelet: its list of pods, the Allocate answers that it stores, and the cgroups of its pods."""
 
 import functools
 from random import Random
@@ -30,7 +30,7 @@ _NAMES = (b"pod", b"-pod", b".slice", b"/", b"_", b"kubepods")
 
 
 def pod_resources(data: bytes) -> str:
-    """A list of pods: who has which of our units and claims' devices, or no list."""
+    """A list of pods: the holders of our units and claimed devices, or an invalid list."""
     try:
         answer = podresources.ListPodResourcesResponse.FromString(data)
     except DecodeError:
@@ -43,7 +43,7 @@ def pod_resources(data: bytes) -> str:
 
 @functools.cache
 def lists() -> tuple[bytes, ...]:
-    """Return answers of a kubelet."""
+    """Return lists in a kubelet's format."""
     resource = podresources.ContainerDevices(resource_name=_RESOURCE, device_ids=["gpu-0", "gpu-1"])
     device = podresources.ClaimResource(driver_name="nodeplug.dev", pool_name="n", device_name="gpu-2", share_id="s")
     claim = podresources.DynamicResource(claim_name="c", claim_namespace="default", claim_resources=[device])
@@ -65,7 +65,7 @@ def kept_answers(data: bytes) -> str:
 
 @functools.cache
 def answers() -> tuple[bytes, ...]:
-    """Return answers to Allocate of before."""
+    """Return Allocate answers of earlier releases."""
     node = deviceplugin.DeviceSpec(container_path="/dev/gpu", host_path="/dev/dri/card0", permissions="rw")
     said = '[{"id":"gpu-0","members":["a","b"],"partOf":["c"]}]'
     plain = deviceplugin.ContainerAllocateResponse(
@@ -79,7 +79,7 @@ def answers() -> tuple[bytes, ...]:
 
 
 def cgroups(seed: int) -> str:
-    """Folders of pods with damaged names: uids, or that nobody knows."""
+    """Folders of pods with damaged names: pod UIDs, or ignored folders."""
     source = Random(seed)
     names = [source.choice(_FOLDERS) for _ in range(source.randrange(1, 6))]
     damaged = [mutated(source, [name.encode()], _NAMES).decode(errors="surrogateescape").strip("/") for name in names]
@@ -89,7 +89,7 @@ def cgroups(seed: int) -> str:
         entries.append(Entry(f"{_CGROUPS}/cgroup.controllers", "text", "cpu"))
     try:
         tree = Recording(entries)
-    except ValueError:  # deeper than memory is spent on
+    except ValueError:  # deeper than the limit
         return "no tree"
     found = running_pods(Host(tree=tree))
     return "not known" if found is None else "pods" if found - {"1"} else "one pod"

@@ -1,4 +1,4 @@
-"""Inputs made of good ones: bytes flipped, cut out, repeated and put in, and pieces of two joined."""
+"""Inputs derived from valid ones: bytes are flipped, removed, repeated and inserted, and pieces of two are joined."""
 
 from collections.abc import Sequence
 from random import Random

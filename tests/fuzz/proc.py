@@ -1,4 +1,4 @@
-"""The kernel's tables of routes, connections and mounts, damaged: what of the node is in use, or what is wrong."""
+"""The kernel's tables of routes, connections and mounts, damaged: devices in use, or an error."""
 
 import base64
 
@@ -24,7 +24,7 @@ TABLES = (
 
 
 def tables(data: bytes) -> str:
-    """Every table says the same: each reader takes of it what it knows."""
+    """All tables have the same content, and each reader parses its own format."""
     text = base64.b64encode(data).decode()
     entries = [Entry(f"/proc/{name}", "bytes", text) for name in _TABLES]
     entries += [

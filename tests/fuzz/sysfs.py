@@ -1,4 +1,4 @@
-"""A machine whose files say anything: every reader finds devices or says which file is the trouble."""
+"""A machine with random file contents: every reader finds devices or names the faulty file."""
 
 import functools
 import logging
@@ -24,7 +24,7 @@ def _machine() -> tuple[Entry, ...]:
 
 
 def readers(seed: int) -> str:
-    """One reader, on the machine with some of the files that concern it gone, damaged or leading elsewhere."""
+    """Run one reader on the machine, with some files removed, damaged or replaced by links elsewhere."""
     source = Random(seed)
     entries = {entry.path: entry for entry in _machine()}
     paths = list(entries)

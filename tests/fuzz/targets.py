@@ -1,4 +1,4 @@
-"""What is fuzzed: each target makes an input of a seed, uses it, says what came of it, and raises what is a fault."""
+"""The fuzz targets: each derives an input from a seed, uses it, returns the outcome, and raises on a fault."""
 
 import functools
 import itertools
@@ -48,7 +48,7 @@ _KUBECONFIGS = tuple(
 
 @functools.cache
 def _files(*patterns: str) -> tuple[bytes, ...]:
-    """Return what is in the checkout's files of these patterns."""
+    """Return the contents of the checkout's files that match these patterns."""
     return tuple(path.read_bytes() for pattern in patterns for path in sorted(ROOT.glob(pattern)) if path.is_file())
 
 
@@ -57,19 +57,19 @@ def _words(text: str) -> tuple[bytes, ...]:
 
 
 class Bytewise(Struct, frozen=True):
-    """A target whose inputs are made of good ones: of a seed, or by an engine that sees which code they reach."""
+    """A target whose inputs are derived from valid ones, by a seed or by a coverage-guided engine."""
 
     one: Callable[[bytes], str]
     seeds: Callable[[], Sequence[bytes]]
     words: tuple[bytes, ...] = ()
 
     def __call__(self, seed: int) -> str:
-        """Use the input of a seed."""
+        """Run the input of a seed."""
         return self.one(mutated(Random(seed), self.seeds(), self.words))
 
 
 def kubeconfig(data: bytes) -> str:
-    """A kubeconfig: what a client can begin with, or an error of ours."""
+    """A kubeconfig: usable by a client, or one of our errors."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kubeconfig"
         path.write_bytes(data)
@@ -81,7 +81,7 @@ def kubeconfig(data: bytes) -> str:
 
 
 def configuration(data: bytes) -> str:
-    """A configuration, or findings with places in the file."""
+    """A configuration: accepted, or findings with positions in the file."""
     error = refusal(data)
     if error is None:
         return "taken"
@@ -93,7 +93,7 @@ def configuration(data: bytes) -> str:
 
 
 def cel(seed: int) -> str:
-    """An expression of the grammar, or of tokens, or a damaged one: a value, or an error of ours."""
+    """An expression from the grammar or from tokens, possibly damaged: a value, or one of our errors."""
     source = Random(seed)
     text = _expression(source, source.randrange(4))
     if source.random() < 0.3:
@@ -120,7 +120,7 @@ def _expression(source: Random, depth: int) -> str:
 
 
 def quantity(data: bytes) -> str:
-    """A quantity is what it prints; what it is compared and added with changes nothing of that."""
+    """A quantity equals its printed form. Comparison and addition do not change it."""
     try:
         first, second = (Quantity.parse(text) for text in data.decode(errors="replace").split(" ", 1))
     except QuantityError:
@@ -143,7 +143,7 @@ def quantity(data: bytes) -> str:
 
 
 def yaml(data: bytes) -> str:
-    """Documents that JSON can say, or a refusal with a line."""
+    """YAML documents that JSON can represent, or an error with a line."""
     try:
         documents = read_documents(data)
     except ManifestError:
@@ -153,7 +153,7 @@ def yaml(data: bytes) -> str:
 
 
 def kubelet_files(data: bytes) -> str:
-    """What is read of a kubelet's file is written again as it was read; a checksum that is none is an error of ours."""
+    """A kubelet's file is written again with the same content. An invalid checksum is one of our errors."""
     outcome = "refused"
     for codec in (kubelet_devices, kubelet_claims):
         try:
@@ -173,7 +173,7 @@ def kubelet_files(data: bytes) -> str:
 
 
 def cdi_files(data: bytes) -> str:
-    """A spec with its problems in words, or a refusal; what has no problem is written and read again."""
+    """A spec with a list of its problems, or an error; the decoded spec is written and read again."""
     try:
         spec = cdi_spec.decode(data)
     except CdiError:
@@ -186,7 +186,7 @@ def cdi_files(data: bytes) -> str:
 
 
 def netlink_links(data: bytes) -> str:
-    """Messages of the kernel about interfaces: links, or nothing."""
+    """The kernel's messages about interfaces: links, or nothing."""
     count = 0
     for each in itertools.islice(messages(data), 10_000):
         decode_link(each.body)
@@ -206,7 +206,7 @@ def _links() -> Sequence[bytes]:
 
 @functools.cache
 def _ledger() -> Path:
-    """Return a folder with a ledger; it goes with the process."""
+    """Return a folder with a ledger, which is deleted when the process ends."""
     import asyncio
 
     from tests.checkpoint.build import claimed, lease, opened
@@ -228,7 +228,7 @@ def _kept() -> tempfile.TemporaryDirectory[str]:
 
 
 def ledger(seed: int) -> str:
-    """A flipped bit of the ledger is noticed, or what is read is what was written."""
+    """A flipped bit in the ledger is detected, or the content is unchanged."""
     from tests.checkpoint.flips import flip
 
     folder = _ledger()

@@ -1,4 +1,4 @@
-"""A few inputs of each target, so that the command which makes many keeps working; and what was found with many."""
+"""A few inputs of each target, as a test of the command; and faults that longer runs found."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions of gRPC, both ends of them, damaged and cut into pieces."""
+"""gRPC sessions of both sides, damaged and split into pieces."""
 
 import functools
 from random import Random
@@ -17,7 +17,7 @@ _WORDS = (
     frames.frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0\0\0"),
     b"\0\xff\xff\xff\xff",
 )
-_MOST_UNSENT = 1 << 20  # bytes that an end may want to write after 4 KiB of input
+_MOST_UNSENT = 1 << 20  # bytes of output that 4 KiB of input can cause
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def _sessions() -> tuple[bytes, ...]:
 
 
 def session(seed: int) -> str:
-    """Whatever bytes come in whatever pieces: requests that are whole, or the end of the connection, no exception."""
+    """For any bytes in any pieces: complete requests or the end of the connection, and no exception."""
     source = Random(seed)
     data = mutated(source, _sessions(), _WORDS)
     server = ServerConnection(clock=lambda: 0.0)

@@ -1,6 +1,6 @@
-"""Messages as udevd and the kernel send them, forged and damaged, to who hears them: each may wake it, none ends it.
+"""Messages of udevd and the kernel, forged and damaged: each can wake the listener, and none ends it.
 
-They go round in a network namespace of their own, which a thread makes: nobody else on the machine hears them.
+They are sent in a network namespace that a thread creates, so that no other process receives them.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ _UEVENTS = 15  # NETLINK_KOBJECT_UEVENT
 _UDEVD_GROUP = 2
 _PROPERTIES = b"ACTION=change\0DEVPATH=/devices/virtual/mem/%s\0SUBSYSTEM=%s\0SEQNUM=7\0"
 _WORDS = (b"libudev\0", b"\xfe\xed\xca\xfe", b"=", b"\0", b"SUBSYSTEM=", b"DEVPATH=/../..", b"\xff\xff\xff\xff", b"@")
-_LAST = "last"  # subsystem of the message behind each made up one
+_LAST = "last"  # subsystem of the message that follows each random one
 
 
 class _Heard:
-    """A listener and a sender in a namespace of their own, and the loop in which the listener wakes."""
+    """A listener and a sender in their own namespace, and the listener's event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.woken: asyncio.Queue[str | None] = asyncio.Queue()
         self.error: OSError | None = None
-        thread = threading.Thread(target=self._open)  # a namespace is a thread's; sockets stay in it
+        thread = threading.Thread(target=self._open)  # a namespace belongs to a thread, and sockets keep theirs
         thread.start()
         thread.join()
         if self.error is not None:
@@ -48,7 +48,7 @@ class _Heard:
         UdevEvents("udev").start(lambda subsystem, _: self.woken.put_nowait(subsystem))
 
     async def hear(self, message: bytes) -> list[str | None]:
-        """Return what a message woke."""
+        """Return the subsystems that a message woke."""
         for each in (message, _message(b"null", _LAST.encode())):
             self.sender.sendto(each, (0, _UDEVD_GROUP))
         found = []
@@ -64,7 +64,7 @@ def _heard() -> _Heard:
 
 
 def can_listen() -> bool:
-    """Tell whether this process may make a network namespace."""
+    """Return whether this process can create a network namespace."""
     if os.geteuid() != 0 or not Path("/proc/self/ns/net").exists():
         return False
     try:
@@ -75,14 +75,14 @@ def can_listen() -> bool:
 
 
 def _message(name: bytes, subsystem: bytes) -> bytes:
-    """Return a message as udevd sends it: its header (in libudev's source: struct udev_monitor_netlink_header)."""
+    """Return a message in udevd's format (libudev's source: struct udev_monitor_netlink_header)."""
     properties = _PROPERTIES % (name, subsystem)
     sizes = struct.pack("=III", 40, 40, len(properties))
     return b"libudev\0" + struct.pack("!I", 0xFEEDCAFE) + sizes + bytes(16) + properties
 
 
 def messages(seed: int) -> str:
-    """A message of udevd, or of the kernel, damaged: it is heard, has everything read again, or is passed over."""
+    """A damaged message of udevd or the kernel: it wakes a reader, causes a complete rescan, or is ignored."""
     plain = b"change@/devices/virtual/mem/null\0" + _PROPERTIES % (b"null", b"mem")
     seeds = (_message(b"null", b"mem"), _message(b"n" * 500, b"block"), plain)
     heard = _heard()

@@ -1,8 +1,8 @@
-"""What a hostile client can do to a server of 5,000 devices: memory that it costs, and how others fare meanwhile.
+"""The effect of hostile clients on a server of 5,000 devices: its memory, and the delays of other clients.
 
-The suite runs each attack briefly. `python -m tests.grpcunix.attacks [builtin|grpcio] [SECONDS]` runs each for longer
-and prints a table; others are a new client of grpcio every half second, and what counts is its slowest answer. How long
-the server computed meanwhile is what is left of that on a machine that does nothing else.
+The suite runs each attack briefly. `python -m tests.grpcunix.attacks [builtin|grpcio] [SECONDS]` runs each one for
+longer and prints a table. The other clients are a new grpcio client every half second, and the slowest answer counts.
+The server's CPU time meanwhile is what remains of the delay on an otherwise idle machine.
 """
 
 import contextlib
@@ -44,23 +44,23 @@ _FIELDS = [
 
 
 class Answer(NamedTuple):
-    """How long another client waited, and how long the server computed meanwhile, in milliseconds."""
+    """The delay of another client, and the server's CPU time meanwhile, both in milliseconds."""
 
     waited: float
     computed: float
 
 
 class Target:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, folder: Path, transport: str) -> None:
-        """Start it; return when it serves."""
+        """Start the server, and return when it serves."""
         self.path = folder / "res0.sock"
         command = [sys.executable, "-m", "tests.grpcunix.plugin", str(folder), transport, str(DEVICES)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"serving\n"
-        self.answer()  # what the first call loads is not the attack's
+        self.answer()  # the memory that the first call loads does not belong to the attack
 
     def memory(self) -> float:
         """Resident MiB."""
@@ -68,7 +68,7 @@ class Target:
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def connect(self) -> socket.socket:
-        """Return a raw connection on which HTTP/2 has begun."""
+        """Return a raw connection after the HTTP/2 preface."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(30)
         connection.connect(str(self.path))
@@ -76,7 +76,7 @@ class Target:
         return connection
 
     def answer(self) -> Answer:
-        """Have a call of a new client of grpcio answered. Raises `grpc.RpcError`."""
+        """Make a call with a new grpcio client. Raises `grpc.RpcError`."""
         began, computed = time.perf_counter(), self._computed()
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.default_authority", "localhost")]
         with grpc.insecure_channel(f"unix:{self.path}", options=options) as channel:
@@ -87,22 +87,22 @@ class Target:
         return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[0]) / 1e6
 
     def stop(self) -> None:
-        """End it."""
+        """Kill the server."""
         self._process.kill()
         self._process.communicate()
 
 
 class Outcome(NamedTuple):
-    """What an attack did."""
+    """The effects of an attack."""
 
-    memory: float  # MiB more at its worst
-    answers: list[Answer]  # of others
-    is_closed: bool  # the attacker's connection
+    memory: float  # MiB, the largest increase
+    answers: list[Answer]  # to other clients
+    is_closed: bool  # whether the server has closed the attacker's connection
 
 
 @contextlib.contextmanager
 def target(transport: str) -> Iterator[Target]:
-    """A target that ends with the block."""
+    """A target that is stopped at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="np-") as folder:
         found = Target(Path(folder), transport)
         try:
@@ -112,14 +112,14 @@ def target(transport: str) -> Iterator[Target]:
 
 
 def request(stream: int, method: str, payload: bytes | None = b"\0\0\0\0\0") -> bytes:
-    """A request without its end where there is no payload."""
+    """A request. Without a payload it has no end."""
     fields = [(b":path", (SERVICE + method).encode()), *_FIELDS[1:]]
     head = frame(frames.HEADERS, frames.END_HEADERS, stream, hpack.Encoder().encode(fields))
     return head if payload is None else head + frame(frames.DATA, frames.END_STREAM, stream, payload)
 
 
 def flood(found: Target, make: Callable[[int], bytes], seconds: float, *, reads: bool) -> Outcome:
-    """Send what `make` makes as fast as it is taken."""
+    """Send the output of `make` as fast as the server reads it."""
     before, worst, answers, is_closed = found.memory(), 0.0, list[Answer](), False
     end = time.monotonic() + seconds
     due = time.monotonic() + 0.1
@@ -148,7 +148,7 @@ def flood(found: Target, make: Callable[[int], bytes], seconds: float, *, reads:
 
 
 def _hold(found: Target, connections: int, opening: bytes, seconds: float) -> Outcome:
-    """Send the same on many connections, and read nothing for a while."""
+    """Send the same bytes on many connections, and read nothing for some time."""
     before, held = found.memory(), []
     for _ in range(connections):
         held.append(found.connect())
@@ -168,12 +168,12 @@ _WIDE = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 1 << 24}) + frames.
 
 
 def readers_that_do_not_read(found: Target, seconds: float) -> Outcome:
-    """50 connections ask for the list and never read it."""
+    """50 connections request the list and never read it."""
     return _hold(found, 50, _WIDE + request(1, "ListAndWatch"), seconds)
 
 
 def lists_that_nobody_reads(found: Target, seconds: float) -> Outcome:
-    """100 connections, half of which ask 100 times."""
+    """100 connections, half of which request the list 100 times."""
     many = b"".join(request(stream, "ListAndWatch") for stream in range(1, 201, 2))
     first = _hold(found, 50, _WIDE + many, seconds)
     second = _hold(found, 50, _WIDE + request(1, "ListAndWatch"), seconds)
@@ -181,7 +181,7 @@ def lists_that_nobody_reads(found: Target, seconds: float) -> Outcome:
 
 
 def _worst_opening() -> bytes:
-    """What makes a server keep most for one connection: a table, requests and a header block without their ends."""
+    """The bytes that make a server store the most per connection: a table, open requests, and an open header block."""
     name_and_value = [(b"%03d" % number, b"") for number in range(115)]
     table = frame(frames.HEADERS, frames.END_HEADERS, 1, hpack.Encoder().encode([*_FIELDS, *name_and_value]))
     message = frame(frames.DATA, 0, 1, b"\0\0\x01\0\0" + bytes(8_000))
@@ -191,7 +191,7 @@ def _worst_opening() -> bytes:
 
 
 def crowd(found: Target, seconds: float) -> Outcome:
-    """10,000 connections, each of which does its worst and stays."""
+    """10,000 connections, each of which sends the worst opening and stays open."""
     before, memory, answers, held = found.memory(), 0.0, list[Answer](), list[socket.socket]()
     opening, end = _worst_opening(), time.monotonic() + seconds
     while len(held) < 10_000 and time.monotonic() < end:
@@ -220,7 +220,7 @@ def busy_connections(found: Target, seconds: float) -> Outcome:
 
 
 def garbage(found: Target, seconds: float) -> Outcome:
-    """Connections that speak something else, or only begin to speak, 300 at the most at once."""
+    """Connections with another protocol or an incomplete preface, at most 300 at a time."""
     before, answers, source = found.memory(), list[Answer](), random.Random(1)
     end = time.monotonic() + seconds
     while not answers or time.monotonic() < end:
@@ -236,7 +236,7 @@ def garbage(found: Target, seconds: float) -> Outcome:
 
 
 def unfinished_requests(found: Target, seconds: float) -> Outcome:
-    """20 connections with 100 requests each, all of them half a message."""
+    """20 connections with 100 requests each, all with an incomplete message."""
     part = frame(frames.DATA, 0, 0, b"\0\0\x01\0\0" + bytes(16_000))
     opening = b"".join(
         request(stream, "Allocate", None) + part[:5] + struct.pack(">I", stream) + part[9:]
@@ -250,7 +250,7 @@ def _of_flood(name: str, *, reads: bool) -> Callable[[Target, float], Outcome]:
 
 
 def answers_that_nobody_reads(found: Target, seconds: float) -> Outcome:
-    """Calls as fast as they are taken, and no answer is read."""
+    """Calls as fast as the server reads them, without reading an answer."""
     return flood(
         found,
         lambda number: request(2 * number + 1, "Allocate", b"\0" + struct.pack(">I", len(_ALLOCATE)) + _ALLOCATE),
@@ -267,7 +267,7 @@ def tiny_data(found: Target, seconds: float) -> Outcome:
 
 
 def calls_that_are_reset(found: Target, seconds: float) -> Outcome:
-    """Lists that are asked for and taken back."""
+    """Lists that are requested and cancelled."""
 
     def make(number: int) -> bytes:
         stream = 2 * number + 1
@@ -298,7 +298,7 @@ ATTACKS: dict[str, Callable[[Target, float], Outcome]] = {
 
 
 def main(transport: str, seconds: float) -> None:
-    """Run all attacks, each on a server of its own, and print what they did."""
+    """Run each attack with a new server, and print the effects."""
     print(f"{transport}: attack, MiB more, slowest answer to others and most computed for one in ms, who was cut off")
     for name, attack in ATTACKS.items():
         with target(transport) as found:

@@ -1,4 +1,4 @@
-"""Servers and channels of both transports, in all pairs."""
+"""Fixtures: servers and channels of both transports, in all combinations."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""h2spec on our server: python -m tests.grpcunix.h2spec PROGRAM [its options]; docs/transport.md says what to expect.
+"""h2spec with our server: python -m tests.grpcunix.h2spec PROGRAM [its options]; docs/transport.md has the result.
 
-h2spec speaks TCP only, so the server's endpoints are put on a port of the loopback interface here.
+h2spec only supports TCP, so this module serves the server's endpoints on a port of the loopback interface.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A plugin of many devices, alone in a process: python -m tests.grpcunix.plugin FOLDER TRANSPORT DEVICES."""
+"""A device plugin with many devices, in its own process: python -m tests.grpcunix.plugin FOLDER TRANSPORT DEVICES."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A server of our own transport alone, for tests of what clients do to it."""
+"""A server of our own transport, for tests of hostile and broken clients."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
 class Waiting:
-    """A device plugin whose lists do not end; counts calls that run."""
+    """A device plugin whose lists do not end. Counts the running calls."""
 
     def __init__(self) -> None:
         self.running = 0

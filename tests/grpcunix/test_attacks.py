@@ -1,4 +1,4 @@
-"""Attacks on a server in a process of its own: what they cost is bounded, and others are served. See `attacks`."""
+"""Attacks on a server in another process: their cost is bounded, and other clients are served. See `attacks`."""
 
 import pytest
 
@@ -11,9 +11,9 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, request, target
 def test_an_attack_costs_little_and_others_are_served(name: str) -> None:
     is_cut_off = name.startswith("flood") or name == "calls that are reset"
     with target("builtin") as found:
-        outcome = ATTACKS[name](found, 30 if is_cut_off else 0.2)  # it is over when the attacker is cut off
+        outcome = ATTACKS[name](found, 30 if is_cut_off else 0.2)  # it ends when the attacker is disconnected
         assert outcome.memory < (30 if name == "crowd" else 10)
-        assert outcome.answers  # each of them came; how soon is for who runs `attacks` by hand
+        assert outcome.answers  # all were answered; for their delays, run `attacks`
         assert outcome.is_closed == is_cut_off
 
 

@@ -1,4 +1,4 @@
-"""Delays between tries."""
+"""Delays between attempts."""
 
 import random
 

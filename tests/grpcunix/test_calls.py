@@ -1,4 +1,4 @@
-"""Calls, over each pair of transports: who serves and who calls cannot tell which it is."""
+"""Calls between each combination of transports, which behave the same."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ EMPTY = api.Empty()
 
 
 class Plugin:
-    """Does what the first device id of a request says."""
+    """Follows the command in the first device ID of a request."""
 
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
@@ -55,7 +55,7 @@ class Plugin:
                 await self._wait()
             finally:
                 self.cancelled.set()
-        if command == "sleep":  # timers and tasks of the handler's own
+        if command == "sleep":  # a handler can use timers and tasks
             async with asyncio.timeout(30), asyncio.TaskGroup() as group:
                 group.create_task(asyncio.sleep(0))
         size = int(rest[0]) if rest else 0
@@ -80,7 +80,7 @@ async def both(
     try:
         async with asyncio.timeout(30), connect(server.path, max_message=max_message, transport=calling) as channel:
             yield plugin, Client(channel, SERVICE), server, channel
-    finally:  # or what a test that failed leaves is the fault of one after it
+    finally:  # a failed test must not affect later ones
         await server.stop()
 
 
@@ -188,7 +188,7 @@ async def test_an_answer_that_is_no_message_is_an_error(
 
 async def test_a_deadline_ends_the_call_at_both_ends(socket_dir: Path, serving: Transport, calling: Transport) -> None:
     async with both(socket_dir, serving, calling) as (plugin, client, _, _):
-        for seconds in (0.2, 2, 20):  # on a busy machine the first call may end before it arrives
+        for seconds in (0.2, 2, 20):  # on a busy machine the first deadline can pass before the call arrives
             with pytest.raises(RpcError) as error:
                 await client.call("Allocate", asking("wait"), timeout=seconds)
             assert error.value.code is Status.DEADLINE_EXCEEDED
@@ -331,7 +331,7 @@ async def test_a_channel_outlives_the_server_that_it_was_connected_to(
         again = UnixServer(server.path, [handler(SERVICE, Plugin())], transport=serving)
         await again.start()
         async with asyncio.timeout(30):
-            while True:  # grpcio waits a little between dials
+            while True:  # grpcio waits before it reconnects
                 with contextlib.suppress(RpcError):
                     await client.call("Allocate", asking("x"))
                     break
@@ -350,13 +350,13 @@ async def test_a_connection_whose_stream_numbers_are_used_up_is_followed_by_anot
 async def test_a_channel_that_is_closed_ends_the_calls_of_a_server_that_goes_away_too(
     socket_dir: Path, calling: Transport
 ) -> None:
-    """They have their time there, and a call that came since has another connection."""
+    """The server's calls have a grace period, and a later call uses another connection."""
     async with both(socket_dir, "builtin", calling) as (plugin, client, server, channel):
         call = asyncio.ensure_future(client.call("Allocate", asking("wait")))
         await plugin.waiting.wait()
         stopping = asyncio.ensure_future(server.stop(grace=600))
         again = UnixServer(server.path, [handler(SERVICE, Plugin())])
-        await asyncio.sleep(0)  # the name is free from here on
+        await asyncio.sleep(0)  # after this, the path is free
         await again.start()
         await client.call("GetDevicePluginOptions", EMPTY)
         await channel.close()
@@ -404,7 +404,7 @@ async def test_who_is_being_accepted_while_a_stop_is_cancelled_is_not_served(soc
     client = socket.socket(socket.AF_UNIX)
     client.setblocking(False)
     with client:
-        client.connect(str(server.path))  # the kernel has it, the server not yet
+        client.connect(str(server.path))  # connected in the kernel, but not yet accepted by the server
         for _ in range(turns):
             await asyncio.sleep(0)
         stopping = asyncio.ensure_future(server.stop())
@@ -424,7 +424,7 @@ async def test_nobody_there_is_unavailable(socket_dir: Path, calling: Transport)
 
 
 async def test_who_finds_no_descriptor_for_a_connection_is_told_so_and_calls_later(socket_dir: Path) -> None:
-    """A daemon that had none left when its kubelet came back ended with that."""
+    """Such an error ended the daemon if it had no free descriptor when the kubelet returned."""
     async with both(socket_dir, "builtin", "builtin") as (_, client, _, _):
         with no_more_descriptors(), pytest.raises(RpcError, match="cannot connect: Too many open files") as error:
             await client.call("GetDevicePluginOptions", EMPTY)
@@ -450,9 +450,9 @@ async def test_a_reader_that_waits_makes_the_generator_wait(socket_dir: Path, ca
         async for _ in Client(channel, SERVICE).stream("ListAndWatch", EMPTY):
             read += 1
             if read == 5:
-                for _ in range(50):  # turns of the loop, which the generator could use
+                for _ in range(50):  # event loop iterations, in which the generator could run
                     assert (await refusal(Client(other, SERVICE), "x"))[0] is Status.UNIMPLEMENTED
-                assert sent < 200  # grpcio's window grows to 16 MiB
+                assert sent < 200  # grpcio's window grows up to 16 MiB
             if read == 300:
                 break
     await server.stop()

@@ -1,4 +1,4 @@
-"""Many connections at once: who floods shares, who has the most makes room."""
+"""Many connections at once: floods share the server's time, and the process with the most connections loses some."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: 
         with pytest.raises(RpcError):
             await Client(channel, SERVICE).call("GetDevicePluginOptions", api.Empty(), timeout=20)
     answered = sum(endpoint._connection._last // 2 for endpoint in server.endpoints)
-    assert answered < 3 * 16 * len(floods)  # each had as much as is looked at in one go, and hardly more
+    assert answered < 3 * 16 * len(floods)  # each got about as many answers as one round allows
     for _, writer in floods:
         writer.close()
     await server.stop(None)
@@ -67,7 +67,7 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
             assert (await reader.read()).endswith(frames.goaway(0, ErrorCode.NO_ERROR, "the server stops"))
         with pytest.raises(RpcError, match="UNIMPLEMENTED"):
             await Client(late, SERVICE).call("Allocate", api.AllocateRequest(), timeout=20)
-        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # who has a call keeps it
+        assert sum(len(endpoint.calls) for endpoint in server.endpoints) == 1  # connections with a call are kept
         for _, writer in idle:
             writer.close()
         stream.cancel()

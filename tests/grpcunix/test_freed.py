@@ -1,4 +1,4 @@
-"""What has ended is freed at once: a kubelet that restarts all the time leaves nothing for the collector to find."""
+"""Ended calls and connections are freed at once: a kubelet's restarts leave no work for the garbage collector."""
 
 import gc
 from collections import Counter

@@ -1,4 +1,4 @@
-"""grpc-go at the other end of our server and of our channel: the probe of the baselines plays the kubelet."""
+"""grpc-go as client of our server and as server of our channel: the benchmarks' probe acts as the kubelet."""
 
 import json
 import os

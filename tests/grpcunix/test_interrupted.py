@@ -1,4 +1,4 @@
-"""Connections that end anywhere: at each frame of a client, at each byte of a server."""
+"""Connections that end at any point: after each frame of a client, after each byte of a server."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
     server = await serving(socket_dir, waiting)
     for count in range(1, len(CLIENT) + 1):
         reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))
-        await reader.readexactly(9)  # it has an endpoint now
+        await reader.readexactly(9)  # the server has accepted it
         writer.write(b"".join(CLIENT[:count]))
         if ending == "half-close":
             writer.write_eof()
@@ -48,7 +48,7 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
         if ending != "half-close":
             writer.write(frame(frames.PING, 0, 0, b"lastping"))
         with contextlib.suppress(asyncio.IncompleteReadError):
-            await reader.readuntil(b"lastping")  # all of it has been looked at
+            await reader.readuntil(b"lastping")  # the server has processed everything
         lost = [endpoint.lost for endpoint in server.endpoints]
         writer.close()
         if lost:
@@ -85,7 +85,7 @@ ANSWER = [
 
 
 async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
-    """Call a server that says `answer`, whatever it is asked, to each connection."""
+    """Call a server that sends `answer` to each connection, for any request."""
     connections = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,7 +107,7 @@ async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
     finally:
         server.close()
         await asyncio.gather(*filter(None, connections), return_exceptions=True)
-        path.unlink(missing_ok=True)  # since 3.13 asyncio does
+        path.unlink(missing_ok=True)  # asyncio itself does so since 3.13
 
 
 async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
@@ -135,5 +135,5 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
 async def test_a_server_may_take_back_what_it_began(socket_dir: Path, last: bytes, status: Status, count: int) -> None:
     if count == 0 or (last == END and count < 3):
         status = Status.INTERNAL  # SETTINGS must come first, and HEADERS before DATA
-    stays = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # that call is made again
+    stays = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # the client retries this call
     assert await _call(socket_dir / "p.sock", b"".join(ANSWER[:count]) + last, stays=stays) is status

@@ -1,4 +1,4 @@
-"""A server that comes back."""
+"""A server that restores its socket."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ class Plugin:
 
 
 class Failures:
-    """The reasons that a server told, to be waited for."""
+    """Collects the reported reasons, and wakes a waiting test."""
 
     def __init__(self) -> None:
         self.reasons: asyncio.Queue[str] = asyncio.Queue()
@@ -43,7 +43,7 @@ async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator
 
 
 async def name_at(path: Path) -> str:
-    """Ask whoever comes to listen at `path`."""
+    """Wait until a server listens at `path`, and return its name."""
     async with connect(path) as channel, asyncio.timeout(30):
         await channel.grpc.channel_ready()
         found: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
@@ -71,7 +71,7 @@ async def test_a_folder_that_is_wiped_and_made_again_has_the_socket_again(socket
         assert str(folder) in server.error
         folder.mkdir()
         assert await name_at(folder / "p.sock") == "p"
-        (folder / "p.sock").unlink()  # the new folder is watched, too
+        (folder / "p.sock").unlink()  # the new folder is also watched
         assert await name_at(folder / "p.sock") == "p"
 
 
@@ -110,7 +110,7 @@ async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
     path = socket_dir / "p.sock"
     async with lasting(fixed(path), Failures()) as server:
         await server.served.wait()
-        before = os.open(path, os.O_PATH)  # so that its inode is not used again
+        before = os.open(path, os.O_PATH)  # prevents the reuse of its inode
         try:
             await server.renew()
             assert await name_at(path) == "p"

@@ -1,4 +1,4 @@
-"""One socket, one owner."""
+"""A socket path has a single owner."""
 
 import asyncio
 import fcntl
@@ -58,7 +58,7 @@ async def test_who_dials_while_no_descriptor_is_left_is_said_once_and_served_lat
             client.connect(str(tmp_path / "p.sock"))
             await until(lambda: "out of system resource" in caplog.text)
         assert caplog.text.count("out of system resource") == 1
-        assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 4096), 30)  # its settings
+        assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 4096), 30)  # the server's SETTINGS
     await server.stop()
 
 
@@ -101,7 +101,7 @@ async def test_a_stale_socket_is_replaced(tmp_path: Path, serving: Transport) ->
 async def test_a_socket_that_comes_to_live_while_it_is_replaced_is_put_back(tmp_path: Path) -> None:
     server = server_at(tmp_path / "p.sock")
     await server.start()
-    assert not _remove_if_dead(server.path)  # as if it had been dead when it was looked at before
+    assert not _remove_if_dead(server.path)  # as if an earlier check had found it dead
     assert server.is_in_place()
     assert os.listdir(tmp_path) == ["p.sock"]
     await server.stop()
@@ -124,7 +124,7 @@ async def test_a_lock_on_the_folder_keeps_nobody_from_serving(tmp_path: Path, se
 def test_what_was_killed_before_it_had_its_name_goes_with_the_dead(tmp_path: Path) -> None:
     for name in (".0123abcd.tmp", ".grpc.tmp", "ours.sock"):
         leave_dead_socket(tmp_path / name)
-    (tmp_path / ".89abcdef.tmp").touch()  # somebody's file
+    (tmp_path / ".89abcdef.tmp").touch()  # a file of another program
     remove_dead_sockets(tmp_path, lambda name: name == "ours.sock")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".89abcdef.tmp", ".grpc.tmp"]
 
@@ -138,7 +138,7 @@ async def test_only_our_own_socket_is_unlinked(tmp_path: Path, serving: Transpor
     path = tmp_path / "p.sock"
     old, new = server_at(path, serving), server_at(path, serving)
     await old.start()
-    path.unlink()  # as the kubelet does when it starts
+    path.unlink()  # the kubelet does so when it starts
     assert not old.is_in_place()
     await new.start()
     await old.stop()

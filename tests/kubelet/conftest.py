@@ -1,4 +1,4 @@
-"""Short folders: a socket's path must fit into 107 bytes, and pytest's own folders may be longer."""
+"""Fixtures with short paths: a socket's path has at most 107 bytes, and pytest's own folders can be longer."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +18,6 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def node(folder: Path) -> AsyncIterator[Node]:
-    """A node whose kubelet runs."""
+    """A node with a running kubelet."""
     async with Node(folder) as running:
         yield running

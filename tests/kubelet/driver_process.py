@@ -1,6 +1,6 @@
-"""A DRA driver as a process of its own: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`.
+"""A DRA driver as a process: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`.
 
-It publishes nothing, but for `sharing`: a device that several claims may have, each a part of its capacity.
+It publishes devices only with `sharing`: one device that several claims can share, each with a part of its capacity.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ NAME, NODE = "driver.example.com", "node"
 
 
 class Driver:
-    """What it answers, well or badly."""
+    """The driver's answers, valid or faulty."""
 
     def __init__(self, cluster: ApiCluster, behaviour: str) -> None:
         self._cluster = cluster
@@ -30,7 +30,7 @@ class Driver:
         self._calls = 0
 
     async def prepare(self, request: api.NodePrepareResourcesRequest) -> StubReply:
-        """One device for each claim that is as the kubelet says."""
+        """Prepare one device for each claim that agrees with the API server's."""
         response = api.NodePrepareResourcesResponse()
         if self._behaviour == "mortal":
             os._exit(3)
@@ -47,7 +47,7 @@ class Driver:
         return response
 
     async def unprepare(self, request: api.NodeUnprepareResourcesRequest) -> StubReply:
-        """Nothing to do."""
+        """Succeed without an action."""
         response = api.NodeUnprepareResourcesResponse()
         for asked in request.claims:
             error = await self._problem(asked) if self._behaviour == "stubborn" else ""
@@ -87,7 +87,7 @@ def _shared() -> DriverResources:
 
 
 async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal arrives."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     client = Client(from_kubeconfig(kubeconfig))

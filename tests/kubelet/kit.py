@@ -1,4 +1,4 @@
-"""A device manager on real sockets, with plugins that tests steer, and nothing above it."""
+"""A device manager with real sockets, with plugins that tests control, and without a kubelet above it."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,20 +16,20 @@ from kubelet.topology import Hint
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerStatus, Pod
 
-PATIENT = Timeouts(dial=30.0, get_info=30.0)  # on a busy machine, too
+PATIENT = Timeouts(dial=30.0, get_info=30.0)  # long enough for a busy machine
 R1 = "domain1.com/resource1"
 R2 = "domain2.com/resource2"
 R3 = "domain2.com/resource3"
 
 
 def state_details(status: ContainerStatus) -> tuple[str, str]:
-    """Reason and message of a container's state."""
+    """The reason and message of a container's state."""
     details = to_dict(status.state).get(status.state.name) or {}
     return details.get("reason", ""), details.get("message", "")
 
 
 class FixedAffinity:
-    """Every container should get its devices from the same place."""
+    """An affinity that is the same for all containers."""
 
     def __init__(self, *nodes: int) -> None:
         self._hint = Hint(frozenset(nodes) if nodes else None, True)
@@ -39,7 +39,7 @@ class FixedAffinity:
 
 
 class ManagerKit:
-    """A manager, started, its plugins, and the pods that are active."""
+    """A running manager, its plugins, and the active pods."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class ManagerKit:
         await self.manager.stop()
 
     async def restart(self, running: Mapping[tuple[str, str], str] | None = None) -> None:
-        """Another manager on the same folder; `running` are the containers that never stopped."""
+        """Start another manager with the same folder; `running` are the containers that still run."""
         await self.manager.stop()
         self.manager = self._new_manager()
         await self._start(running or {})
@@ -72,35 +72,35 @@ class ManagerKit:
     async def plugin(
         self, resource: str = R1, devices: Sequence[Device] = (), socket: str = "", **options: Any
     ) -> DevicePluginStub:
-        """A plugin whose first list has arrived."""
+        """A registered plugin whose first list has arrived."""
         self._count += 1
         path = self.folder / (socket or f"p{self._count}.sock")
         stub = await self._stack.enter_async_context(DevicePluginStub(path, resource, devices, **options))
         lists = self._lists
         await stub.register(self.folder / "kubelet.sock")
-        await self.until(lambda: self._lists > lists)  # the list may be that of the plugin before, and be so already
+        await self.until(lambda: self._lists > lists)  # an earlier plugin can have left the same list
         await self.listed(resource, devices)
         return stub
 
     async def listed(self, resource: str, devices: Sequence[Device]) -> None:
-        """Return when the manager's list is `devices`."""
+        """Wait until the manager's list is `devices`."""
         wanted = {device.id: device for device in devices}
         await self.until(lambda: self.manager.state.all.get(resource) == wanted)
 
     async def until(self, predicate: Callable[[], object]) -> None:
-        """Return when `predicate` is true, looking after each change."""
+        """Wait until `predicate` is true; it is evaluated after each change."""
         async with asyncio.timeout(30):
             while not predicate():
                 await self._changed.wait()
 
     def pod(self, name: str, *containers: Container, init: Sequence[Container] = ()) -> Pod:
-        """An active pod whose uid is its name."""
+        """An active pod whose UID is its name."""
         made = pod(name, *containers, init=tuple(init), uid=name)
         self.active.append(made)
         return made
 
     async def admit(self, name: str, *containers: Container, init: Sequence[Container] = ()) -> Pod:
-        """An active pod whose containers have got their devices."""
+        """An active pod whose containers have their devices."""
         made = self.pod(name, *containers, init=init)
         for each in made.all_containers:
             await self.manager.allocate_container(made, each)
@@ -117,11 +117,11 @@ class ManagerKit:
         return made
 
     def held(self, owner: Pod, name: str, resource: str = R1) -> set[str]:
-        """The ids that a container has."""
+        """The IDs that a container has."""
         return set((self.manager.get_devices(owner.uid, name) or {}).get(resource, {}))
 
     def in_use(self, resource: str = R1) -> int:
-        """How many devices are taken."""
+        """The number of allocated devices."""
         return len(self.manager.state.allocated.get(resource, ()))
 
     def _new_manager(self) -> ManagerImpl:
@@ -138,7 +138,7 @@ class ManagerKit:
 
 
 def healthy(*ids: str, node: int | None = None) -> list[Device]:
-    """Healthy devices, on one NUMA node if that is given."""
+    """Healthy devices, on one NUMA node if `node` is not None."""
     return [Device(id_, topology=None if node is None else (node,)) for id_ in ids]
 
 

@@ -1,4 +1,4 @@
-"""A device plugin as a process of its own, for runs of a kubelet in another: `plugin_process.py FOLDER BEHAVIOUR`."""
+"""A device plugin as a process, for tests of a kubelet in another process: `plugin_process.py FOLDER BEHAVIOUR`."""
 
 import asyncio
 import os
@@ -13,29 +13,29 @@ from kubelet.stubs import DevicePluginStub, Gate, PluginFault, StubReply, answer
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 LISTS = {"double": "abb", "four": "abcd", "nine": "abcdefghi"}
-"""The devices of a behaviour, a letter each."""
+"""The devices of a behaviour, one letter each."""
 
 
 async def allocate(request: api.AllocateRequest) -> StubReply:
-    """Known devices only."""
+    """Allocate known devices, and refuse unknown ones."""
     asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
     if not set(asked) <= {*"abcdefghi"}:
         raise PluginFault(f"{asked[0]}: no such device")
-    given = [
+    responses = [
         api.ContainerAllocateResponse(devices=[api.DeviceSpec(host_path="/d", container_path="/d", permissions="rw")])
         for _ in request.container_requests
     ]
-    return api.AllocateResponse(container_responses=given)
+    return api.AllocateResponse(container_responses=responses)
 
 
 async def die(_: api.AllocateRequest) -> StubReply:
-    """Be gone while somebody waits for an answer."""
+    """End the process during a call."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")
 
 
 async def prefer(request: api.PreferredAllocationRequest) -> StubReply:
-    """What is given, then the first of the rest."""
+    """Prefer the devices that must be included, then the first available ones."""
     chosen = []
     for each in request.container_requests:
         ids = list(dict.fromkeys([*each.must_include_deviceIDs, *each.available_deviceIDs]))
@@ -44,7 +44,7 @@ async def prefer(request: api.PreferredAllocationRequest) -> StubReply:
 
 
 async def main(folder: Path, behaviour: str) -> None:
-    """Serve, register, and register again whenever the kubelet goes, until told to stop."""
+    """Serve and register, again after each end of the kubelet, until a signal arrives."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
@@ -77,18 +77,18 @@ async def main(folder: Path, behaviour: str) -> None:
     await stopped.wait()
     staying.cancel()
     await plugin.stop()
-    if behaviour == "tidy":  # too much so
+    if behaviour == "tidy":  # it also removes files of others
         for path in folder.iterdir():
             path.unlink()
 
 
 async def next_stream_ends(plugin: DevicePluginStub, opened: int) -> None:
-    """Return when a stream after the first `opened` has come and gone."""
+    """Wait until a stream after the first `opened` has opened and ended."""
     await plugin.until(lambda: plugin.streams_opened > opened and not plugin.streams, 600)
 
 
 async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
-    """Be registered."""
+    """Stay registered."""
     if behaviour == "silent":
         return
     while True:
@@ -96,7 +96,7 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
         try:
             await plugin.start()
             await plugin.register(kubelet, seconds=1)
-        except (RpcError, OSError):  # the kubelet is not back yet, or has just removed our socket
+        except (RpcError, OSError):  # the kubelet is not running yet, or has just removed our socket
             gone.cancel()
             if behaviour == "misnamed":
                 sys.exit("nobody takes me")

@@ -1,6 +1,7 @@
-"""Which test shows which scenario of the device manager specification's catalogue (section 11).
+"""The scenarios of the device manager specification's catalogue (section 11), and the tests for each.
 
 python -m tests.kubelet.scenarios        writes scenarios.md
+
 """
 
 from tests.catalogue import Catalogue
@@ -24,6 +25,6 @@ CATALOGUE = Catalogue(
 scenario = CATALOGUE.scenario
 
 if __name__ == "__main__":
-    from tests.kubelet import scenarios  # the module that the tests know; this one is called __main__
+    from tests.kubelet import scenarios  # the instance that the tests import; this module runs as __main__
 
     scenarios.CATALOGUE.page.write_text(scenarios.CATALOGUE.text())

@@ -1,4 +1,4 @@
-"""Commands that hard-code /var/lib/kubelet meet the stand-in there, and the machine's own folder is left alone."""
+"""Commands with a fixed /var/lib/kubelet use the stand-in there, and the machine's own folder stays unchanged."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def tried(folder: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
 
 
 def allowed(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """What was done, where this machine lets anybody do it; else at least the error says what to do."""
+    """The result. If this machine forbids namespaces, check that the error says what to do, and skip the test."""
     if "unshare:" in done.stderr:
         assert "user.max_user_namespaces" in done.stderr or "unshare: unshare failed" in done.stderr, done.stderr
         pytest.skip("no namespaces on this machine")
@@ -83,6 +83,6 @@ def test_a_plugin_with_a_fixed_path_is_verified(tmp_path: Path) -> None:
 
 
 def seen() -> list[str] | None:
-    """What the machine's own folder has."""
+    """The content of the machine's own folder."""
     folder = Path("/var/lib/kubelet")
     return sorted(x.name for x in folder.iterdir()) if folder.is_dir() else None

@@ -1,4 +1,4 @@
-"""`nodeplug kubelet`, as it is typed."""
+"""The command `nodeplug kubelet`."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def nodeplug(*arguments: str | Path) -> Result:
 
 
 class Background:
-    """A process whose lines can be waited for."""
+    """A process whose output lines tests can wait for."""
 
     def __init__(self, *command: str, with_errors: bool = False) -> None:
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "ERROR"}
@@ -60,7 +60,7 @@ class Background:
         self._find(lambda printed: printed.endswith(text), text)
 
     def until_prefix(self, text: str) -> str:
-        """What stands behind `text` on the next line that begins with it."""
+        """The rest of the next line that starts with `text`."""
         return self._find(lambda printed: printed.startswith(text), text).removeprefix(text)
 
     def _find(self, is_it: Callable[[str], bool], wanted: str) -> str:
@@ -277,7 +277,7 @@ def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no pod in it"),
         ("kind: Service", "kind Service, but only pods can be admitted"),
@@ -308,15 +308,15 @@ def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
         ),
     ],
 )
-def test_a_file_without_pods(folder: Path, text: str, said: str) -> None:
+def test_a_file_without_pods(folder: Path, text: str, message: str) -> None:
     (folder / "pods.yaml").write_text(text)
     found = nodeplug("admit", "--dir", folder, folder / "pods.yaml")
     assert found.exit_code == 1
-    assert said in found.output
+    assert message in found.output
 
 
 def test_a_file_with_what_no_pod_has(folder: Path) -> None:
-    """A misspelt member is a pod without its devices; what this kubelet merely does not read is nobody's fault."""
+    """A misspelt field means a pod without its devices. Fields that this kubelet merely ignores cause no warning."""
     spec = "{tolerations: [], containers: [{name: c, env: [], resources: {limit: {example.com/x: 1}}}], contaners: []}"
     (folder / "pods.yaml").write_text(f"metadata: {{name: a}}\nspec: {spec}")
     warned = nodeplug("admit", "--dir", folder, folder / "pods.yaml").stderr.splitlines()
@@ -339,12 +339,12 @@ def test_seconds_that_nobody_can_wait(arguments: tuple[str, ...]) -> None:
     refused = nodeplug(*arguments)
     option = next(each for each in arguments if each in ("--seconds", "--api-delay"))
     value = arguments[arguments.index(option) + 1]
-    said = f"Error: Invalid value for '{option}': '{value}' is not a number of seconds, such as 30 or 0.5."
-    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, said)
+    message = f"Error: Invalid value for '{option}': '{value}' is not a number of seconds, such as 30 or 0.5."
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, message)
 
 
 def test_two_pods_of_one_name_are_told_apart(running: Background, folder: Path) -> None:
-    """A pod that failed stays on the node when the next one of its name comes."""
+    """A failed pod stays on the node when a new pod with its name arrives."""
     for uid in ("0a", "0b"):
         limits = "{limits: {example.com/x: 7}}"
         text = f"metadata: {{name: p, uid: {uid}}}\nspec: {{containers: [{{name: c, resources: {limits}}}]}}"
@@ -465,20 +465,20 @@ def test_a_report_for_ci() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--device", "pool/g0"], "--device is the device that is claimed from a DRA driver: use it with --dra"),
         (["--dra", "--device", "g0"], "Invalid value for --device: 'g0' is not POOL/DEVICE, as in node/gpu-0."),
         (["--dra", "--device", "pool/"], "Invalid value for --device: 'pool/' is not POOL/DEVICE, as in node/gpu-0."),
     ],
 )
-def test_a_device_that_cannot_be_claimed(arguments: list[str], said: str) -> None:
+def test_a_device_that_cannot_be_claimed(arguments: list[str], message: str) -> None:
     refused = nodeplug("verify", *arguments, "--", "true")
-    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {said}")
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {message}")
 
 
 def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    told = nodeplug("verify", "--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful").stdout
-    assert "\x1b" not in told
-    assert "desc = \\x1b[31mno\\x1b[0m" in told
+    output = nodeplug("verify", "--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful").stdout
+    assert "\x1b" not in output
+    assert "desc = \\x1b[31mno\\x1b[0m" in output

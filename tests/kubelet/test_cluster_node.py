@@ -1,4 +1,4 @@
-"""A node of a cluster whose API server goes away and comes back, or refuses something."""
+"""A node of a cluster whose API server stops and returns, or refuses requests."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ async def test_a_kubelet_that_starts_while_its_api_server_is_away(folder: Path) 
 
 
 class FirstMessage(logging.Handler):
-    """The first thing that is logged."""
+    """The first log message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,17 +70,17 @@ async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
         client = Client(lambda: Credentials(server=server.url, token="another"))
         try:
             async with background(NodeLease(node, client).run()), asyncio.timeout(30):
-                told = await logged.message
+                message = await logged.message
         finally:
             client.close()
             kubelet_lease.log.removeHandler(logged)
-    assert told.startswith(
+    assert message.startswith(
         "lease kube-node-lease/node cannot be renewed, without which the cluster considers the node lost: 40"
     )
 
 
 def refusal_of(name: str, operation: str = "UPDATE", resource: str = "pods/status") -> list[dict[str, Any]]:
-    """A policy that lets nobody do something, as to write the status of a pod, and its binding."""
+    """A policy that denies an operation for one object, by default the write of a pod's status, and its binding."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},
@@ -102,7 +102,7 @@ def refusal_of(name: str, operation: str = "UPDATE", resource: str = "pods/statu
 
 
 async def until_running(client: Client, name: str) -> None:
-    """Wait until the server has heard that a pod runs."""
+    """Wait until the server's pod has the phase Running."""
     async with asyncio.timeout(30), aclosing(client.aio.resource(Pod).watch("default")) as events:
         async for event in events:
             for pod in event.items if event.type == "LISTED" else [event.object]:
@@ -111,7 +111,7 @@ async def until_running(client: Client, name: str) -> None:
 
 
 async def until_the_node(client: Client, folder: Path, is_so: Callable[[Any], bool]) -> None:
-    """Be a node until the server has it so."""
+    """Run a node until the server's node object fulfils a condition."""
     nodes = client.aio.raw("v1", "nodes", namespaced=False)
     async with (
         Node(folder) as node,
@@ -138,7 +138,7 @@ async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path)
 
 
 async def test_a_node_that_the_server_knows_needs_no_right_to_make_it(folder: Path) -> None:
-    """As a kubelet, which asks for the node that it may not create."""
+    """A kubelet reads its node if it is not allowed to create it."""
     async with Server(token=TOKEN) as server:
         server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
         for each in refusal_of("node", "CREATE", "nodes"):
@@ -172,7 +172,7 @@ async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> 
 
 
 async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None]]) -> Any:
-    """Delete a pod once it runs, and return it as of when the server let it go."""
+    """Delete a pod once it runs, and return its last state in the server."""
     is_deleted = False
     async with asyncio.timeout(30), aclosing(client.aio.raw("v1", "pods", namespaced=True).watch("default")) as events:
         async for event in events:
@@ -188,7 +188,7 @@ async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None
 
 
 async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(folder: Path) -> None:
-    """Also where the kubelet ends it later: here it is stopped when the pod is deleted."""
+    """The kubelet can end the pod later: here it is stopped when the pod is deleted."""
     async with Server(token=TOKEN) as server, Node(folder) as node:
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
         pods = client.aio.raw("v1", "pods", namespaced=True)
@@ -209,7 +209,7 @@ async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(f
 
 
 async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) -> None:
-    """As by `nodeplug kubelet remove`, of which the server hears nothing."""
+    """For example after `nodeplug kubelet remove`, which does not inform the server."""
     async with Server(token=TOKEN) as server, Node(folder) as node:
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
         pods = client.aio.raw("v1", "pods", namespaced=True)
@@ -227,7 +227,7 @@ async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) ->
 
 
 async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) -> None:
-    """The write that has begun is finished, and a kubelet that starts meanwhile runs."""
+    """The write in progress is finished, and a kubelet that starts meanwhile runs."""
     held, goes_on = asyncio.Event(), asyncio.Event()
     async with (
         Server(token=TOKEN) as server,
@@ -257,7 +257,7 @@ async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) ->
 
 @asynccontextmanager
 async def held_up(url: str, text: bytes, held: asyncio.Event, goes_on: asyncio.Event) -> AsyncIterator[str]:
-    """Another address of a server, where a request with this text waits for `goes_on`."""
+    """A proxy of a server. A request that contains `text` waits for `goes_on`."""
     host, _, port = url.removeprefix("http://").rpartition(":")
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool) -> None:

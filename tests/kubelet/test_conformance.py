@@ -1,4 +1,4 @@
-"""Plugins that behave, and plugins that do not: what a conformance run says about them."""
+"""Conformance runs against correct and faulty plugins."""
 
 import asyncio
 import os
@@ -18,12 +18,12 @@ HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
 GO_PLUGIN = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines")) / "goplugin"
 PATIENCE = 30.0  # seconds
-IN_VAIN = 1.0  # seconds, where a test waits for what never comes
+IN_VAIN = 1.0  # seconds, the timeout where a test expects one
 PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
 async def verify(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
-    """What is noted; passes, skips and that a busy machine is slow left out."""
+    """The failures and warnings, without the warnings about slow answers."""
     return [
         check
         for check in await every_check(*command, waits=waits)
@@ -32,9 +32,9 @@ async def verify(*command: str, waits: Mapping[str, float] = MappingProxyType({}
 
 
 async def every_check(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
-    """All that is noted.
+    """All results.
 
-    `waits` is how long anything may take once a check is noted, by its name; `start` from the beginning.
+    `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
     told: list[Check] = []
 
@@ -75,7 +75,7 @@ async def test_a_plugin_that_never_registers() -> None:
 
 
 async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
-    """All at once: each is waited for in vain."""
+    """The runs are concurrent, because each one waits for its timeout."""
     said = {
         "mute": "no list of example.com/x came after 15 s",
         "listless": "no list of example.com/x came after 15 s; {ended}: rpc error: code = Internal desc = no list",
@@ -103,7 +103,7 @@ async def test_a_device_that_is_listed_twice() -> None:
 
 
 async def test_the_same_checks_of_few_devices_and_many() -> None:
-    """Who follows a plugin from build to build goes by their names."""
+    """Users compare the results of builds by the names of checks."""
     few, many = [[x.name for x in await every_check(*ours(each))] for each in ("four", "nine")]
     assert few == many
     assert {"a container with one device", "a container with all devices, again"} <= {*few}
@@ -118,7 +118,7 @@ async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
 
 
 async def test_a_plugin_that_does_not_answer() -> None:
-    """A kubelet would wait for it for ever, and so would everybody else."""
+    """A kubelet would wait for the plugin without a limit, and admit no other pod."""
     first = "a container with one device"
     checks = await verify(*ours("hanging"), waits={"options": IN_VAIN, first: PATIENCE})
     assert [(check.name, check.outcome, check.detail) for check in checks] == [
@@ -176,5 +176,5 @@ async def test_the_page_says_what_its_plugin_lacks(folder: Path) -> None:
 
 
 def code() -> list[str]:
-    """The Python on the page about testing plugins."""
+    """The Python code on the page about testing plugins."""
     return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

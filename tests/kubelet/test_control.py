@@ -1,4 +1,4 @@
-"""Asking a kubelet from another process: manifests as an API server takes them, and statuses as one has them."""
+"""Control of a kubelet from another process: manifests as for an API server, and statuses as from one."""
 
 import asyncio
 import contextlib
@@ -82,14 +82,14 @@ async def test_a_claim_of_an_older_version(asked: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"", "the kubelet stopped before it answered"),
         (b"{", "the kubelet stopped before it answered"),
         (b" " * (16 * 1024 * 1024 + 1), "the answer has more than 16777216 bytes"),
     ],
 )
-async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, said: str) -> None:
+async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, message: str) -> None:
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)
@@ -98,7 +98,7 @@ async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, said:
         writer.close()
 
     async with await asyncio.start_unix_server(half, folder / "control.sock"):
-        with pytest.raises(ControlError, match=said):
+        with pytest.raises(ControlError, match=message):
             await ask(folder, Request("status"))
 
 
@@ -107,7 +107,7 @@ def _pod(*containers: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "message"),
     [
         (Request("admit", admit={"metadata": {"name": "p"}, "spec": {"containers": 1}}), "spec.containers"),
         (Request("admit", admit={"metadata": {}, "spec": {"containers": []}}), "admit: metadata.name: Required value"),
@@ -119,7 +119,7 @@ def _pod(*containers: str) -> dict[str, Any]:
         (Request("put-claim", claim={"metadata": 1}), "metadata"),
     ],
 )
-async def test_what_is_no_manifest_is_refused_in_words(asked: Node, request_: Request, said: str) -> None:
-    with pytest.raises(ControlError, match=said):
+async def test_what_is_no_manifest_is_refused_in_words(asked: Node, request_: Request, message: str) -> None:
+    with pytest.raises(ControlError, match=message):
         await ask(asked.directory, request_)
     assert asked.pods() == []

@@ -1,4 +1,4 @@
-"""The kubelet stops and starts again at any moment, with and without a word, and the machine with it."""
+"""The kubelet stops or crashes and starts again at any moment, and so does the machine."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ GIVEN = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(
 
 
 class Machine:
-    """A node with a plugin and a driver, which come back after each restart before the kubelet hears of its pods."""
+    """A node with a plugin and a driver, which return after each restart before the kubelet gets its pods."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
@@ -38,7 +38,7 @@ class Machine:
         self.pod = pod("p", container("c", {R: 1}, claims=["g"]), uid="p", claims={"g": "c1"})
 
     async def offer(self) -> None:
-        """Both plugins serve and are known."""
+        """Start and register both."""
         await self.plugin.start()
         await self.plugin.register(self.node.kubelet_socket)
         await self.node.until(lambda: self.node.allocatable().get(R) == 2)
@@ -172,14 +172,14 @@ async def test_sockets_stay_as_files(node: Node) -> None:
 
 
 class WithoutEntropy(random.Random):
-    """Chance on a machine that has none left."""
+    """A random generator without entropy."""
 
     def shuffle(self, x: object) -> None:
         raise OSError(f"no entropy for {x}")
 
 
 async def test_a_kubelet_that_dies_is_noticed(folder: Path) -> None:
-    """Whatever it dies of; here it cannot choose a device."""
+    """For any cause; here it cannot choose a device."""
     node = Node(folder, shuffle=WithoutEntropy())
     events = node.events()
     await node.start()

@@ -1,4 +1,4 @@
-"""DRA drivers that behave, and drivers that do not: what a conformance run says about them."""
+"""Conformance runs against correct and faulty DRA drivers."""
 
 import re
 import sys
@@ -15,31 +15,31 @@ from nodeplug.commands.kubelet_cluster import alone
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
 PATIENCE = 30.0  # seconds
-IN_VAIN = 1.0  # seconds, where a test waits for what never comes
+IN_VAIN = 1.0  # seconds, the timeout where a test expects one
 PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
 async def verify(
     *command: str, device: str = "pool/g0", waits: Mapping[str, float] = MappingProxyType({})
 ) -> list[Check]:
-    """What is noted; passes, skips and that a busy machine is slow left out.
+    """The failures and warnings, without the warnings about slow answers.
 
-    `waits` is how long anything may take once a check is noted, by its name; `start` from the beginning.
+    `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
-    told: list[Check] = []
+    checks: list[Check] = []
 
     def tell(check: Check) -> None:
-        told.append(check)
+        checks.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
     async with alone(NODE) as (client, kubeconfig):
         run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, device)
         await run.run()
-    assert told == run.checks
-    assert run.is_passed == (not any(check.outcome == "fail" for check in told))
+    assert checks == run.checks
+    assert run.is_passed == (not any(check.outcome == "fail" for check in checks))
     return [
         check
-        for check in told
+        for check in checks
         if check.outcome == "fail" or (check.outcome == "warn" and not check.detail.endswith(" ms"))
     ]
 

@@ -1,4 +1,4 @@
-"""The fixtures, used as other people's tests use them."""
+"""The pytest fixtures, as tests of other projects use them."""
 
 import os
 import re
@@ -94,7 +94,7 @@ class TestOptions:
         kubelet.restart(kill=True)
         assert [each.metadata.name for each in kubelet.active_pods()] == ["s-node"]
         assert kubelet.cgroup("p").is_dir()
-        with pytest.raises(Exception, match="the API server is away"):
+        with pytest.raises(Exception, match="the API server is disconnected"):
             kubelet.admit(pod("q", container("c")))
         kubelet.release_sources()
         assert len(kubelet.active_pods()) == 2
@@ -110,7 +110,7 @@ class TestOptions:
 
 
 def run_their_tests(folder: Path) -> str:
-    """Run the tests in a folder as somebody else's; return what pytest says, which must be that all passed."""
+    """Run the tests in a folder as another project would, check that all passed, and return pytest's output."""
     plugins = ["-p", "kubelet.fixtures", "-p", "nodeplug_pytest"]
     options = ["-q", "-W", "error", "-p", "no:cacheprovider", *plugins]
     command = [sys.executable, "-m", "pytest", *options, str(folder)]
@@ -124,12 +124,12 @@ def run_their_tests(folder: Path) -> str:
     }
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said, _ = process.communicate(timeout=90)  # three of the fixtures' own waits
+            output, _ = process.communicate(timeout=90)  # three times the fixtures' own timeout
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # it says where it hangs
+            process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
             raise
-    assert process.returncode == 0, said
-    return said
+    assert process.returncode == 0, output
+    return output
 
 
 def test_stubs_that_do_as_they_are_told(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""A DRA driver that somebody else wrote in Go, with client-go's defaults: protobuf with the API server.
+"""A third-party DRA driver in Go, with client-go's defaults: protobuf with the API server.
 
-Set NODEPLUG_GO_DRIVER to a program that takes `-driver`, `-node`, `-kubelet`, `-cdi` and `-kubeconfig`.
+Set NODEPLUG_GO_DRIVER to a program that accepts `-driver`, `-node`, `-kubelet`, `-cdi` and `-kubeconfig`.
 """
 
 import os
@@ -36,7 +36,7 @@ spec:
 
 
 def test_it_publishes_and_prepares(socket_dir: Path) -> None:
-    """A pod with a claim runs: slices were published, the claim was watched and prepared."""
+    """A pod with a claim runs: the driver published slices, watched the claim and prepared it."""
     (socket_dir / "objects.yaml").write_text(OBJECTS)
     folder, load = socket_dir / "k", str(socket_dir / "objects.yaml")
     kubelet = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--load", load)

@@ -1,4 +1,4 @@
-"""A node over time: pods, containers, health and restarts, with the kubelet's reasons and texts."""
+"""A node over time: pods, containers, health and restarts, with the kubelet's reasons and messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ NO_HEALTHY = (
 
 @pytest.fixture
 async def plugin(node: Node) -> AsyncIterator[DevicePluginStub]:
-    """Two devices, offered."""
+    """A registered plugin with two devices."""
     stub = DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")])
     async with stub:
         await offer(node, stub)
@@ -41,12 +41,12 @@ async def offer(node: Node, stub: DevicePluginStub) -> None:
 
 
 def shares(node: Node) -> tuple[int | None, int | None]:
-    """Allocatable and capacity."""
+    """Allocatable and capacity of R."""
     return node.allocatable().get(R), node.capacity().get(R)
 
 
 async def shared(node: Node, allocatable: int, capacity: int) -> None:
-    """Return when the node offers so many."""
+    """Wait until the node has these numbers."""
     await node.until(lambda: shares(node) == (allocatable, capacity))
 
 
@@ -323,7 +323,7 @@ async def test_what_leaves_the_node_leaves_it_unasked_and_asking_changes_nothing
         await node.until(lambda: shares(node) == (0, 1))
         before = node.changes
         assert (shares(node), node.changes) == ((0, 1), before)
-        await clock.advance(311)  # five minutes of grace, and the next look at what left
+        await clock.advance(311)  # five minutes of grace, and the next status period
         assert node.changes > before
         before = node.changes
         assert (shares(node), node.changes) == ((0, 0), before)
@@ -393,8 +393,8 @@ async def test_a_registration_can_be_refused_by_a_test(node: Node) -> None:
 
 
 async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node, plugin: DevicePluginStub) -> None:
-    said = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
-    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[said]))
+    response = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
+    plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[response]))
     await node.admit(pod("p", container("c", {R: 1})))
     options = await node.run_container_options("p", "c")
     assert {(env.name, env.value) for env in options.envs} == {("", "empty name"), ("Ü", "ü\n")}
@@ -403,7 +403,7 @@ async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node,
 async def test_the_stub_manager_does_nothing() -> None:
     stub: Manager = ManagerStub()
     whole: Manager = ManagerImpl(Path("/nowhere/kubelet.sock"))
-    del whole  # both fit the interface
+    del whole  # the assignments check that both implement the interface
     made = pod("p", container("c"))
     await stub.start(tuple, lambda: True)
     await stub.allocate(NodeInfo({}), PodAdmitAttributes(made))
@@ -422,7 +422,7 @@ async def test_the_stub_manager_does_nothing() -> None:
 
 
 async def test_a_pod_of_thirty_thousand_containers(node: Node) -> None:
-    """The kubelet does as much for each as if it were alone; looking all up for each one takes minutes."""
+    """The time per container is constant. A search through all containers for each one takes minutes."""
     init = tuple(container(f"i{number}") for number in range(15_000))
     big = pod("p", *(container(f"c{number}") for number in range(15_000)), init=init)
     status = await node.admit(big)

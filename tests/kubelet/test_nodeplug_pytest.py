@@ -1,4 +1,4 @@
-"""`nodeplug-pytest` in a project whose modules have the names of ours, and which generated the kubelet's API itself."""
+"""`nodeplug-pytest` in a project with modules of the same names as nodeplug's and its own generated kubelet API."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the stand-in tells an API server of a pod beside its phase, as the kubelet's `status/generate.go` has it."""
+"""A pod's status apart from its phase, as the stand-in writes it to an API server, after `status/generate.go`."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -121,8 +121,8 @@ async def test_the_end_of_a_deleted_pod_is_told(folder: Path) -> None:
 
 
 async def test_a_container_shows_what_it_was_given(folder: Path) -> None:
-    given = container("c", {"example.com/x": 2, "cpu": "100m"}, requests={"cpu": "100m"}, claims=["g/r"])
-    led = pod("p", given, container("d"), uid="u")
+    first = container("c", {"example.com/x": 2, "cpu": "100m"}, requests={"cpu": "100m"}, claims=["g/r"])
+    led = pod("p", first, container("d"), uid="u")
     async with Node(folder) as node:
         await node.admit(led)
         c, d = told(node, led)["containerStatuses"]
@@ -169,7 +169,7 @@ async def test_the_last_phase_of_a_deleted_pod_is_of_how_its_containers_ended(fo
 
 
 async def test_a_deleted_pod_whose_containers_ended_well_has_succeeded(folder: Path) -> None:
-    """Though they would be started again, if the kubelet had not heard of the deletion first."""
+    """Without the deletion, the kubelet would restart the containers."""
     led = pod("p", container("c"), init=(container("s", sidecar=True),), uid="u")
     async with Node(folder) as node:
         await node.admit(led)

@@ -1,4 +1,4 @@
-"""Who has which device, asked on the socket."""
+"""The pod resources API: the devices of containers."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def ask(node: Node, method: str, request: Any) -> Any:
 
 
 async def listed(node: Node) -> dict[str, dict[str, list[str]]]:
-    """Pod -> container -> ids."""
+    """Pod -> container -> IDs."""
     response = await ask(node, "List", api.ListPodResourcesRequest())
     return {
         f"{each.namespace}/{each.name}": {

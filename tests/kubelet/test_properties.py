@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no device has two owners, and nobody loses what was recorded."""
+"""Random sequences of events: no device has two owners, and recorded devices are never lost."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ picks = st.integers(0, 1000)
 
 
 class Kubelet(RuleBasedStateMachine):
-    """A node with two plugins of each of two resources."""
+    """A node with two plugins for each of two resources."""
 
     kubernetes: Version = "1.36"
 
@@ -61,7 +61,7 @@ class Kubelet(RuleBasedStateMachine):
         return self.runner.run(work)
 
     async def settle(self, resource: str, devices: list[Device]) -> None:
-        """Wait for the list, or for the end of the plugin, which the exit of its older twin may cause at any time."""
+        """Wait for the list or for the plugin's end, which the exit of its older twin can cause at any time."""
         state = self.node.manager.state
         wanted = {device.id: device for device in devices}
         with contextlib.suppress(TimeoutError):
@@ -132,7 +132,7 @@ class Kubelet(RuleBasedStateMachine):
     def restart_a_container(self, pick: int, name: str) -> None:
         uid = self.some_pod(pick)
         self.do(self.node.exit_container(uid, name))
-        # a resource that nobody offered at the pod's admission is given when its container starts again
+        # a resource without a plugin at the pod's admission is allocated when its container starts again
         held = self.node.allocations(uid, name)
         assert held.items() >= self.recorded[uid, name].items()
         self.recorded[uid, name] = held
@@ -161,7 +161,7 @@ class Kubelet(RuleBasedStateMachine):
             assert self.node.active_pods() == []
             self.node.sources.release()
             self.do(self.node.until(lambda: self.node.sources.all_ready))
-        # a container that does not run any more is checked again, and finds no healthy device; its pod is rejected
+        # an ended container is admitted again, and finds no healthy device, so its pod is rejected
         active = {each.uid for each in self.node.active_pods()}
         self.recorded = {owner: held for owner, held in self.recorded.items() if owner[0] in active}
 
@@ -214,7 +214,7 @@ class Kubelet(RuleBasedStateMachine):
 
 
 class Newest(Kubelet):
-    """The same where plugins are told apart by path."""
+    """The same with plugins that are distinguished by path."""
 
     kubernetes = DEFAULT_VERSION
 

@@ -1,4 +1,4 @@
-"""What a real kubelet wrote, against what the stand-in says to the same stimulus."""
+"""Recorded data of a real kubelet, compared with the stand-in's after the same stimulus."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ async def answers_nothing(node: Node, plugin: DevicePluginStub) -> None:
 
 
 async def nothing(node: Node, plugin: DevicePluginStub) -> None:
-    """Nothing goes wrong."""
+    """No fault."""
 
 
 async def goes(node: Node, plugin: DevicePluginStub) -> None:
@@ -125,7 +125,7 @@ async def test_pod_resources_of_init_containers_and_sidecars(node: Node) -> None
 
 
 def entry_of(raw: bytes) -> tuple[str, str, dict[int, list[str]]]:
-    """The only entry of a checkpoint; the order of ids means nothing."""
+    """The only entry of a checkpoint, with the IDs sorted."""
     (entry,) = load(raw).entries or ()
     return entry.container, entry.resource, {n: sorted(ids or ()) for n, ids in (entry.by_node or {}).items()}
 
@@ -138,7 +138,7 @@ async def told(node: Node, name: str) -> Any:
 
 
 def in_order(resources: Any) -> Any:
-    """The order of elements means nothing."""
+    """The elements, sorted."""
     for each in resources["containers"]:
         each["devices"].sort(key=json.dumps)
     return resources

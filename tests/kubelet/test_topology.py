@@ -1,4 +1,4 @@
-"""The topology manager: hints merged into one, and pods that are refused for it."""
+"""The topology manager: merged hints, and pods that it refuses."""
 
 from pathlib import Path
 
@@ -43,12 +43,12 @@ def test_a_single_node_or_none() -> None:
 
 
 async def capacity(node: Node, resource: str, count: int) -> None:
-    """Return when the node has so many devices."""
+    """Wait until the node has this number of devices."""
     await node.until(lambda: node.capacity().get(resource) == count)
 
 
 async def offer(node: Node, *, gpus: list[int], nics: list[int]) -> list[DevicePluginStub]:
-    """Plugins whose devices are on these nodes."""
+    """Plugins whose devices are on these NUMA nodes."""
     plugins = []
     for resource, places in ((GPU, gpus), (NIC, nics)):
         devices = [Device(f"{resource[-3:]}{number}", topology=(place,)) for number, place in enumerate(places)]

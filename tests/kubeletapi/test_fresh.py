@@ -1,4 +1,4 @@
-"""`kubeletapi` is what `proto` generates, and it loads with the protobuf that is installed."""
+"""`kubeletapi` equals the output of `proto`, and it loads with the installed protobuf."""
 
 import importlib
 import subprocess

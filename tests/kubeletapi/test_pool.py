@@ -1,4 +1,4 @@
-"""The messages are no obstacle to those that somebody else has generated from the same API."""
+"""The generated messages do not conflict with those that another package has generated from the same API."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What firmware a PCI function runs, asked for by devlink over generic netlink."""
+"""The firmware versions of a PCI function, read with devlink over generic netlink."""
 
 import struct
 
@@ -17,13 +17,13 @@ def test_families_of_this_kernel() -> None:
     with Connection(GENERIC) as connection:
         assert family(connection, "nlctrl") == 16  # GENL_ID_CTRL
         assert family(connection, "no-such-family") is None
-        # Which kernels have devlink is their configuration; none has this function.
+        # The kernel's configuration decides about devlink. No machine has this function.
         devlink = family(connection, "devlink")
         assert devlink is None or running_versions(connection, devlink, "ffff:ff:1f.7") is None
 
 
 def test_running_versions_are_told_from_stored_ones() -> None:
-    """As the kernel packs them: an attribute of the same type for each version (devlink_info_version_put)."""
+    """The kernel's format: an attribute of the same type for each version (devlink_info_version_put)."""
     body = (
         struct.pack("=BBH", 51, 1, 0)
         + attribute(1, "pci")

@@ -1,4 +1,4 @@
-"""rtnetlink against the kernel, in a network namespace of the test's own."""
+"""rtnetlink with the kernel, in the test's own network namespace."""
 
 import asyncio
 import errno
@@ -76,9 +76,9 @@ def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
 
 def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel: Connection) -> None:
     index = found(kernel, "np0").index
-    for words in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
+    for address in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
                   "2001:db8::1 peer 2001:db8::9/128 nodad"):  # fmt: skip
-        ip("addr", "add", *words.split(), "dev", "np0")
+        ip("addr", "add", *address.split(), "dev", "np0")
     before, has = ip("-o", "addr", "show", "dev", "np0"), addresses(kernel)[index]
     for text, details in has.items():
         remove_address(kernel, index, text, details)
@@ -89,7 +89,7 @@ def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel:
 
 
 class ChangedMeanwhile(Connection):
-    """Between the first two parts of its answer, an interface comes."""
+    """An interface is added between the first two parts of the answer."""
 
     has_changed = False
 
@@ -102,7 +102,7 @@ class ChangedMeanwhile(Connection):
 
 
 def test_a_list_that_changed_while_it_was_read_is_read_again(home: str) -> None:
-    for i in range(40):  # more than fits into one part
+    for i in range(40):  # too many for one part
         ip("link", "add", f"a{i}", "type", "veth", "peer", "name", f"b{i}")
     with ChangedMeanwhile() as connection:
         names = [each.name for each in links(connection)]
@@ -120,7 +120,7 @@ def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:
     with pytest.raises(NetlinkError) as refused:
         change_link(kernel, found(kernel, "np0").index, LinkChange(mtu=70000))
     assert refused.value.errno == errno.EINVAL
-    assert found(kernel, "np0").mtu == 1400  # the answers still fit the questions
+    assert found(kernel, "np0").mtu == 1400  # answers still match their requests
 
 
 def test_an_interface_is_found_where_it_has_moved(kernel: Connection, home: str) -> None:
@@ -148,13 +148,13 @@ def test_a_virtual_interface_is_made_again_as_it_was(kernel: Connection) -> None
 
 
 async def test_coming_and_going_is_told(home: str) -> None:
-    told: asyncio.Queue[Link | None] = asyncio.Queue()
-    events = LinkEvents(told.put_nowait)
+    changes: asyncio.Queue[Link | None] = asyncio.Queue()
+    events = LinkEvents(changes.put_nowait)
     pod = PodNetwork(home)
     pod.take("np0", "data0")
     pod.back("data0")
     async with asyncio.timeout(10):
-        while (each := await told.get()) is None or each.name != "data0":
+        while (each := await changes.get()) is None or each.name != "data0":
             pass
     events.close()
     pod.end()

@@ -1,1 +1,1 @@
-"""Whole machines, recorded: what `nodeplug discover` must find in them."""
+"""Recorded machines, and what `nodeplug discover` must find in them."""

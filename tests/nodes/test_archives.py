@@ -1,4 +1,4 @@
-"""Archives of real machines' /sys and /proc: discover finds in each what plain files and links say is there."""
+"""Archives of real machines' /sys and /proc: `discover` agrees with their plain files and links."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def link_name(path: Path) -> str | None:
 
 
 def numa_node(function: Path) -> list[int]:
-    """Ask the function and then what is above it, as the kernel's own tools do."""
+    """The NUMA node of the function or of the nearest parent with one, as the kernel's own tools do."""
     for folder in (function, *function.parents):
         file = folder / "numa_node"
         if file.is_file() and int(file.read_text()) >= 0:

@@ -53,7 +53,7 @@ async def test_two_devices_and_their_numa_nodes(
     other = Device(id="nic-other", kind="nic", name="other", numa_nodes=(other_node,))
     paths = Paths(socket_dir / "device-plugins", socket_dir / "plugins_registry", tmp_path / "cdi")
     resources = [Resource(CARD, Ids((card.id,))), Resource(OTHER, Ids((other.id,)))]
-    # the card's syspath is the recorded machine's, so it is offered and aligned here, and handed out as a bare id
+    # the card's syspath belongs to the recorded machine, so it is offered and aligned here, and allocated as a bare ID
     bare = Device(id=card.id, kind=card.kind, name=card.name, numa_nodes=card.numa_nodes)
     host = Host()
     presence, ledger = Presence(host), await opened(tmp_path / "state")

@@ -1,4 +1,4 @@
-"""Recorded USB devices: discover finds the device, its interfaces' nodes, and where it is plugged in."""
+"""Recorded USB devices: `discover` finds the device, the device nodes of its interfaces, and its port."""
 
 import json
 import re
@@ -86,7 +86,7 @@ def test_recorded_devices(recording: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     found = discover(root)
     assert found["problems"] == []
-    # Root hubs are no devices to give away, and the recorded controllers are.
+    # Root hubs are not offered, and the recorded controllers are.
     plugged = {path.name for path in (root / "sys/bus/usb/devices").glob("*-*") if (path / "idVendor").exists()}
     assert {device["name"] for device in found["devices"] if device["kind"] == "usb"} == plugged
     functions = {path.name for path in (root / "sys/bus/pci/devices").glob("*")}

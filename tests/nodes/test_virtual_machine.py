@@ -1,4 +1,4 @@
-"""A small virtual machine, recorded with `nodeplug capture --mask`: what a stored capture must still say later."""
+"""A small virtual machine, recorded with `nodeplug capture --mask`: every release must find the same in a capture."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""Makes a tree for `Host(root)` of an umockdev recording (its text format: P path, N node, E property, A and H
-attribute as text and as hexadecimal digits, L link, S link below /dev).
+"""Build a tree for `Host(root)` from an umockdev recording. Its text format has lines for a path (P), device node (N),
+property (E), attribute as text or hexadecimal digits (A, H), link (L), and symlink below /dev (S).
 
-Recordings are made where a udevd runs: properties that the kernel did not write are left out of the uevent files.
+Recordings are made on machines with udevd. Properties that the kernel did not write are left out of the uevent files.
 """
 
 import os
 import re
 from pathlib import Path
 
-_BUSES = {"hid", "i2c", "pci", "platform", "scsi", "serio", "spi", "usb", "virtio"}  # the others are classes
+_BUSES = {"hid", "i2c", "pci", "platform", "scsi", "serio", "spi", "usb", "virtio"}  # all others are classes
 _NOT_THE_KERNELS = re.compile(
     r"SUBSYSTEM|TAGS|CURRENT_TAGS|DEVLINKS|USEC_INITIALIZED|(ID|FPRINT|SYSTEMD|UDEV|LIBSANE|COLORD|GPHOTO|ADB|libsane|adb|GVFS|UPOWER|UDISKS)_.*"
 )

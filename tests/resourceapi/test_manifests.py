@@ -1,4 +1,4 @@
-"""YAML as upstream reads it; the answers are those of `kubectl label --local -f FILE -o json` (1.32)."""
+"""YAML as upstream parses it; the expected values are from `kubectl label --local -f FILE -o json` (1.32)."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_what_is_refused(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000])
 def test_depth_has_an_end(text: str) -> None:
-    """100,000 brackets end a reader that recurses with a segmentation fault."""
+    """100,000 brackets crash a recursive parser with a segmentation fault."""
     with pytest.raises(ManifestError, match="exceeded max"):
         read_yaml(text)
 
@@ -65,7 +65,7 @@ def test_as_deep_as_allowed() -> None:
 
 
 def aliases(levels: int) -> str:
-    """A text of 50 bytes a level that stands for ten times as much with each."""
+    """A text of 50 bytes per level. Each level multiplies the expanded size by ten."""
     rest = (f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels))
     return "\n".join(["a0: &a0 [x,x,x,x,x,x,x,x,x,x]", *rest])
 
@@ -80,7 +80,7 @@ def test_aliases_have_an_end() -> None:
 
 
 def test_long_numbers_cost_nothing() -> None:
-    """YAML 1.1 reads 1:59:59 in base 60, which takes the square of its length."""
+    """YAML 1.1 reads 1:59:59 in base 60, which takes quadratic time in the length."""
     text = "1" + ":59" * 100_000
     assert read_yaml(text) == text
     digits = "9" * 10_000

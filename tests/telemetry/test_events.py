@@ -1,4 +1,4 @@
-"""The ring of events: bounded, in order, with nothing kept for readers."""
+"""The ring of events: bounded, ordered, without state per reader."""
 
 import asyncio
 import tracemalloc
@@ -39,7 +39,7 @@ async def test_who_waits_hears_of_the_next_one_and_of_the_end() -> None:
     await asyncio.sleep(0)
     log.record("healthy", "one")
     await asyncio.wait_for(asyncio.gather(*waiting), 30)
-    await asyncio.wait_for(log.wait(0), 30)  # it is there already
+    await asyncio.wait_for(log.wait(0), 30)  # returns at once
     last = asyncio.create_task(log.wait(1))
     await asyncio.sleep(0)
     log.release()

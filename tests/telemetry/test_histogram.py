@@ -1,4 +1,4 @@
-"""Histograms: cumulative counts, as Prometheus wants them."""
+"""Histograms: cumulative counts, as Prometheus requires."""
 
 import pytest
 from hypothesis import given
@@ -15,4 +15,4 @@ def test_each_bound_counts_what_is_at_most_so_large(values: list[float]) -> None
     assert list(histogram.cumulative()) == [
         (bound, sum(value <= bound for value in values)) for bound in (0.5, 1.0, 10.0, float("inf"))
     ]
-    assert histogram.sum == pytest.approx(sum(values))  # since 3.12 `sum` adds more exactly
+    assert histogram.sum == pytest.approx(sum(values))  # since 3.12 `sum` is more exact

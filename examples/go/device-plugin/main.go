@@ -112,7 +112,7 @@ func register(folder, endpoint string) error {
 	return err
 }
 
-// Return what identifies a kubelet: one that starts creates a new socket, and has no plugins until they register.
+// Return the identity of a kubelet. Each start creates a new socket, and no plugins are known until they register.
 func kubeletAt(folder string) string {
 	info, err := os.Stat(filepath.Join(folder, "kubelet.sock"))
 	if err != nil {

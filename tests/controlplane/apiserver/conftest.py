@@ -1,4 +1,4 @@
-"""A server in a thread of its own, and what talks to it."""
+"""Fixtures: a server in its own thread, and clients for it."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ from tests.controlplane.apiserver.running import Http, Running
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    """A server whose collector looks at once."""
+    """A server whose garbage collector runs without delay."""
     with Running(collect_after=0.0) as running:
         yield running
 
 
 @pytest.fixture
 def api(server: Running) -> Iterator[Http]:
-    """A client of the server, which has nothing yet."""
+    """A client of the server, which has no objects yet."""
     server.clear()
     with server.http() as http:
         yield http

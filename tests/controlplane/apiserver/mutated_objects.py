@@ -1,4 +1,4 @@
-"""What can be wrong with a valid object in one place: a field is dropped, null, empty, of another type, huge, twice."""
+"""Single faults in valid objects: a field is dropped, null, empty, of another type, huge, or repeated."""
 
 import copy
 import random
@@ -13,7 +13,7 @@ from tests.controlplane.apiserver.running import Http, Plain
 
 Path = tuple[str | int, ...]
 DROPPED: Any = object()
-"""The value of a field that is not there."""
+"""The value of an absent field."""
 _WRONG_TEXTS = (
     *("x y", "A_B", "-a", "a.", "ä", "a/b/c", "..", "/", "1", "x", "X", "None", "0", "-1", "1.5", "10.0.0.300", "::1"),
     *("a" * 64, "a" * 254, "a" * 129, "example.com/x", "\0", "true", "{}", "v1", "a\nb", '"', "<&>", "\u2028", "1e21"),
@@ -21,24 +21,24 @@ _WRONG_TEXTS = (
 _WRONG_NUMBERS = (-1, 0, 1, 2**31, 2**31 - 1, -(2**31) - 1, 2**63, 65536, 1.5, 1e21, 1.0, 100_001)
 _OTHER_TYPES: tuple[Any, ...] = ("x", 7, 1.5, True, {}, [], [7], {"a": "b"}, ["x"], [None], [{}], {"": 1})
 _LONG, _MANY = 300, 90
-"""Characters; items, of which each may be warned of in a header, and Python reads no more than a hundred."""
+"""Characters; items. Each item can cause a warning header, and Python reads at most a hundred headers."""
 
 
 def objects() -> list[Plain]:
-    """Valid objects of the kinds that are served, a full one of each at least."""
+    """Valid objects of the served kinds, at least one per kind with all fields set."""
     files = sorted(File(__file__).parent.glob("data/objects/*.yaml"))
     return [msgspec.to_builtins(each) for file in files for each in read_documents(file.read_text())]
 
 
 class Served(NamedTuple):
-    """Where the objects of a kind are, and whether their status is written by itself."""
+    """The path of a kind's objects, and whether the kind has a status subresource."""
 
     path: str
     has_status: bool
 
 
 def served(api: Http, obj: Plain) -> Served:
-    """Where an object is."""
+    """The path of the objects of the same kind as `obj`."""
     version = obj["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     listed = api.ok("GET", base)["resources"]
@@ -49,14 +49,14 @@ def served(api: Http, obj: Plain) -> Served:
 
 
 class Mutation(NamedTuple):
-    """What an object has at a place instead; `how` is the word for it."""
+    """A replacement value for one field of an object; `how` describes it."""
 
     path: Path
     how: str
     value: Any
 
     def applied(self, obj: Plain) -> Plain:
-        """An object with it."""
+        """A copy of the object with the mutation."""
         changed = copy.deepcopy(obj)
         holder: Any = changed
         for step in self.path[:-1]:
@@ -72,13 +72,13 @@ class Mutation(NamedTuple):
 
 
 class Mutations:
-    """Mutations without end; the same seed makes the same ones."""
+    """An endless source of mutations. Equal seeds produce equal mutations."""
 
     def __init__(self, seed: str) -> None:
         self._choose = random.Random(seed)
 
     def next(self, obj: Plain, *, within: tuple[str, ...]) -> Mutation:
-        """One of a place below these members of an object."""
+        """A mutation of a field below these members of an object."""
         places = [(path, value) for path, value in _places(obj) if path[0] in within]
         path, value = self._choose.choice(places)
         how, change = self._choose.choice([(how, change) for how, (fits, change) in _HOW.items() if fits(value)])
@@ -86,7 +86,7 @@ class Mutations:
 
 
 def _places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """All places of an object and what is there."""
+    """All paths in an object with their values."""
     if path and path != ("metadata", "name"):
         yield path, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

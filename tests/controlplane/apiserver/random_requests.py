@@ -1,4 +1,4 @@
-"""Random requests: most of them what a client would send, some with anything anywhere."""
+"""Random requests: most are typical of clients, some contain random values anywhere."""
 
 import copy
 import random
@@ -22,7 +22,7 @@ _TEXTS = ("", "x", "gpu", "resource.k8s.io/v1", "v1", "DeviceClass", "object", "
 
 
 class Collection(NamedTuple):
-    """Where the objects of a kind are; `versions` are all that serve them, the first is the usual one."""
+    """The objects of a kind. `versions` are all versions that serve it; the first is the default."""
 
     group: str
     versions: tuple[str, ...]
@@ -32,13 +32,13 @@ class Collection(NamedTuple):
     has_scale: bool = False
 
     def path(self, version: str, namespace: str = "") -> str:
-        """The path of the objects in a version, in one namespace or (without) in all."""
+        """The path of the objects in a version, in one namespace or, without it, in all."""
         base = f"/apis/{self.group}/{version}" if self.group else f"/api/{version}"
         return f"{base}/namespaces/{namespace}/{self.plural}" if namespace else f"{base}/{self.plural}"
 
     @property
     def everywhere(self) -> str:
-        """The path of all objects in the usual version."""
+        """The path of all objects in the default version."""
         return self.path(self.versions[0])
 
 
@@ -61,7 +61,7 @@ ROLES = Collection("rbac.authorization.k8s.io", ("v1",), "clusterroles")
 STORAGE = Collection("storage.k8s.io", ("v1",), "storageclasses")
 DAEMONS = Collection("apps", ("v1",), "daemonsets", is_namespaced=True, has_status=True)
 LASTING = (CLASSES, CLAIMS, TEMPLATES, SLICES, MAPS, PODS, SPACES, KINDS, POOLS)
-"""The kinds that are always served."""
+"""The kinds that are served at all times."""
 _OFTEN = (CLASSES, CLAIMS, SLICES, DRIVERS) * 3 + (*LASTING, DRIVERS)
 
 
@@ -76,20 +76,20 @@ class Request(NamedTuple):
 
 
 class Requests:
-    """Makes requests; `saw` tells it what is there, which it then changes, owns and deletes."""
+    """Creates requests. `saw` records objects, which later requests change, own and delete."""
 
     def __init__(self, seed: int, often: Sequence[Collection] = _OFTEN) -> None:
         self._choose, self._often = random.Random(seed), often
         self._seen: list[Plain] = []
 
     def saw(self, value: Any) -> None:
-        """An answer: perhaps an object."""
+        """Record an answer, which can contain an object."""
         if isinstance(value, dict) and isinstance(value.get("metadata"), dict) and value["metadata"].get("uid"):
             self._seen.append(value)
             del self._seen[:-50]
 
     def next(self) -> Request:
-        """Another request."""
+        """The next request."""
         choose = self._choose
         collection = choose.choice(self._often)
         version = choose.choice(collection.versions)
@@ -118,7 +118,7 @@ class Requests:
         return self._spoilt(self._change(collection, version, path))
 
     def _change(self, collection: Collection, version: str, path: str) -> Request:
-        """A PUT or PATCH: of what has been seen as it was, or of anything."""
+        """A PUT or PATCH with an earlier state of an object, or with random content."""
         choose = self._choose
         if collection.has_scale and choose.random() < 0.15:
             return self._scale(f"{path}/{self._name(collection)}/scale")
@@ -149,7 +149,7 @@ class Requests:
         return Request("PATCH", f"{path}/{name}{below}", body, content, query)
 
     def _scale(self, path: str) -> Request:
-        """How many there are to be."""
+        """A write to the scale subresource."""
         choose = self._choose
         spec = {"spec": {"replicas": choose.randrange(-1, 3)}}
         if choose.random() < 0.3:
@@ -258,7 +258,7 @@ class Requests:
         return choose.choice([None, options])
 
     def _spoilt(self, request: Request) -> Request:
-        """One request in four has something in it that does not belong there."""
+        """The request, with a random fault in one of four cases."""
         if self._choose.random() < 0.75 or request.body is None:
             return request
         body = copy.deepcopy(request.body)
@@ -266,7 +266,7 @@ class Requests:
         return request._replace(body=body)
 
     def _spoil(self, value: Any) -> None:
-        """Put any value at any place."""
+        """Put a random value at a random position."""
         choose = self._choose
         while True:
             if isinstance(value, dict):

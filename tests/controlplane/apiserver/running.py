@@ -1,4 +1,4 @@
-"""A server in a thread, a raw HTTP client for it, and kubectl as a process."""
+"""A server in a thread, a plain HTTP client for it, and kubectl as a process."""
 
 import asyncio
 import http.client
@@ -45,12 +45,12 @@ _FAULTS_OF_THE_REFERENCE = re.compile(
 
 
 def is_refused_as_by_the_reference(text: str) -> bool:
-    """Whether an answer with 5xx is one that kube-apiserver gives, too; docs/apiserver.md lists them."""
+    """Return whether kube-apiserver also gives this 5xx answer; docs/apiserver.md lists them."""
     return _FAULTS_OF_THE_REFERENCE.fullmatch(json.loads(text)["message"]) is not None
 
 
 class Running:
-    """A server that runs while it is entered, with the kinds of `nodeplug apiserver`; arguments are those of Server."""
+    """A server, as a context manager, with the kinds of `nodeplug apiserver`. The arguments are those of Server."""
 
     def __init__(self, **options: Any) -> None:
         self._options: dict[str, Any] = {"token": "secret", "definitions": definitions()} | options
@@ -72,15 +72,15 @@ class Running:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The server's address."""
         return self.server.url
 
     def clear(self) -> None:
-        """Make it as new: without objects, but for the first namespaces."""
+        """Remove all objects and create the initial namespaces again."""
         asyncio.run_coroutine_threadsafe(self._clear(), self._loop).result(30)
 
     def load(self, *manifests: Plain) -> None:
-        """Create objects, as the server loads them at its start."""
+        """Create objects in the way in which the server loads them at its start."""
 
         async def load() -> None:
             for manifest in manifests:
@@ -89,11 +89,11 @@ class Running:
         asyncio.run_coroutine_threadsafe(load(), self._loop).result(30)
 
     def http(self, token: str | None = None, sender: Mapping[str, str] | None = None) -> "Http":
-        """A client, with more headers that say who it is."""
+        """A client; `sender` contains further headers that identify the user."""
         return Http(self.url, self.server.token if token is None else token, self.server.ca, sender)
 
     def kubeconfig(self, path: Path) -> Path:
-        """Writes a kubeconfig for the server."""
+        """Write a kubeconfig for the server, and return its path."""
         write_kubeconfig(path, self.url, self.server.token, self.server.ca)
         return path
 
@@ -114,7 +114,7 @@ class Running:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as error:  # the thread that waits raises it
+        except BaseException as error:  # the waiting thread raises it
             self._failure = error
             self._started.set()
 
@@ -127,7 +127,7 @@ class Running:
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -135,17 +135,17 @@ class Answer(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What came as text."""
+        """The body as text."""
         return self.data.decode()
 
     @property
     def body(self) -> Any:
-        """The JSON value."""
+        """The body as a JSON value."""
         return json.loads(self.text)
 
     @property
     def message(self) -> str:
-        """A Status's message."""
+        """The message of a Status."""
         found: str = self.body["message"]
         return found
 
@@ -156,7 +156,7 @@ class Answer(NamedTuple):
 
 
 class Http:
-    """Requests over one connection."""
+    """An HTTP client with one connection."""
 
     def __init__(self, url: str, token: str, ca: str = "", sender: Mapping[str, str] | None = None) -> None:
         self._address = urllib.parse.urlsplit(url).netloc
@@ -180,7 +180,7 @@ class Http:
         accept: str = "application/json",
         **query: str,
     ) -> Answer:
-        """One request; `body` is sent as it is if it is bytes, else as JSON."""
+        """Send one request. A `body` of bytes is sent unchanged, any other body as JSON."""
         if query:
             path += "?" + urllib.parse.urlencode(query)
         headers = {"Accept": accept, "Content-Type": content, **self._sender}
@@ -189,7 +189,7 @@ class Http:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body, separators=(",", ":")).encode()
         try:
             self._connection.request(method, path, body=data, headers=headers)
-        except ConnectionError:  # servers close connections that have been quiet for a while
+        except ConnectionError:  # servers close idle connections
             self._connection.close()
             self._connection.request(method, path, body=data, headers=headers)
         response = self._connection.getresponse()
@@ -197,16 +197,16 @@ class Http:
         return Answer(response.status, headers_back, response.read())
 
     def ok(self, method: str, path: str, body: Any = None, **options: str) -> Any:
-        """Like `send`; the body of an answer that must be a success."""
+        """Send a request that must succeed, and return the body of its answer."""
         answer = self.send(method, path, body, **options)
         assert answer.status < 300, answer
         return answer.body
 
     def begin(self, path: str, accept: str, **query: str) -> http.client.HTTPResponse:
-        """The beginning of an answer, on a connection of its own: of a watch, that goes on."""
+        """The start of an answer that goes on, such as a watch, on its own connection."""
         connection = self._connect()
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}", **self._sender}
-        headers["Connection"] = "close"  # so that the end of the answer is the end of the connection
+        headers["Connection"] = "close"  # the end of the answer then ends the connection
         connection.request("GET", f"{path}?{urllib.parse.urlencode(query)}", headers=headers)
         return connection.getresponse()
 
@@ -217,7 +217,7 @@ class Http:
 
     @contextmanager
     def watch(self, path: str, **query: str) -> Iterator[Iterator[Plain]]:
-        """The events of a watch, as they come."""
+        """The events of a watch as they arrive."""
         headers = {"Authorization": f"Bearer {self._token}"}
         url = f"{path}?{urllib.parse.urlencode({'watch': 'true', **query})}"
         self._connection.request("GET", url, headers=headers)
@@ -230,7 +230,7 @@ class Http:
 
     @contextmanager
     def frames(self, path: str, accept: str, **query: str) -> Iterator[Iterator[tuple[str, Plain]]]:
-        """The events of a watch in protobuf, type and object, as they come."""
+        """The events of a watch in protobuf as they arrive: type and object."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
         self._connection.request("GET", f"{path}?{urllib.parse.urlencode({'watch': 'true', **query})}", headers=headers)
         response = self._connection.getresponse()
@@ -264,7 +264,7 @@ def device_class(name: str = "gpu", **metadata: Any) -> Plain:
 
 
 def wait_for_end(api: Http, name: str) -> None:
-    """Wait until a device class is gone."""
+    """Wait until a device class no longer exists."""
     found = api.send("GET", f"{CLASSES}/{name}")
     if found.status == 404:
         return
@@ -286,20 +286,20 @@ def claim(name: str = "one", **metadata: Any) -> Plain:
 
 
 class Kubectl:
-    """A real kubectl in a folder, with a kubeconfig and a cache of its own."""
+    """A real kubectl in a folder with its own kubeconfig and cache."""
 
     def __init__(self, program: str, kubeconfig: Path, folder: Path) -> None:
         self._program, self._folder = program, folder
         self._environment = {
             "PATH": os.environ["PATH"],
-            "GOGC": "off",  # as conftest.py has it for others
+            "GOGC": "off",  # conftest.py does the same for other processes
             "HOME": str(folder),
             "KUBECONFIG": str(kubeconfig),
             "KUBECACHEDIR": str(folder / ".cache"),
         }
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run it and wait for its exit."""
         return subprocess.run(
             [self._program, *arguments],
             cwd=self._folder,
@@ -311,13 +311,13 @@ class Kubectl:
         )
 
     def ok(self, *arguments: str, **environment: str) -> str:
-        """Run it; its output, which must be a success."""
+        """Run it, check that it succeeds, and return its output."""
         done = self.run(*arguments, **environment)
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
         return done.stdout
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        """Run it beside the test."""
+        """Start it in the background."""
         return subprocess.Popen(
             [self._program, *arguments],
             cwd=self._folder,

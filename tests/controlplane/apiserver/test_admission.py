@@ -1,4 +1,4 @@
-"""Admission policies: what they see, what they say, and what becomes of a write."""
+"""Admission policies: what expressions can read, the results, and their effect on writes."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -51,7 +51,7 @@ def test_policies_have_variables_conditions_reasons_and_messages(api: Http) -> N
 
 
 def test_free_values_are_of_the_types_that_expressions_know(api: Http) -> None:
-    """A body's objects remember members that came twice; below a field that may hold anything they stay that."""
+    """Decoded bodies use a dict type that records repeated members. CEL must still treat free-form fields as maps."""
     rules = [{"apiGroups": ["resource.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}]
     of_map = "object.spec.config.all(c, type(c.opaque.parameters) == map && type(c.opaque.parameters.inner) == map)"
     use(
@@ -81,10 +81,10 @@ def test_what_fails_to_run_is_refused_unless_the_policy_ignores_it(api: Http) ->
 def test_a_binding_may_warn_and_may_be_about_a_part(api: Http) -> None:
     never = [{"expression": "false", "messageExpression": "'no ' + object.metadata.name"}]
     use(api, "warns", {"validationActions": ["Warn"]}, validations=never)
-    told = write(api, "a", {"a": "1"})
-    assert told.status == 201
+    response = write(api, "a", {"a": "1"})
+    assert response.status == 201
     warning = "Validation failed for ValidatingAdmissionPolicy 'warns' with binding 'warns': no a"
-    assert told.warnings == [f'299 - "{warning}"']
+    assert response.warnings == [f'299 - "{warning}"']
     part = {"matchResources": {"objectSelector": {"matchLabels": {"guarded": "yes"}}}}
     use(api, "part", part, validations=never)
     assert write(api, "b", {"a": "1"}).status == 201
@@ -125,7 +125,7 @@ def test_what_goes_before_a_refused_one_of_a_collection_is_shown_to_watchers() -
 
 
 def test_collections_that_are_deleted_twice_at_once(api: Http, server: Running) -> None:
-    """What somebody else was quicker with is gone, as each of them wants it."""
+    """An object that another request deleted first counts as deleted."""
     use(api, "any", {}, validations=[{"expression": "request.operation != 'DELETE' || oldObject.data.a == 'x'"}])
     for number in range(40):
         assert write(api, f"m{number}", {"a": "x"}).status == 201
@@ -155,7 +155,7 @@ def test_expressions_are_compiled_when_they_are_written(api: Http) -> None:
 
 
 def test_expressions_may_ask_what_somebody_may_do() -> None:
-    """Of who writes, of a service account, of a path and of the resource that is written; messages may not."""
+    """About the writing user, a service account, a path and the written resource. Message expressions cannot."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     asked = {
         "may": "authorizer.group('').resource('pods').subresource('status').namespace('x').name('p').check('patch')",
@@ -174,8 +174,8 @@ def test_expressions_may_ask_what_somebody_may_do() -> None:
         bound = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lister"}}
         api.ok("POST", f"{rbac}/clusterrolebindings", {"metadata": {"name": "x"}, "subjects": [robot], **bound})
         variables = [{"name": name, "expression": text} for name, text in asked.items()]
-        told = "string(variables.path)"  # which is not told: messages know of no authorizer
-        validations = [{"expression": all_of_them}, {"expression": "false", "messageExpression": told}]
+        message = "string(variables.path)"  # fails: message expressions have no authorizer
+        validations = [{"expression": all_of_them}, {"expression": "false", "messageExpression": message}]
         use(api, "asks", {}, variables=variables, validations=validations)
         assert write(api, "a", {}).message.endswith("denied request: failed expression: false")
         api.ok("DELETE", f"{POLICIES}/asks")

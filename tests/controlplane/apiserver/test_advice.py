@@ -1,4 +1,4 @@
-"""What is unwise is told, word for word as a real API server does it; and rules of budgets, schedules and addresses."""
+"""Warnings with the exact text of a real API server, and validation of budgets, schedules and addresses."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ HIDDEN = 'hides previous definition of "A", which may be dropped when using appl
 
 
 def told(answer: Answer) -> list[str]:
-    """The warnings of an answer that is a success."""
+    """The warnings of a successful answer."""
     assert answer.status < 300, answer
     return [text.removeprefix('299 - "').removesuffix('"').replace('\\"', '"') for text in answer.warnings]
 

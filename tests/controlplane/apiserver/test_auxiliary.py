@@ -1,4 +1,4 @@
-"""Kinds of which the server itself knows nothing, and events under both of their names."""
+"""Kinds for which the server has no code of its own, and events in both API groups."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -48,7 +48,7 @@ REQUIRED: Any = {
     "ReplicationController": {"spec": {"template": TEMPLATE}},
     "RoleBinding": ROLE_REF,
     "RuntimeClass": {"handler": "runc"},
-    "Service": {"spec": {"clusterIP": "None"}},  # or it would need ports
+    "Service": {"spec": {"clusterIP": "None"}},  # other services would need ports
     "StatefulSet": WORKLOAD,
     "StorageClass": {"provisioner": "d.example.com"},
     "VolumeAttachment": {
@@ -109,7 +109,7 @@ def test_a_lease_in_protobuf_as_a_leader_writes_it(api: Http) -> None:
 
 
 def test_events_have_two_names(api: Http) -> None:
-    """What a scheduler writes through the new group is what kubectl lists through the old one."""
+    """Events that a scheduler writes through events.k8s.io appear in the core group, which kubectl lists."""
     about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": "u"}
     new: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
@@ -154,7 +154,7 @@ def test_events_are_deleted_by_either_name(api: Http) -> None:
 
 
 def test_a_deployment_is_scaled(api: Http) -> None:
-    """As kubectl scale and an autoscaler do it."""
+    """The requests of `kubectl scale` and of an autoscaler."""
     path = "/apis/apps/v1/namespaces/default/deployments"
     selector = {"matchLabels": {"b": "c"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}
     template = {**TEMPLATE, "metadata": {"labels": {"a": "x", "b": "c"}}}
@@ -165,7 +165,7 @@ def test_a_deployment_is_scaled(api: Http) -> None:
     assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 0, "selector": "a in (x,y),b=c"})
     api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 4}}, content=MERGE)
     assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 4
-    # as Kubernetes' Python client asks for it
+    # the request of Kubernetes' Python client
     api.ok("PATCH", f"{path}/d/scale", {"spec": {"replicas": 5}}, content=STRATEGIC_MERGE_PATCH)
     assert api.ok("GET", f"{path}/d")["spec"]["replicas"] == 5
     wrong = {"spec": {"replicas": "x"}, "kind": "X"}

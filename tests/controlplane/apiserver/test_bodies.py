@@ -1,4 +1,4 @@
-"""Bodies that are no object: refused in the words of Go's decoders, which clients' tests look for."""
+"""Bodies that are not objects: refused with the messages of Go's decoders, which tests of clients match."""
 
 from typing import Any
 
@@ -74,12 +74,12 @@ def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> 
         [{"name": "c", "image": "i", "imag": "j", "devices": [{"name": "a"}]}],
         "deviceClaims": [], "deviceClaims": []}}"""
     pods = "/api/v1/namespaces/default/pods"
-    told = ['unknown field "colour"', 'unknown field "spec.containers[0].imag"', 'duplicate field "spec.deviceClaims"']
+    texts = ['unknown field "colour"', 'unknown field "spec.containers[0].imag"', 'duplicate field "spec.deviceClaims"']
     refused = api.send("POST", pods, pod, fieldValidation="Strict")
-    assert (refused.status, refused.message.partition("strict decoding error: ")[2]) == (400, ", ".join(told))
+    assert (refused.status, refused.message.partition("strict decoding error: ")[2]) == (400, ", ".join(texts))
     made = api.send("POST", pods, pod)
     assert (made.status, len(made.warnings), "colour" in made.body) == (201, 3, False)
-    assert made.body["spec"]["containers"][0]["devices"] == [{"name": "a"}]  # the prototype's, beside upstream's
+    assert made.body["spec"]["containers"][0]["devices"] == [{"name": "a"}]  # the prototype's field
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The words for a patch or an applied configuration whose values are of other types: those of upstream's converters."""
+"""Messages for patches and applied configurations with values of wrong types: those of upstream's converters."""
 
 from typing import Any
 
@@ -131,6 +131,6 @@ def test_an_owner_that_is_named_twice_is_kept_once(api: Http) -> None:
     body = {**DAEMON, "metadata": {"name": "d", "ownerReferences": [owner, owner, {**owner, "controller": None}]}}
     answer = api.send("POST", DAEMONS, body)
     assert len(answer.body["metadata"]["ownerReferences"]) == 2
-    (told,) = answer.warnings
-    assert "contains duplicate entries; API server dedups" in told
-    assert told.endswith('duplicate UID(s) observed: 1"')
+    (warning,) = answer.warnings
+    assert "contains duplicate entries; API server dedups" in warning
+    assert warning.endswith('duplicate UID(s) observed: 1"')

@@ -1,4 +1,4 @@
-"""What built-in kinds say where their author did not, as a real server's answers have it."""
+"""Defaults of built-in kinds, as in a real server's answers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Details of answers that random requests to a real API server showed: words, views, defaults."""
+"""Details that differed from a real API server under random requests: messages, views, defaults."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def lease(name: str, **metadata: str) -> dict[str, object]:
 
 
 def test_what_is_there_is_being_deleted(api: Http) -> None:
-    """A create says so: the client need only wait."""
+    """The message says so, so that the client knows to wait."""
     api.ok("POST", CLASSES, device_class(finalizers=HELD))
     api.ok("DELETE", f"{CLASSES}/gpu")
     answer = api.send("POST", CLASSES, device_class())
@@ -24,14 +24,14 @@ def test_what_is_there_is_being_deleted(api: Http) -> None:
 
 
 def test_a_kind_that_is_no_text(api: Http) -> None:
-    """Refused in Go's words, with the beginning of the body."""
+    """The message is Go's and contains the start of the body."""
     answer = api.send("POST", CLASSES, device_class() | {"kind": 3})
     assert answer.status == 400
     assert "json: cannot unmarshal number into Go struct field .kind of type string ({" in answer.message
 
 
 def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
-    """A uid means an object that was there; not every kind can be created by its name."""
+    """A uid requires an existing object. Not all kinds can be created with PUT."""
     assert api.send("PUT", f"{LEASES}/a", lease("a")).status == 201
     assert api.ok("GET", f"{LEASES}/a")["spec"] == {}
     answer = api.send("PUT", f"{LEASES}/b", lease("b", uid="x"))
@@ -42,7 +42,7 @@ def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
 
 
 def test_views_that_do_not_fit(api: Http) -> None:
-    """The list of one object, one object of a list: refused after the deed."""
+    """A list view of a single object, and an object view of a list: refused after the operation is done."""
     answer = api.send("POST", CLASSES, device_class(), accept=f"application/json;as=PartialObjectMetadataList;{META}")
     assert answer.status == 406
     assert answer.message.endswith("but the requested object is not a list (*resource.DeviceClass)")
@@ -54,7 +54,7 @@ def test_views_that_do_not_fit(api: Http) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
-    """As upstream; a client that takes nothing else is refused, and others get the claim."""
+    """Upstream refuses a client that accepts only a table. Other clients get the claim."""
     api.ok("POST", CLAIMS, claim())
     table = f"application/json;as=Table;{META}"
     body: dict[str, object] | None = {} if method == "PATCH" else None
@@ -65,7 +65,7 @@ def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
 
 
 def test_the_order_of_warnings(api: Http) -> None:
-    """The version's first; of a body's oddities also where it is refused; nothing of what is not routed."""
+    """The version's warning is first. Refused bodies are also checked. Unrouted requests have no warnings."""
     older = CLASSES.replace("/v1/", "/v1beta1/")
     body = device_class() | {"apiVersion": "resource.k8s.io/v1beta1", "x": 1}
     for code in (201, 409):
@@ -91,7 +91,7 @@ def test_lists_of_custom_resources_say_that_they_end(api: Http) -> None:
 
 
 def test_null_in_an_applied_configuration_is_as_if_it_were_empty(api: Http) -> None:
-    """What others have there stays."""
+    """Values of other managers remain."""
     api.ok("POST", CLASSES, device_class(labels={"x": "1"}))
     applied = device_class() | {"metadata": {"name": "gpu", "labels": None}}
     found = api.ok("PATCH", f"{CLASSES}/gpu", applied, content=APPLY, fieldManager="m")
@@ -99,14 +99,14 @@ def test_null_in_an_applied_configuration_is_as_if_it_were_empty(api: Http) -> N
 
 
 def test_an_update_that_must_name_its_version(api: Http) -> None:
-    """Leases, budgets, definitions; others take any."""
+    """Leases, budgets and definitions; other kinds accept an update without a version."""
     api.ok("POST", LEASES, lease("a"))
     answer = api.send("PUT", f"{LEASES}/a", lease("a"))
     assert (answer.status, "metadata.resourceVersion: Invalid value" in answer.message) == (422, True)
 
 
 def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None:
-    """Also if nothing of it is selected."""
+    """The page has a continue token even if no later object matches the selector."""
     for name, labels in (("a", {"x": "1"}), ("b", {})):
         api.ok("POST", CLASSES, device_class(name, labels=labels))
     page = api.ok("GET", CLASSES, labelSelector="x=1", limit="1")
@@ -116,13 +116,13 @@ def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None
 
 
 def test_a_delete_with_null_has_no_options(api: Http) -> None:
-    """As with a body that is not there."""
+    """The same as without a body."""
     api.ok("POST", CLASSES, device_class())
     assert api.send("DELETE", f"{CLASSES}/gpu", b"null").status == 200
 
 
 def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
-    """Also that of a collection, where the version is meant for each object."""
+    """The same holds for a collection, where the version applies to each object."""
     made = api.ok("POST", CLASSES, device_class())
     version = made["metadata"]["resourceVersion"]
     api.ok("PATCH", f"{CLASSES}/gpu", device_class(labels={"x": "1"}), content=APPLY, fieldManager="m", force="true")
@@ -132,14 +132,14 @@ def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
 
 
 def test_who_may_do_everything_may_do_everything(api: Http) -> None:
-    """As a real server says it where nobody is asked for a role."""
+    """The answer of a real server without an authorizer."""
     rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     status = api.ok("POST", rules, {"spec": {"namespace": "default"}})["status"]
     assert status["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
     assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-    told = api.send("GET", "/readyz", verbose="", exclude="ping").text
-    assert told.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
-    assert told.endswith("\nreadyz check passed\n")
+    text = api.send("GET", "/readyz", verbose="", exclude="ping").text
+    assert text.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
+    assert text.endswith("\nreadyz check passed\n")
     assert 'cannot be excluded: no matches for "x"' in api.send("GET", "/livez", verbose="", exclude="x").text
     assert api.send("GET", "/readyz/informer-sync").text == api.send("GET", "/livez/log").text == "ok"
     assert api.send("GET", "/livez/informer-sync").status == 404
@@ -177,11 +177,11 @@ def test_forms_of_openapi_documents(api: Http, path: str, accept: str, found: st
     ],
 )
 def test_in_which_form_all_groups_come(api: Http, accept: str, found: str) -> None:
-    words = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
-    words["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    words["old"] = words["all"].replace("v=v2", "v=v2beta1")
-    answer = api.send("GET", "/apis", accept=accept.format(**words))
-    assert dict(answer.headers)["content-type"] == found.format(**words)
+    media_types = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
+    media_types["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    media_types["old"] = media_types["all"].replace("v=v2", "v=v2beta1")
+    answer = api.send("GET", "/apis", accept=accept.format(**media_types))
+    assert dict(answer.headers)["content-type"] == found.format(**media_types)
 
 
 def test_groups_refuse_forms_in_words_of_their_own(api: Http) -> None:
@@ -196,19 +196,19 @@ def test_old_paths_of_watches(api: Http) -> None:
     assert api.send("POST", watches, {}).status == 405
     assert api.send("GET", f"{watches}/x/status").status == 404
     refused = api.send("GET", watches, accept="application/yaml", resourceVersion="x")
-    assert refused.status == 500  # which is found out before there are no watches in YAML
+    assert refused.status == 500  # the version is checked before the format
     assert api.send("GET", watches, accept="application/yaml").status == 406
 
 
 def test_a_lease_has_no_fields_of_a_coordinated_election(api: Http) -> None:
-    """The gate is off in every release."""
+    """The feature gate is off in every release."""
     body = lease("a") | {"spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "x", "holderIdentity": "h"}}
     assert api.ok("POST", LEASES, body)["spec"] == {"holderIdentity": "h"}
     assert api.ok("PATCH", f"{LEASES}/a", body, content=MERGE)["spec"] == {"holderIdentity": "h"}
 
 
 def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
-    """It is what is missing, whatever else the object says."""
+    """The missing namespace is reported, whatever else the object contains."""
     gone = LEASES.replace("default", "gone")
     for metadata in ({"resourceVersion": "5"}, {"uid": "u"}):
         assert api.send("PUT", f"{gone}/a", lease("a", **metadata)).message == 'namespaces "gone" not found'
@@ -216,7 +216,7 @@ def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
-    """Is none of those that there are, and would not be one."""
+    """An empty value is not supported."""
     path = CLASSES if method == "POST" else f"{CLASSES}/gpu"
     answer = api.send(method, path, device_class(), content=MERGE if method == "PATCH" else JSON, dryRun="")
     assert answer.message.endswith('is invalid: dryRun: Unsupported value: [""]: supported values: "All"')
@@ -230,15 +230,15 @@ def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
     ],
 )
 def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str, object], why: str) -> None:
-    """They are told as a conversion's fault."""
+    """Such values are reported as conversion errors."""
     config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
     answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
-    told = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
-    assert (answer.status, answer.message.startswith(f"{told} to /v1, Kind=Node: {why}")) == (500, True)
+    start = "failed to convert new object (/n; /v1, Kind=Node) to proper version: unable to convert unstructured object"
+    assert (answer.status, answer.message.startswith(f"{start} to /v1, Kind=Node: {why}")) == (500, True)
 
 
 def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) -> None:
-    """And are read under core's."""
+    """Core's group shows them under its own names."""
     path, about = "/apis/events.k8s.io/v1/namespaces/default/events", {"kind": "Pod", "namespace": "default"}
     event = {
         "apiVersion": "events.k8s.io/v1",
@@ -270,7 +270,7 @@ def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) 
 
 
 def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
-    """Its own group leaves it out."""
+    """The events.k8s.io group omits it."""
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
     assert api.ok("POST", "/api/v1/namespaces/default/events", event)["reportingComponent"] == ""
     assert "reportingController" not in api.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
@@ -288,7 +288,7 @@ def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
     ],
 )
 def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str) -> None:
-    """Who leaves them out is refused: Go's layout has them."""
+    """Times without microseconds are refused, because Go's layout requires them."""
     made = api.send("POST", LEASES, lease("a") | {"spec": {"renewTime": time}})
     assert made.status == (400 if why else 201)
     if why:
@@ -297,7 +297,7 @@ def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str
 
 
 def test_a_name_that_is_there_and_might_have_been_generated(api: Http) -> None:
-    """The client is told to try again."""
+    """The answer asks the client to retry."""
     api.ok("POST", CLASSES, device_class(finalizers=HELD))
     answer = api.send("POST", CLASSES, device_class(generateName="g-"))
     why = "already exists, the server was not able to generate a unique name for the object"

@@ -1,4 +1,4 @@
-"""Writes of large objects: worked out while others are answered, and stored as if nothing had come between."""
+"""Writes of large objects: computed in a thread while other requests are answered, and stored without lost updates."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -67,7 +67,7 @@ def use_policy(server: Server, resource: str) -> None:
 
 
 def disturbed(rest: Rest, write: Callable[[Rest], Outcome], other: Callable[[], Any], times: int = 1) -> Any:
-    """A write that somebody else comes before, so many times, after it has looked."""
+    """A write during which `other` runs, so many times, after the write has read its input."""
     loop, left = asyncio.get_running_loop(), [other] * times
 
     async def run(change: Callable[[], Any]) -> None:
@@ -142,7 +142,7 @@ def test_who_looks_in_a_thread_meets_what_others_write() -> None:
     store.put("maps", key, {"metadata": {"namespace": "b", "name": "one"}})
 
     class Meanwhile(str):
-        """A namespace that somebody else writes before, as soon as it is looked for."""
+        """A namespace name whose first comparison triggers another write."""
 
         def __eq__(self, other: object) -> bool:
             if store.count("maps") == 1:
@@ -237,7 +237,7 @@ async def test_an_object_whose_owner_came_while_others_were_collected_stays() ->
 
 
 async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:
-    """What came between has taken what was left."""
+    """The concurrent write used the rest of the quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
     amounts = {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}
     server.write(quota | {"spec": {"hard": amounts["hard"]}, "status": amounts})
@@ -250,7 +250,7 @@ async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:
 
 @pytest.mark.parametrize("times", [0, 1, 9])
 async def test_a_large_pod_that_is_evicted(server: Server, times: int) -> None:
-    """It says why before it goes, and keeps what came between."""
+    """The pod gets its condition before it is deleted, and keeps concurrent changes."""
     server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [READY]}})
     server.write({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": {"nodeName": "n", **LARGE}})
     kind, numbers = server.registry.find("", "v1", "pods"), iter(range(99))
@@ -265,12 +265,12 @@ async def test_a_large_pod_that_is_evicted(server: Server, times: int) -> None:
     write = partial(evict, target=pod._replace(subresource="eviction"), eviction=eviction, options=WriteOptions())
     before = server.store.version
     outcome = await write_apart(server.rest, pod, LONG, disturbed(server.rest, write, label, times))
-    told = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
-    assert "deletionTimestamp" not in told[-2]["metadata"]
-    assert "deletionTimestamp" in told[-1]["metadata"]
-    for each in told[-2:]:
+    stored = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
+    assert "deletionTimestamp" not in stored[-2]["metadata"]
+    assert "deletionTimestamp" in stored[-1]["metadata"]
+    for each in stored[-2:]:
         assert [x["type"] for x in each["status"]["conditions"]] == ["DisruptionTarget"]
-    assert server.rest.get(pod) == outcome.object == told[-1]
+    assert server.rest.get(pod) == outcome.object == stored[-1]
     assert bool(outcome.object["metadata"].get("labels")) == bool(times)
 
 

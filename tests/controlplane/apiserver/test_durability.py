@@ -1,4 +1,4 @@
-"""Objects in a file: what was acknowledged is there after any end, and versions go on."""
+"""Objects in a file: acknowledged writes survive every kind of exit, and versions continue."""
 
 import asyncio
 import http.client
@@ -19,7 +19,7 @@ from tests.small_disk import fill, mounted
 
 
 def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
-    """Also definitions and what they define; watchers from before must list again."""
+    """Definitions and their objects survive, too. Watchers with older versions must list again."""
     data = tmp_path / "objects"
     with Running(data=data) as running, running.http() as api:
         made = api.ok("POST", CLASSES, device_class())
@@ -35,7 +35,7 @@ def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
-    """SIGKILL while four clients write as fast as they can."""
+    """SIGKILL while four clients write as fast as possible."""
     data = tmp_path / "objects"
     options = ["--data", str(data), "--kubeconfig", str(tmp_path / "config"), "--no-token"]
     command = [sys.executable, "-m", "nodeplug", "apiserver", *options]
@@ -75,7 +75,7 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_full: bool) -> None:
-    """Also where its disk is full at first: with the first change for which there is room."""
+    """With a full disk, the work is done together with the first change that fits."""
     (tmp_path / "disk").mkdir()
     with mounted(tmp_path / "disk", "size=2m") as disk:
         data = disk / "objects"
@@ -110,7 +110,7 @@ def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    """With its name and the reason, and it is closed again."""
+    """The error has the file's name and the reason, and the file is closed."""
     other = tmp_path / "other"
     other.write_text("no database " * 100)
     since = HeldSince()
@@ -120,7 +120,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_file_has_one_server(tmp_path: Path) -> None:
-    """A second one is refused while the first runs."""
+    """A second server is refused while the first one runs."""
     async with Server(data=tmp_path / "objects", token=""):
         with pytest.raises(JournalError, match="locked"):
             await asyncio.to_thread(Server, data=tmp_path / "objects")

@@ -1,4 +1,4 @@
-"""What one request can cost: it is refused, or done, and others are answered meanwhile."""
+"""Expensive requests: each is refused or completed, and other requests are answered meanwhile."""
 
 import contextlib
 import http.client
@@ -34,7 +34,7 @@ def config_map(name: str = "one", **members: Any) -> dict[str, Any]:
 
 
 def nested(value: dict[str, Any], depth: int) -> bytes:
-    """An object of a depth, as text: Python's writer of JSON would give up."""
+    """An object of a given depth, as text, because Python's JSON encoder has a recursion limit."""
     before, after = json.dumps(value).encode().split(b'"HERE"')
     inner = depth - sum(before.count(sign) for sign in (b"{", b"[")) + sum(before.count(sign) for sign in (b"}", b"]"))
     return before + b'{"a":' * inner + b"1" + b"}" * inner + after
@@ -50,7 +50,7 @@ def test_yaml_of_a_hundred_thousand_brackets(api: Http, content: str) -> None:
     method, path = ("POST", MAPS) if content == YAML else ("PATCH", f"{MAPS}/one?fieldManager=me")
     answer = api.send(method, path, b"[" * 100_000, content=content)
     assert answer.status == 400
-    assert "exceeded max" in answer.message  # ours, or that of a PyYAML that has a limit of its own (6.0.4)
+    assert "exceeded max" in answer.message  # our message, or that of a PyYAML with its own limit (6.0.4)
 
 
 def test_yaml_that_stands_for_gigabytes(api: Http) -> None:
@@ -62,7 +62,7 @@ def test_yaml_that_stands_for_gigabytes(api: Http) -> None:
 
 
 def test_depth(api: Http) -> None:
-    """What is taken can be written in every way; what is deeper is refused in every way."""
+    """Accepted depths can be written in every format, and greater depths are refused in every format."""
     assert api.send("POST", CLASSES, deep_class(MAX_DEPTH)).status == 201
     for depth, code in ((MAX_DEPTH, 200), (MAX_DEPTH + 1, 400), (100_000, 400)):
         text = deep_class(depth)
@@ -79,7 +79,7 @@ def test_depth(api: Http) -> None:
 
 
 def test_very_many_of_what_must_be_there_once(api: Http) -> None:
-    """Nobody compares each with all that came before, which were minutes."""
+    """The check for duplicates does not compare all pairs, which would take minutes."""
     owner = {"apiVersion": "v1", "kind": "K", "name": "n"}
     obj = config_map()
     obj["metadata"]["ownerReferences"] = [owner | {"uid": str(number)} for number in range(25_000)]
@@ -90,7 +90,7 @@ def test_very_many_of_what_must_be_there_once(api: Http) -> None:
 
 
 def test_copies_in_a_json_patch(api: Http) -> None:
-    """Each doubles what is there; upstream counts what they add, too."""
+    """Each operation doubles the object. Upstream also limits the size that copies add."""
     api.ok("POST", MAPS, config_map(data={"a": "x"}))
     doubling = [{"op": "copy", "from": "", "path": "/z"}, {"op": "copy", "from": "", "path": "/y"}] * 15
     assert api.send("PATCH", f"{MAPS}/one", doubling, content=JSON_PATCH).status == 422
@@ -113,7 +113,7 @@ def test_numbers_of_a_query(api: Http, name: str, number: str) -> None:
 
 
 def test_patterns_of_definitions(api: Http) -> None:
-    """They are RE2's: matched in linear time, refused where the kind is defined."""
+    """Patterns are RE2: matched in linear time, and checked when the kind is defined."""
     schema: dict[str, Any] = {"type": "object", "properties": {"spec": SPEC | {"properties": {}, "required": []}}}
     made = definition()
     made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
@@ -144,7 +144,7 @@ def test_patterns_of_definitions(api: Http) -> None:
 
 
 def test_what_is_wrong_is_told_up_to_a_limit(api: Http) -> None:
-    """Each of the scopes is wrong with each of the amounts, and each time all scopes are shown."""
+    """Each scope is invalid for each amount, and each message lists all scopes."""
     hard = {f"hugepages-{size}Mi": "1" for size in range(1000)}
     expressions = [{"scopeName": "BestEffort", "operator": "Exists"}] * 1000
     for spec in ({"scopes": ["BestEffort"] * 1000}, {"scopeSelector": {"matchExpressions": expressions}}):
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_told_up_to_a_limit(api: Http) -> None:
 
 
 def test_long_bodies_do_not_stop_others(server: Running) -> None:
-    """Reading one is done apart."""
+    """Large bodies are decoded in another thread."""
     numbers = b",".join([b"1"] * 150_000)
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: long}\nx: [" + numbers + b"]\n"
     headers = {"Authorization": "Bearer secret", "Content-Type": YAML}
@@ -168,7 +168,7 @@ def test_long_bodies_do_not_stop_others(server: Running) -> None:
 
 
 def test_long_answers_do_not_stop_others(server: Running, api: Http) -> None:
-    """YAML is written apart."""
+    """YAML is encoded in another thread."""
     api.ok("POST", MAPS, config_map("long", data={f"k{number}": "x" for number in range(20_000)}))
     headers = {"Authorization": "Bearer secret", "Accept": YAML}
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc, timeout=30)
@@ -189,7 +189,7 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(server: Running) 
 
 
 def test_numbers_of_objects_in_words(api: Http) -> None:
-    """What an applied configuration says, and its type does not hold, is told as upstream's converter does."""
+    """An applied value that does not fit its type is reported as in upstream's converter."""
     path = "/apis/apps/v1/namespaces/default/deployments/d?fieldManager=me"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, "replicas": 1.5}
@@ -262,7 +262,7 @@ def _answered(other: Http, connection: http.client.HTTPConnection, enough: int) 
 
 
 def test_expressions_stop_nobody(server: Running, api: Http) -> None:
-    """Compiling them takes long, and so does what a policy computes of each write."""
+    """Compiling them takes long, and so does evaluating a policy for each write."""
     many = " && ".join(f"object.metadata.name != 'x{number}'" for number in range(1500))
     texts = (f"device.driver == 'x{number}' || " * 150 + "true" for number in range(10))
     selective = device_class("c") | {"spec": {"selectors": [{"cel": {"expression": text}} for text in texts]}}
@@ -285,7 +285,7 @@ def test_expressions_stop_nobody(server: Running, api: Http) -> None:
 
 @pytest.mark.parametrize("content", [MERGE, STRATEGIC, JSON_PATCH, APPLY])
 def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, content: str) -> None:
-    """However short it is."""
+    """The cost depends on the object, not on the length of the patch."""
     api.ok("POST", PODS, _pod_of(2000))
     labels = {"metadata": {"labels": {"a": "b"}}}
     patch: Any = [{"op": "add", "path": "/metadata/labels", "value": {}}] if content == JSON_PATCH else labels
@@ -296,7 +296,7 @@ def test_a_patch_of_a_large_object_stops_nobody(server: Running, api: Http, cont
 
 
 def test_ports_of_thousands_of_containers() -> None:
-    """None is compared with each other one, nor are all pairs told; a pod of 5,000 took a minute."""
+    """Neither the checks nor the messages cover all pairs; a pod of 5,000 took a minute."""
     ports = [(f"ports[{number}]", {"containerPort": 80, "protocol": "TCP"}) for number in range(30_000)]
     assert len(list(port_warnings(ports))) == 4096
     of_host = [(where, {**port, "hostPort": number}) for number, (where, port) in enumerate(ports, 1)]
@@ -320,7 +320,7 @@ def test_an_object_that_is_too_large_with_its_managed_fields_is_stored_without_t
 
 
 def test_many_fields_are_given_up(api: Http) -> None:
-    """Linear in what is there; the square of it took minutes."""
+    """The time is linear in the number of fields; a quadratic one took minutes."""
     data = {f"k{number}": "x" for number in range(5000)}
     path = f"{MAPS}/one?fieldManager=me"
     api.ok("PATCH", path, config_map(data=data), content=APPLY)
@@ -330,7 +330,7 @@ def test_many_fields_are_given_up(api: Http) -> None:
 
 @pytest.mark.parametrize("is_one", [False, True])
 def test_a_pod_with_thirty_thousand_files_in_a_volume(api: Http, is_one: bool) -> None:
-    """None is compared with each other one, which takes minutes; nor are all pairs told."""
+    """Neither the checks nor the messages cover all pairs, which would take minutes."""
     files = {"name": "m", "items": [{"key": "k", "path": "p" if is_one else f"p{number}"} for number in range(30_000)]}
     spec = {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "configMap": files}]}
     path = "/api/v1/namespaces/default/pods"
@@ -339,7 +339,7 @@ def test_a_pod_with_thirty_thousand_files_in_a_volume(api: Http, is_one: bool) -
 
 
 class _Compared(str):
-    """A text that counts how often it is compared."""
+    """A text that counts its comparisons."""
 
     comparisons = 0
     __hash__ = str.__hash__
@@ -364,7 +364,7 @@ def _pod_with_many(number: int) -> dict[str, Any]:
 
 
 def test_no_list_of_a_pod_is_gone_through_for_each_item_of_one() -> None:
-    """Twice as many take twice as long: thirty thousand of them took minutes."""
+    """Twice as many items take twice as long; with quadratic time, thirty thousand took minutes."""
 
     def comparisons(number: int) -> int:
         old, new = _pod_with_many(number), _pod_with_many(number)

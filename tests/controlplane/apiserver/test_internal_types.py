@@ -1,4 +1,4 @@
-"""The structs of the API server as refusals show them, and the difference of two."""
+"""The API server's structs as refusals show them, and the difference of two structs."""
 
 import os
 import subprocess
@@ -34,12 +34,12 @@ def test_what_is_published_as_it_is_has_nothing_empty() -> None:
 
 def test_three_lines_stand_around_a_change() -> None:
     before = {"a": 1, "b": 2, "c": 3, "d": 4, "e": "<"}
-    told = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
-    assert difference(before, {**before, "e": "x"}) == told
+    expected = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
+    assert difference(before, {**before, "e": "x"}) == expected
 
 
 def test_very_many_lines_are_not_compared() -> None:
-    """Where each second one has moved, twice as many take four times as long: 100 000 were minutes for everybody."""
+    """If every second line has moved, the time is quadratic: 100 000 lines blocked the server for minutes."""
     lines = list(range(50_000))
     assert difference(lines, lines[::2] + lines[1::2]) == ""
     few = lines[:1_000]

@@ -1,4 +1,4 @@
-"""A real kubectl against our server: what the recorded session does not have."""
+"""A real kubectl with our server: cases that the recorded session does not contain."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    """A server for all tests of this file; each leaves it as it was."""
+    """A server for all tests of this file. Each test removes what it created."""
     with Running(collect_after=0.0) as found:
         yield found
 
@@ -33,7 +33,7 @@ def kube(kubectl: str, running: Running, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_explain(kube: Kubectl) -> None:
-    """Kinds and fields are found in the schema."""
+    """kubectl finds kinds and fields in the schema."""
     text = kube.ok("explain", "deviceclass.spec")
     assert "GROUP:      resource.k8s.io" in text
     assert "extendedResourceName\t<string>" in text
@@ -46,7 +46,7 @@ def test_explain(kube: Kubectl) -> None:
 
 
 def test_a_kind_that_is_none_keeps_nothing_from_being_applied(kube: Kubectl, tmp_path: Path) -> None:
-    """kubectl looks for it in the OpenAPI document of v2, which it reads as protobuf."""
+    """kubectl searches for the kind in the OpenAPI v2 document, which it reads as protobuf."""
     one = "apiVersion: v1\nkind: {}\nmetadata: {{name: {}}}\n"
     (tmp_path / "both.yaml").write_text("---\n".join((one.format("ConfigMap", "there"), one.format("Nope", "none"))))
     applied = kube.run("apply", "-f", str(tmp_path / "both.yaml"))
@@ -58,7 +58,7 @@ def test_a_kind_that_is_none_keeps_nothing_from_being_applied(kube: Kubectl, tmp
 
 
 def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
-    """An editor that changes a label."""
+    """The editor is a script that changes a label."""
     kube.ok("apply", "-f", "class.yaml")
     assert "deviceclass.resource.k8s.io/gpu edited" in kube.ok(
         "edit", "deviceclass", "gpu", EDITOR="sed -i s/tier:.a/tier:\\ b/"
@@ -69,7 +69,7 @@ def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
 
 
 def test_watch(kube: Kubectl, running: Running) -> None:
-    """`get -w` prints what is there and what comes."""
+    """`get -w` prints existing objects and then changes."""
     with running.http() as api:
         api.ok("POST", CLASSES, device_class("first"))
         process = kube.start("get", "deviceclasses", "-w")
@@ -86,7 +86,7 @@ def test_watch(kube: Kubectl, running: Running) -> None:
 
 
 def test_wait_for_the_end_and_cascades(kube: Kubectl, running: Running) -> None:
-    """Dependents go first, in the background, or not at all."""
+    """Dependents are deleted first, in the background, or not at all."""
     with running.http() as api:
         for cascade, stays in (("foreground", False), ("background", False), ("orphan", True)):
             owner = api.ok("POST", CLASSES, device_class("owner"))["metadata"]
@@ -105,7 +105,7 @@ def test_wait_for_the_end_and_cascades(kube: Kubectl, running: Running) -> None:
 
 
 def test_core_kinds(kube: Kubectl, tmp_path: Path) -> None:
-    """Namespaces, configmaps, secrets, pods: what kubectl shows of them."""
+    """Namespaces, config maps, secrets and pods, as kubectl shows them."""
     meta = "metadata: {name: x, namespace: work}"
     (tmp_path / "core.yaml").write_text(
         f"apiVersion: v1\nkind: ConfigMap\n{meta}\ndata: {{a: '1'}}\n"
@@ -126,7 +126,7 @@ def test_core_kinds(kube: Kubectl, tmp_path: Path) -> None:
 
 
 def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
-    """A definition, its objects, and explain."""
+    """A definition, its objects, and `kubectl explain`."""
     import yaml
 
     from tests.controlplane.apiserver.definitions.test_definitions import definition, driver
@@ -144,7 +144,7 @@ def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
 
 
 def test_status_by_server_side_apply(kube: Kubectl, running: Running, tmp_path: Path) -> None:
-    """A driver's way to report."""
+    """The way in which a driver reports."""
     with running.http() as api:
         api.ok("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", claim())
         result = "{request: gpu, driver: d.example.com, pool: p, device: d}"

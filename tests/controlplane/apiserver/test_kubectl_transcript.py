@@ -1,4 +1,4 @@
-"""A recorded session of kubectl against a real API server, command by command, against ours."""
+"""A recorded kubectl session with a real API server, repeated command by command with our server."""
 
 import json
 import re
@@ -19,10 +19,10 @@ _REPLACED = (
     (r"(Resource Version:\s+)\d+", r"\1<rv>"),
     (r"/\S*/(LIVE|MERGED)-\d+/\S+", "<file>"),
     (r"\b\d+s$", "<age>"),
-    (r"\b\d+s(?=\s+tier=)", "<age>"),  # labels follow it
-    (r'" deleted from \S+ namespace', '" deleted'),  # since kubectl 1.34
+    (r"\b\d+s(?=\s+tier=)", "<age>"),  # followed by labels
+    (r'" deleted from \S+ namespace', '" deleted'),  # added in kubectl 1.34
     (r'"clientVersion": \{[^}]*\},\s*"kustomizeVersion": "[^"]*"', '"clientVersion"'),
-    (r'^ *"(emulation|minCompatibility)\w+": .*\n', ""),  # shown since kubectl 1.34
+    (r'^ *"(emulation|minCompatibility)\w+": .*\n', ""),  # added in kubectl 1.34
     (r"^(WARNING|Warning): version difference between client .*\n", ""),
     (r"[ \t]+$", ""),
 )
@@ -38,7 +38,7 @@ def _plain(text: str) -> str:
 
 
 def test_a_recorded_session(kubectl: str, tmp_path: Path) -> None:
-    """Output and exit code of each command; they build on each other."""
+    """The output and exit code of each command agree. Later commands depend on earlier ones."""
     if not _TRANSCRIPT.exists():
         pytest.skip(f"no recorded transcript at {_TRANSCRIPT}")
     session: dict[str, Any] = json.loads(_TRANSCRIPT.read_text())

@@ -1,4 +1,4 @@
-"""The official Python client against our server: what it sends is understood, what it reads can be read."""
+"""The official Python client with our server: the server understands its requests, and it can read the answers."""
 
 import importlib
 import json
@@ -13,13 +13,13 @@ from tests.controlplane.apiserver.definitions.test_definitions import DEFINITION
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Running, claim, device_class
 
 OLD = "1"
-"""A version from before the server's history."""
+"""A version before the start of the server's history."""
 _FUTURE = str(2**62)
 
 
 @pytest.fixture(scope="module")
 def kubernetes() -> Any:
-    """The package, whose import takes a while; untyped for us, as most of it is."""
+    """The package. Its import is slow. Typed as Any, because most of it has no types."""
     for part in ("dynamic.exceptions", "informer"):
         pytest.importorskip(f"kubernetes.{part}", reason="the official client is not installed")
     return importlib.import_module("kubernetes")
@@ -27,7 +27,7 @@ def kubernetes() -> Any:
 
 @pytest.fixture(scope="module")
 def connection(kubernetes: Any, server: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Its connection, made of our kubeconfig."""
+    """A connection configured by our kubeconfig."""
     config = server.kubeconfig(tmp_path_factory.mktemp("kubernetes") / "config")
     with kubernetes.config.new_client_from_config(str(config)) as made:
         yield made
@@ -35,13 +35,13 @@ def connection(kubernetes: Any, server: Running, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def resource(kubernetes: Any, connection: Any, api: Http) -> Any:
-    """resource.k8s.io/v1 of a server that has nothing."""
+    """The resource.k8s.io/v1 API of a server without objects."""
     return kubernetes.client.ResourceV1Api(connection)
 
 
 @pytest.fixture
 def dynamic(kubernetes: Any, connection: Any, api: Http, tmp_path: Path) -> Any:
-    """The client that learns kinds from discovery; it has read nothing yet."""
+    """The client that learns kinds from discovery; it has not read discovery yet."""
     return kubernetes.dynamic.DynamicClient(connection, cache_file=str(tmp_path / "discovery"))
 
 
@@ -51,7 +51,7 @@ def names(found: Any) -> list[str]:
 
 
 async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Http, tmp_path: Path) -> None:
-    """aiohttp refuses an address with credentials beside a token."""
+    """aiohttp refuses a URL with credentials together with a token."""
     aio = pytest.importorskip("kubernetes.aio", reason="the official client has none for asyncio")
     connection = await aio.config.new_client_from_config(str(server.kubeconfig(tmp_path / "config")))
     async with connection:
@@ -59,7 +59,7 @@ async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Htt
 
 
 def test_life_of_a_class(resource: Any, kubernetes: Any) -> None:
-    """Create, read, replace, delete, with models on both ends."""
+    """Create, read, replace, delete, with the client's model classes."""
     models = kubernetes.client
     selector = models.V1DeviceSelector(cel=models.V1CELDeviceSelector(expression='device.driver == "d"'))
     wanted = models.V1DeviceClass(
@@ -109,7 +109,7 @@ def test_lists(resource: Any) -> None:
     ids=["json", "merge", "strategic", "apply"],
 )
 def test_patches(resource: Any, content: str, body: Any) -> None:
-    """Each sort of patch."""
+    """Each patch type."""
     resource.create_device_class(device_class("gpu"))
     options = {"field_manager": "me"} | ({"force": True} if content == APPLY else {})
     patched = resource.patch_device_class("gpu", body, _content_type=content, **options)
@@ -135,7 +135,7 @@ def test_server_side_apply_creates_conflicts_and_takes_over(resource: Any, kuber
 
 
 def test_watch_and_resume(resource: Any, kubernetes: Any) -> None:
-    """From the list's version, then on from where the watch was; a selector applies; an old version is 410."""
+    """From the list's version, then from the last event of the watch; a selector applies; an old version is 410."""
     version = resource.list_device_class().metadata.resource_version
     resource.create_device_class(device_class("a", labels={"x": "1"}))
     resource.create_device_class(device_class("other"))
@@ -177,7 +177,7 @@ def test_an_informer_keeps_in_step(resource: Any, kubernetes: Any) -> None:
 
 
 def test_status_of_a_claim(resource: Any) -> None:
-    """A write of the object leaves the status alone, one of the status all the rest, labels too."""
+    """A write of the object does not change the status. A write of the status changes nothing else, not even labels."""
     resource.create_namespaced_resource_claim("default", claim())
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
     status = {"allocation": {"devices": {"results": [result]}}}
@@ -195,7 +195,7 @@ def test_status_of_a_claim(resource: Any) -> None:
 
 
 def test_refusals(resource: Any, kubernetes: Any) -> None:
-    """Codes, and bodies that say why."""
+    """Status codes, and bodies with the reason."""
     made = resource.create_device_class(device_class("gpu"))
     resource.patch_device_class("gpu", {"metadata": {"labels": {"x": "1"}}}, _content_type=MERGE)
     wrong = device_class("bad") | {"spec": {"selectors": [{"cel": {"expression": "nope"}}]}}
@@ -247,7 +247,7 @@ def test_core_kinds(kubernetes: Any, connection: Any, api: Http) -> None:
 
 
 def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:
-    """A definition, and its objects by the client that takes any group."""
+    """A definition, and its objects through the client for arbitrary groups."""
     definitions = kubernetes.client.ApiextensionsV1Api(connection)
     made = definitions.create_custom_resource_definition(definition())
     assert {each.type: each.status for each in made.status.conditions or ()} in ({}, {"Established": "True"})
@@ -272,7 +272,7 @@ def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:
 
 
 def test_the_dynamic_client(dynamic: Any, kubernetes: Any, api: Http) -> None:
-    """Built-in kinds in each version, defined kinds, kinds of the prototype; apply, watch, delete."""
+    """Built-in kinds in each version, defined kinds, the prototype's kinds; apply, watch, delete."""
     exceptions = kubernetes.dynamic.exceptions
     api.ok("POST", DEFINITIONS, definition())
     classes = dynamic.resources.get(api_version="resource.k8s.io/v1beta1", kind="DeviceClass")

@@ -1,4 +1,4 @@
-"""lightkube, threads and asyncio, against our server: what it sends is understood, what it reads can be read."""
+"""lightkube, sync and async, with our server: the server understands its requests, and it can read the answers."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from tests.controlplane.apiserver.definitions.test_definitions import DEFINITION
 from tests.controlplane.apiserver.running import Http, Running, claim, device_class
 
 OLD = "1"
-"""A version from before the server's history."""
+"""A version before the start of the server's history."""
 
 
 @pytest.fixture(scope="module")
 def lightkube() -> Any:
-    """The package, untyped for us: its types are made at run time."""
+    """The package. Typed as Any, because its types are created at run time."""
     for part in ("generic_resource", "operators", "resources.resource_v1", "types"):
         pytest.importorskip(f"lightkube.{part}", reason="lightkube is not installed")
     return importlib.import_module("lightkube")
@@ -24,21 +24,21 @@ def lightkube() -> Any:
 
 @pytest.fixture(scope="module")
 def config(lightkube: Any, server: Running, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Our kubeconfig, as it reads it."""
+    """Our kubeconfig, read by lightkube."""
     path: Path = server.kubeconfig(tmp_path_factory.mktemp("lightkube") / "config")
     return lightkube.KubeConfig.from_file(path)
 
 
 @pytest.fixture
 def client(lightkube: Any, config: Any, api: Http) -> Iterator[Any]:
-    """A client of a server that has nothing."""
+    """A client of a server without objects."""
     with lightkube.Client(config=config, field_manager="me") as made:
         yield made
 
 
 @pytest.fixture
 def kinds(lightkube: Any) -> Any:
-    """Its types of resource.k8s.io/v1."""
+    """lightkube's classes for resource.k8s.io/v1."""
     return lightkube.resources.resource_v1
 
 
@@ -70,7 +70,7 @@ def test_life_of_a_class(client: Any, kinds: Any, lightkube: Any) -> None:
 
 
 def test_lists(client: Any, kinds: Any, lightkube: Any) -> None:
-    """Selectors as it writes them, pages, deletecollection."""
+    """Selectors in lightkube's format, pages, deletecollection."""
     operators = lightkube.operators
     for name, tier in (("a", "one"), ("b", "two"), ("c", "three"), ("d", None)):
         client.create(kinds.DeviceClass.from_dict(device_class(name, labels={"tier": tier} if tier else {})))
@@ -93,7 +93,7 @@ def test_lists(client: Any, kinds: Any, lightkube: Any) -> None:
 
 
 def test_patches_and_apply(client: Any, kinds: Any, lightkube: Any) -> None:
-    """Each sort of patch; two managers of one field."""
+    """Each patch type; two managers of one field."""
     sorts = lightkube.types.PatchType
     body = {"metadata": {"labels": {"new": "1"}}}
     operations = [{"op": "replace", "path": "/metadata/labels", "value": {"new": "1"}}]
@@ -116,7 +116,7 @@ def test_patches_and_apply(client: Any, kinds: Any, lightkube: Any) -> None:
 
 
 def test_status_of_a_claim(client: Any, kinds: Any) -> None:
-    """As a subresource: patched, and applied as a whole object, of which only the status counts."""
+    """The status is patched, and applied with the whole object, of which only the status is stored."""
     client.create(kinds.ResourceClaim.from_dict(claim()), namespace="default")
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
     status = {"status": {"allocation": {"devices": {"results": [result]}}}}
@@ -132,7 +132,7 @@ def test_status_of_a_claim(client: Any, kinds: Any) -> None:
 
 
 def test_watch_and_resume(client: Any, kinds: Any, lightkube: Any) -> None:
-    """From a version on; a version that is too old is 410."""
+    """From a given version; a version that is too old is 410."""
     made = client.create(kinds.DeviceClass.from_dict(device_class("a")))
     client.delete(kinds.DeviceClass, "a")
     client.create(kinds.DeviceClass.from_dict(device_class("b")))
@@ -148,7 +148,7 @@ def test_watch_and_resume(client: Any, kinds: Any, lightkube: Any) -> None:
 
 
 def test_generic_resources(client: Any, lightkube: Any, api: Http) -> None:
-    """Of a definition that it reads from the server, and of a kind of the prototype."""
+    """Resources of a definition that lightkube reads from the server, and a kind of the prototype."""
     generic, merge = lightkube.generic_resource, lightkube.types.PatchType.MERGE
     api.ok("POST", DEFINITIONS, definition())
     generic.load_in_cluster_generic_resources(client)
@@ -168,7 +168,7 @@ def test_generic_resources(client: Any, lightkube: Any, api: Http) -> None:
 
 
 async def test_the_asynchronous_client(lightkube: Any, config: Any, kinds: Any, api: Http) -> None:
-    """The same protocol over another HTTP stack."""
+    """The same protocol with another HTTP library."""
     client = lightkube.AsyncClient(config=config, field_manager="me")
     try:
         await client.create(kinds.DeviceClass.from_dict(device_class("a")))

@@ -1,4 +1,4 @@
-"""Lists, watches, tables: pages that fit together, history, what selectors make of changes."""
+"""Lists, watches and tables: consistent pages, history, and the effect of selectors on changes."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 def _fill(api: Http, count: int) -> list[str]:
-    """Objects, and the versions of their creation."""
+    """Create objects, and return the versions of their creation."""
     made = [
         api.ok("POST", CLASSES, device_class(f"m{index}", labels={"odd": str(index % 2)})) for index in range(count)
     ]
@@ -26,7 +26,7 @@ def _names(listed: dict[str, object]) -> list[str]:
 
 
 def test_pages_are_of_one_moment(api: Http) -> None:
-    """What happens between two pages is not seen; the token says where to go on."""
+    """Changes between two pages are not visible. The token contains the position of the next page."""
     _fill(api, 5)
     first = api.ok("GET", CLASSES, limit="2")
     assert (_names(first), first["metadata"]["remainingItemCount"]) == (["m0", "m1"], 3)
@@ -40,7 +40,7 @@ def test_pages_are_of_one_moment(api: Http) -> None:
 
 
 def test_a_long_list_comes_in_pieces(api: Http) -> None:
-    """So that nobody waits for it; what has been asked for is whole and the same, in whatever form."""
+    """Sent in chunks, so that other requests are not blocked. The content is complete and equal in every format."""
     path = "/api/v1/namespaces/default/configmaps"
     for number in range(30):
         data = {"k": "x" * 80_000}
@@ -55,7 +55,7 @@ def test_a_long_list_comes_in_pieces(api: Http) -> None:
 
 
 def test_an_exact_version(api: Http) -> None:
-    """The list as it was."""
+    """The list at that version."""
     versions = _fill(api, 3)
     then = api.ok("GET", CLASSES, resourceVersion=versions[1], resourceVersionMatch="Exact")
     assert _names(then) == ["m0", "m1"]
@@ -80,14 +80,14 @@ def test_an_exact_version(api: Http) -> None:
     ],
 )
 def test_queries_that_are_refused(api: Http, query: dict[str, str], code: int, message: str) -> None:
-    """Code and words."""
+    """Status code and message."""
     answer = api.send("GET", CLASSES, **query)
     assert answer.status == code
     assert message in answer.message
 
 
 def test_a_token_of_the_reference_is_understood(api: Http) -> None:
-    """The same form: version, start key."""
+    """The token has the reference server's form: version, start key."""
     _fill(api, 2)
     version = api.ok("GET", CLASSES)["metadata"]["resourceVersion"]
     document = {"v": "meta.k8s.io/v1", "rv": int(version), "start": "/m0\0"}
@@ -96,7 +96,7 @@ def test_a_token_of_the_reference_is_understood(api: Http) -> None:
 
 
 def test_watch_from_a_version(api: Http) -> None:
-    """All changes after it, each once and in order; objects come and go with their labels."""
+    """All later changes, once each and in order. Label changes add objects to the watch and remove them."""
     versions = _fill(api, 2)
     api.ok("PATCH", f"{CLASSES}/m0", {"metadata": {"labels": {"odd": "1"}}}, content=MERGE)
     gone = api.ok("DELETE", f"{CLASSES}/m1")
@@ -111,7 +111,7 @@ def test_watch_from_a_version(api: Http) -> None:
 
 
 def test_watch_with_initial_events(api: Http) -> None:
-    """All objects, a bookmark that says so, and what happens then."""
+    """All objects, then a bookmark with the annotation, then changes."""
     _fill(api, 2)
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     with api.watch(CLASSES, **query, timeoutSeconds="1") as events:
@@ -121,7 +121,7 @@ def test_watch_with_initial_events(api: Http) -> None:
 
 
 def test_the_end_of_the_first_objects_is_told_unasked(api: Http) -> None:
-    """As kube-apiserver 1.34, 1.36 and 1.37 do where a watch begins with all objects."""
+    """kube-apiserver 1.34, 1.36 and 1.37 do this for every watch that starts with all objects."""
     _fill(api, 1)
     for start in ({}, {"resourceVersion": "0"}):
         with api.watch(CLASSES, **start, allowWatchBookmarks="true") as events:
@@ -131,7 +131,7 @@ def test_the_end_of_the_first_objects_is_told_unasked(api: Http) -> None:
 
 
 def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that who watches again goes on from there: two seconds before, in a real server."""
+    """The next watch can resume from there. A real server sends the bookmark two seconds before the end."""
     (version,) = _fill(api, 1)
     monkeypatch.setattr("controlplane.apiserver.watching.BOOKMARK_BEFORE_END", 999.9)
     with api.watch(CLASSES, resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="1000") as events:
@@ -160,13 +160,13 @@ def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.M
     ],
 )
 def test_watches_that_are_refused(api: Http, path: str, query: dict[str, str], code: int, message: str) -> None:
-    """As kube-apiserver 1.37.1 refused them."""
+    """The refusals of kube-apiserver 1.37.1."""
     refused = api.send("GET", path, watch="true", timeoutSeconds="1", **query)
     assert (refused.status, refused.message) == (code, message)
 
 
 def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
-    """As kube-apiserver 1.37.1 answered; a view of lists shows no event and ends the stream."""
+    """The answers of kube-apiserver 1.37.1. A list view contains no event and ends the stream."""
     _fill(api, 1)
     watching = {"watch": "true", "timeoutSeconds": "60"}
     refused = api.send("GET", CLASSES, accept="application/yaml", **watching, labelSelector="((")
@@ -191,7 +191,7 @@ def test_history_that_is_gone(api: Http) -> None:
 
 
 def test_tables(api: Http) -> None:
-    """kubectl's columns, of lists and of single objects, with as much of the object as is wanted."""
+    """kubectl's columns, for lists and single objects, with the requested part of the object."""
     api.ok("POST", CLAIMS, claim())
     table = api.ok("GET", CLAIMS, accept=TABLE)
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "State", "Age"]
@@ -215,7 +215,7 @@ def test_ages_go_by_the_clock_of_the_server() -> None:
 
 
 def test_watch_of_tables(api: Http) -> None:
-    """Columns come once."""
+    """Only the first event contains the column definitions."""
     versions = _fill(api, 3)
     path = f"{CLASSES}?watch=1&timeoutSeconds=1&resourceVersion={versions[0]}"
     lines = [json.loads(line) for line in api.send("GET", path, accept=TABLE).text.splitlines()]
@@ -232,7 +232,7 @@ def test_objects_without_their_content(api: Http) -> None:
 
 
 def test_formats(api: Http) -> None:
-    """YAML in and out; nothing else; bodies have a limit."""
+    """YAML in requests and answers; other formats are refused; bodies have a size limit."""
     text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: made, annotations: {t: 2024-01-01}}\n"
     made = api.send("POST", CLASSES, text, content="application/yaml", accept="application/yaml")
     assert made.status == 201

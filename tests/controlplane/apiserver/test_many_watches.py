@@ -1,4 +1,4 @@
-"""Watches of a fleet: each is woken for what concerns it, and misses nothing of that."""
+"""Many watches of one kind: each is woken only for relevant changes, and misses none of them."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ async def test_only_those_are_woken_whom_it_concerns() -> None:
     put(store, "a", "one")
     await store.commit()
     assert [each.take() for each in (concerned, by_name, *others, everything)] == [2, 2, None, None, 2]
-    put(store, "a", "two")  # whom it leaves and whom it comes to
+    put(store, "a", "two")  # wakes the watch that the object leaves and the one that it enters
     await store.commit()
     assert [each.take() for each in (concerned, by_name, *others, everything)] == [3, 3, 3, None, 3]
 
@@ -66,7 +66,7 @@ async def test_what_a_watch_is_not_woken_for_does_not_let_it_expire() -> None:
 
 
 async def test_a_watch_shows_nothing_that_a_crash_could_take_back(tmp_path: Path) -> None:
-    """Also not among the objects that it begins with: they are on disk before."""
+    """This includes the initial objects: they are on disk before the watch shows them."""
     journal = FileJournal(tmp_path / "objects")
     store = Store(journal)
     put(store, "first", "one")
@@ -78,7 +78,7 @@ async def test_a_watch_shows_nothing_that_a_crash_could_take_back(tmp_path: Path
 
 async def test_a_watch_from_a_version_begins_with_what_happened_since() -> None:
     store = Store()
-    for number in range(40):  # of which the latest few are kept in another form than those before
+    for number in range(40):  # the latest few are stored in another form than older ones
         put(store, f"slice-{number}", "one" if number in (5, 39) else "two")
     await store.commit()
     stream = await watched(store, "spec.nodeName=one", resourceVersion="1")

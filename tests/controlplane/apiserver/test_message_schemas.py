@@ -1,4 +1,4 @@
-"""Built-in kinds without a struct of ours are patched, applied and explained by upstream's types."""
+"""Built-in kinds without a struct in nodeplug: patched, applied and explained with upstream's types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Valid objects are taken, and what is wrong with them in one place is refused or told, never a fault of ours."""
+"""Valid objects are accepted. A single fault is refused or causes a warning, and never a server error."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.controlplane.apiserver.running import APPLY, MERGE, Answer, Http, Pla
 
 OBJECTS = objects()
 _EACH = 4
-"""Mutations of each object in each way; `tests.e2e.compare_objects` sends more, to a real server, too."""
+"""Mutations per object and write method. `tests.e2e.compare_objects` sends more, also to a real server."""
 
 
 @pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']}-{obj['metadata']['name']}")

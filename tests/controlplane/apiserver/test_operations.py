@@ -1,4 +1,4 @@
-"""The operations of DeviceClass v1beta1 as its reference page lists them, with every parameter and answer."""
+"""The operations of DeviceClass v1beta1 from its reference page, with every parameter and answer."""
 
 import pytest
 
@@ -9,7 +9,7 @@ PATH = "/apis/resource.k8s.io/v1beta1/deviceclasses"
 BETA = device_class("gpu") | {"apiVersion": "resource.k8s.io/v1beta1"}
 WRITE = {"fieldManager": "me", "fieldValidation": "Strict", "pretty": "true"}
 
-# operation, method, path, query, content type, body, code with an empty server, code with the object, kind answered
+# operation, method, path, query, content type, body, status code on an empty server, and with the object, answered kind
 OPERATIONS = [
     ("get", "GET", "/gpu", {"pretty": "true"}, "", None, 404, 200, "DeviceClass"),
     ("list", "GET", "", {}, "", None, 200, 200, "DeviceClassList"),
@@ -69,7 +69,7 @@ OPERATIONS = [
 def test_operation(
     api: Http, operation: tuple[str, str, str, dict[str, str], str, object, int, int, str], exists: bool
 ) -> None:
-    """Code and kind of the answer; every answer warns that the version is deprecated."""
+    """Status code and kind of the answer; every answer warns that the version is deprecated."""
     _, method, path, query, content, body, without, with_object, kind = operation
     if exists:
         api.ok("POST", PATH, BETA)
@@ -89,7 +89,7 @@ def test_operation(
 
 
 def test_watch(api: Http) -> None:
-    """The list operation with watch: initial objects, then what happens; it ends in time."""
+    """The list operation with watch: initial objects, then changes; it ends at its timeout."""
     api.ok("POST", PATH, BETA)
     with api.watch(PATH, timeoutSeconds="1", allowWatchBookmarks="true") as events:
         found = list(events)
@@ -100,7 +100,7 @@ def test_watch(api: Http) -> None:
 
 
 def test_without_a_token(api: Http, server: object) -> None:
-    """401 for every operation, in words of the API."""
+    """401 for every operation, with a Status."""
     from tests.controlplane.apiserver.running import Running
 
     assert isinstance(server, Running)
@@ -112,7 +112,7 @@ def test_without_a_token(api: Http, server: object) -> None:
 
 
 def test_suitable_nodes_are_kept(api: Http) -> None:
-    """The field that the page documents is stored and returned."""
+    """The server stores and returns the field that the page documents."""
     term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     nodes = {"nodeSelectorTerms": [term]}
     made = api.ok("POST", PATH, BETA | {"spec": {"suitableNodes": nodes}})

@@ -1,4 +1,4 @@
-"""Patches and server-side apply: what they do, whose fields are whose, and what is refused."""
+"""Patches and server-side apply: results, field ownership, and refusals."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _owners(obj: Any) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("gpu")
 def test_json_patch(api: Http) -> None:
-    """All operations; one that cannot be done leaves everything as it was."""
+    """All operations. If one operation fails, the object stays unchanged."""
     operations = [
         {"op": "test", "path": "/metadata/labels/a", "value": "1"},
         {"op": "add", "path": "/metadata/labels/b~1c", "value": "2"},
@@ -58,7 +58,7 @@ def test_json_patch(api: Http) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_json_patches_beyond_the_letter_of_the_rfc(api: Http) -> None:
-    """The reference's library replaces what is not there, and counts the end of a list from behind when it adds."""
+    """The reference's library replaces absent members, and accepts negative list indexes for `add`."""
     label, finalizers = "/metadata/labels/new", "/metadata/finalizers"
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": label, "value": None},
@@ -114,7 +114,7 @@ def test_a_patch_may_leave_out_the_namespace(api: Http, namespace: str | None) -
     ],
 )
 def test_patches_that_are_refused(api: Http, content: str, body: bytes, code: int, message: str) -> None:
-    """Code and words."""
+    """Status code and message."""
     query = {"fieldManager": "me"} if content == APPLY else {}
     answer = api.send("PATCH", PATH, body, content=content, **query)
     assert answer.status == code
@@ -123,8 +123,8 @@ def test_patches_that_are_refused(api: Http, content: str, body: bytes, code: in
 
 @pytest.mark.usefixtures("gpu")
 def test_strategic_merge(api: Http) -> None:
-    """Merged lists by key and as sets, directives, atomic lists."""
-    uid = api.ok("GET", "/api/v1/namespaces/default")["metadata"]["uid"]  # of an owner that is there
+    """Lists merged by key and as sets, directives, atomic lists."""
+    uid = api.ok("GET", "/api/v1/namespaces/default")["metadata"]["uid"]  # the owner must exist
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": uid}
     first = {"metadata": {"finalizers": ["a.b/c"], "ownerReferences": [owner | {"controller": True}]}}
     api.ok("PATCH", PATH, first, content=STRATEGIC)
@@ -148,7 +148,7 @@ def test_strategic_merge(api: Http) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_json_patches_that_no_type_holds(api: Http) -> None:
-    """The first member of another type, in the order of the text; null is a member's zero."""
+    """The first member with a wrong type, in document order, is reported. Null is the zero value."""
     unread = "error decoding patch: json: cannot unmarshal"
     for patch, why in (
         (["a"], f"{unread} string into Go value of type handlers.jsonPatchOp"),
@@ -169,11 +169,11 @@ def test_json_patches_that_no_type_holds(api: Http) -> None:
 @pytest.mark.usefixtures("gpu")
 def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
     patch = b'[{"op":"add","op":"add","path":"/metadata/labels/x","value":"1","why":1}]'
-    told = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
-    quoted = [text.replace('"', '\\"') for text in told]
+    errors = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
+    quoted = [text.replace('"', '\\"') for text in errors]
     assert api.send("PATCH", PATH, patch, content=JSON_PATCH).warnings == [f'299 - "{text}"' for text in quoted]
     refused = api.send("PATCH", PATH, patch, content=JSON_PATCH, fieldValidation="Strict")
-    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(told)}")) == (422, True)
+    assert (refused.status, refused.message.endswith(f"strict decoding error: {', '.join(errors)}")) == (422, True)
     twice = b'{"metadata":{"labels":{"x":"1","x":"2"}}}'
     (warning,) = api.send("PATCH", PATH, twice, content=MERGE).warnings
     assert "duplicate field" in warning
@@ -181,7 +181,7 @@ def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
-    """The words of upstream's converter, which is not its decoder of JSON; type and version stay what they are."""
+    """The messages are those of upstream's converter, not of its JSON decoder. Kind and version cannot be changed."""
     for metadata, why in (
         ({"labels": "x"}, "cannot restore map from string"),
         ({"labels": {"a": 1}}, "cannot convert int64 to string"),
@@ -197,7 +197,7 @@ def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_updates_move_fields_between_managers(api: Http) -> None:
-    """Who changes a field owns it; what is gone nobody owns."""
+    """A manager that changes a field owns it. Removed fields have no owner."""
     changed = api.ok("PATCH", PATH, {"metadata": {"labels": {"a": "2", "b": "1"}}}, content=MERGE, fieldManager="other")
     assert _owners(changed) == {
         "creator": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:selectors": {}}},
@@ -218,7 +218,7 @@ def _config(labels: dict[str, str], expression: str = "true") -> Any:
 
 
 def test_apply(api: Http) -> None:
-    """Creates, shares equal values, drops what it no longer names, refuses to take from others."""
+    """Apply creates, shares equal values, removes fields that it no longer contains, and refuses conflicts."""
     made = api.send("PATCH", PATH, _config({"x": "1", "y": "1"}), content=APPLY, fieldManager="a")
     assert made.status == 201
     assert _owners(made.body) == {
@@ -278,7 +278,7 @@ def test_apply_of_items_by_key(api: Http) -> None:
     ],
 )
 def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any, code: int, message: str) -> None:
-    """Code and words."""
+    """Status code and message."""
     answer = api.send("PATCH", PATH, device_class() | change, content=APPLY, **query)
     assert answer.status == code
     assert message in answer.message
@@ -286,7 +286,7 @@ def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any,
 
 @pytest.mark.usefixtures("gpu")
 def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
-    """Nor has who then names less of it, which changes nothing either."""
+    """A later apply with fewer fields has no time either, because it changes nothing."""
     less = {**device_class(), "spec": {}}
     for applied in (device_class(), device_class(), less):
         found = api.ok("PATCH", PATH, applied, content=APPLY, fieldManager="late")
@@ -297,7 +297,7 @@ def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
 
 
 def test_an_object_from_before_the_first_apply(api: Http, gpu: Any) -> None:
-    """What nobody was known to own belongs to one manager then."""
+    """The first apply assigns all fields without an owner to one manager."""
     api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
     applied = api.ok("PATCH", PATH, device_class(labels={"b": "1"}), content=APPLY, fieldManager="a")
     assert set(_owners(applied)) == {"a", "before-first-apply"}
@@ -305,7 +305,7 @@ def test_an_object_from_before_the_first_apply(api: Http, gpu: Any) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
-    """Eleven updaters are one too many."""
+    """More than ten updaters are merged."""
     for index in range(12):
         change = {"metadata": {"annotations": {f"n{index}": "x"}}}
         changed = api.ok("PATCH", PATH, change, content=MERGE, fieldManager=f"m{index:02}")
@@ -315,7 +315,7 @@ def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_conflicts_are_seen_in_the_version_of_each_owner(api: Http) -> None:
-    """An empty map is nothing to who wrote in another version: it does not survive the conversion."""
+    """An empty map of a manager that wrote in another version causes no conflict, because conversion removes it."""
     older = PATH.replace("/v1/", "/v1beta1/")
     empty = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "DeviceClass", "metadata": {"name": "n", "labels": {}}}
     named = f"{older.rpartition('/')[0]}/n"
@@ -351,7 +351,7 @@ def test_a_flag_that_is_applied_is_one(api: Http) -> None:
 
 
 def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
-    """As real servers answered: ahead of what the patch does not name; what has another type replaces, or is none."""
+    """As on real servers: new items precede those that the patch does not name. A wrong directive removes the list."""
     del gpu
 
     def finalizers(value: Any) -> Any:
@@ -367,7 +367,7 @@ def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
 
 
 def test_an_apply_to_the_status_of_what_is_not_there(api: Http) -> None:
-    """404 whatever is applied: a status cannot make an object."""
+    """404 for any body, because a status cannot create an object."""
     for body in (b"true", b"[1]", b"{"):
         assert api.send("PATCH", f"{CLAIMS}/none/status", body, content=APPLY, fieldManager="m").status == 404
     for body, why in (

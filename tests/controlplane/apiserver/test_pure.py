@@ -1,4 +1,4 @@
-"""The pure parts by themselves: field sets, comparison, merging, schemas, ages, versions."""
+"""Pure functions: field sets, comparison, merging, schemas, ages, versions."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +47,7 @@ FULL: dict[str, Any] = {"labels": {"a": "1"}, "names": ["x"], "plain": ["p"], "i
 
 
 def test_the_fields_that_a_configuration_names() -> None:
-    """Leaves, entries of maps, items by key and by value; lists without keys as a whole."""
+    """Leaves, map entries, list items by key and by value; lists without keys as a whole."""
     item: dict[str, Any] = {".": {}, "f:id": {}, "f:n": {}}
     assert to_fields_v1(field_set(FULL, SCHEMA)) == {
         "f:labels": {"f:a": {}},
@@ -60,7 +60,7 @@ def test_the_fields_that_a_configuration_names() -> None:
 
 
 def test_field_sets_survive_their_written_form() -> None:
-    """Also what is owned above of what is owned."""
+    """This includes sets that own both a field and its parent."""
     fields = field_set(FULL, SCHEMA) | {("f:labels",)}
     assert from_fields_v1(to_fields_v1(fields)) == fields
     assert to_fields_v1(fields)["f:labels"] == {".": {}, "f:a": {}}
@@ -71,14 +71,14 @@ def test_field_sets_survive_their_written_form() -> None:
 
 
 def test_paths_as_conflicts_show_them() -> None:
-    """Members, items by keys and by value."""
+    """Members, items by key and by value."""
     assert shown(("f:spec", "f:a")) == ".spec.a"
     assert shown(("f:items", 'k:{"id":"1","n":2}', "f:n")) == '.items[id="1",n=2].n'
     assert shown(("f:names", 'v:"x"')) == '.names[="x"]'
 
 
 def test_what_changed() -> None:
-    """Added and removed with what is below; lists without keys as a whole; null is a value."""
+    """Additions and removals include all nested fields; lists without keys as a whole; null is a value."""
     changes = compare(FULL, {"labels": {"b": "1"}, "plain": ["q"], "items": [{"id": "1", "n": 2}]}, SCHEMA)
     assert changes.added == {("f:labels", "f:b")}
     assert changes.removed == {("f:labels", "f:a"), ("f:names",), ("f:names", 'v:"x"')}
@@ -114,7 +114,7 @@ def test_strategic_merge_of_items(patch: Any, result: Any) -> None:
 
 
 def test_pruning_and_defaults() -> None:
-    """At any depth; what is open stays."""
+    """At any depth; fields of an open schema remain."""
     schema = {
         "properties": {
             "a": {"type": "object", "properties": {"b": {"default": 1}}},
@@ -158,7 +158,7 @@ def test_pruning_and_defaults() -> None:
     ],
 )
 def test_structural_validation(schema: Any, value: Any, expected: str) -> None:
-    """Rules one by one."""
+    """One rule at a time."""
     errors = ErrorList()
     check(errors, {"a": value}, {"properties": {"a": schema}})
     check_items(errors, value, schema, "a")
@@ -166,7 +166,7 @@ def test_structural_validation(schema: Any, value: Any, expected: str) -> None:
 
 
 def test_ages() -> None:
-    """As kubectl shows durations."""
+    """kubectl's format of durations."""
     minute, hour, day = 60, 3600, 86400
     expected = {
         0: "0s",
@@ -194,13 +194,13 @@ def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
 
 
 def test_the_order_of_versions() -> None:
-    """Stable ones first, the newest of each stage first, others last."""
+    """Stable versions first, then the newest of each stage, then all others."""
     versions = ["foo", "v1alpha1", "v1", "v2", "v1beta2", "v2beta1", "v10"]
     assert sorted(versions, key=version_rank) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]
 
 
 def test_history_is_bounded_in_number_and_in_bytes() -> None:
-    """Who comes back for what is forgotten is told from when on there is history."""
+    """A reader that asks for removed history gets an error with the oldest available version."""
     for store, text in ((Store(history=5), "x"), (Store(history_bytes=5000), "x" * 1000)):
         for number in range(30):
             store.put("maps", ("", "one"), {"metadata": {"name": "one"}, "data": {"n": str(number), "text": text}})
@@ -231,5 +231,5 @@ def test_history_is_bounded_in_number_and_in_bytes() -> None:
     ],
 )
 def test_formats_of_texts(name: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
-    """As a real API server (1.37.1) took them."""
+    """As accepted by a real API server (1.37.1)."""
     assert [text for text in (*good, *bad) if is_formatted(text, name)] == list(good)

@@ -1,4 +1,4 @@
-"""Quotas and limit ranges: what they refuse, what pods get from them, and what quotas say is used."""
+"""Quotas and limit ranges: refusals, the defaults that pods get, and the recorded usage."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def _until_used(api: Http, used: Mapping[str, str], name: str = "q") -> None:
 
 
 def _set(api: Http, hard: Mapping[str, str], **spec: Any) -> None:
-    """A quota, once it is counted."""
+    """Create a quota, and wait until its usage is recorded."""
     api.ok("POST", QUOTAS, _object("ResourceQuota", "q", {"hard": {**hard}, **spec}))
     _until_used(api, dict.fromkeys(hard, "0"))
 
@@ -112,7 +112,7 @@ def test_claims_take_devices_by_class(api: Http, requests: list[Plain], name: st
 
 
 def test_what_a_pod_counts_its_own_claim_does_not_count_again(api: Http) -> None:
-    """One that a scheduler made for the pod's extended resources."""
+    """A claim that a scheduler created for the pod's extended resources."""
     made = device_class("gpu")
     made["spec"]["extendedResourceName"] = "example.com/gpu"
     api.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", made)
@@ -155,7 +155,7 @@ def test_a_service_takes_more_by_an_update(api: Http) -> None:
 
 
 def test_without_controllers_no_quota_is_counted(api: Http) -> None:
-    """As on a real server: it is asked once somebody has counted it."""
+    """A real server enforces a quota only after a controller has recorded its usage."""
     del api
     with Running(collect_after=None) as server, server.http() as alone:
         quota = _object("ResourceQuota", "q", {"hard": {"pods": "0"}})
@@ -221,7 +221,7 @@ def test_claims_for_storage_outside_of_a_limit_range(api: Http) -> None:
 
 
 def test_a_limit_range_gets_a_name(api: Http) -> None:
-    """Of all kinds this one alone."""
+    """The server generates a name for this kind only."""
     made = api.ok("POST", RANGES, {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}})
     assert len(made["metadata"]["name"]) == 36
     assert api.ok("GET", f"{RANGES}/{made['metadata']['name']}") == made

@@ -1,6 +1,6 @@
-"""Random requests, many clients' worth of them: the server never fails, and the store stays whole.
+"""Random requests of several clients: the server never fails, and its store stays consistent.
 
-NODEPLUG_REQUESTS is how many (default 1200); a long run:
+NODEPLUG_REQUESTS is the number of requests (default 1200); a long run:
 NODEPLUG_REQUESTS=100000 make test ARGS="tests/controlplane/apiserver/test_random.py -o timeout=3600"
 """
 
@@ -32,7 +32,7 @@ from tests.controlplane.apiserver.running import (
 REQUESTS = int(os.environ.get("NODEPLUG_REQUESTS", "1200"))
 CLIENTS = 4
 EACH = 150
-"""Requests of each client before a look at the store, and a restart of the server."""
+"""Requests of each client before the store is checked and the server is restarted."""
 PATIENCE = 30.0
 
 Key = tuple[str, str]
@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 @pytest.mark.parametrize("seed", range(5))
 def test_anything_at_all(api: Http, seed: int) -> None:
-    """Any method, path, type and body: an answer of the API, and lists that agree with single objects."""
+    """Any method, path, type and body: the answer is valid, and lists agree with single objects."""
     requests = Requests(seed)
     for _ in range(REQUESTS // 50):
         for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -53,9 +53,10 @@ def test_anything_at_all(api: Http, seed: int) -> None:
 
 
 def test_the_store_stays_whole(tmp_path: Path) -> None:
-    """Lists are what watches told; every object can be read in every version; the journal has what the store has.
+    """Lists agree with watches; every object can be read in every version; the journal equals the store.
 
-    Versions only grow, uids are never used twice, what has no owner left goes. And again after each restart.
+    Versions only increase, uids are never reused, and objects without remaining owners are deleted. All of this also
+    holds after each restart.
     """
     data = tmp_path / "objects"
     clients = [Requests(seed) for seed in range(CLIENTS)]
@@ -81,7 +82,7 @@ def test_the_store_stays_whole(tmp_path: Path) -> None:
 
 
 def _send(api: Http, requests: Requests) -> int | None:
-    """Send requests; returns the version of the last object that was written."""
+    """Send requests, and return the version of the last written object."""
     latest = None
     for _ in range(EACH):
         request = requests.next()
@@ -97,7 +98,7 @@ def _send(api: Http, requests: Requests) -> int | None:
 
 
 def _check(answer: Answer) -> Any:
-    """The body of an answer that is no fault."""
+    """The body of an answer that is not a server error."""
     if answer.text == "404 page not found\n":
         return None
     assert answer.status < 500 or is_refused_as_by_the_reference(answer.text), answer
@@ -111,7 +112,7 @@ def _look(
     version: int,
     uids: dict[str, tuple[Collection, Key]],
 ) -> int:
-    """Check everything that must be so at any moment; returns the version of now."""
+    """Check all invariants, and return the current version."""
     _wait_for_the_collector(running, api)
     for collection, watcher in watchers.items():
         listed = api.ok("GET", collection.everywhere)
@@ -131,7 +132,7 @@ def _look(
 
 
 def _check_version(api: Http, collection: Collection, version: str, found: dict[Key, str]) -> None:
-    """Objects can be read in a version, and written back as they are, which changes nothing."""
+    """Objects can be read in a version. Writing them back unchanged changes nothing."""
     listed = api.ok("GET", collection.path(version))["items"]
     assert {_key(item): item["metadata"]["resourceVersion"] for item in listed} == found
     for item in listed:
@@ -143,7 +144,7 @@ def _check_version(api: Http, collection: Collection, version: str, found: dict[
 
 
 def _wait_for_the_collector(running: Running, api: Http) -> None:
-    """Until nothing is there any more whose owners are all gone, unless a finalizer holds it."""
+    """Wait until every object has a remaining owner, no owner references, or a deletion mark."""
     deadline = time.monotonic() + PATIENCE
     while True:
         objects = [item for each in LASTING for item in api.ok("GET", each.everywhere)["items"]]
@@ -170,19 +171,19 @@ def _key(item: Plain) -> Key:
 
 
 class _Watcher:
-    """The objects of a kind as a watch tells of them."""
+    """The objects of a kind, tracked through a watch."""
 
     def __init__(self, objects: dict[Key, str], version: int) -> None:
         self._objects, self._version = objects, version
         self._events: queue.Queue[Plain] = queue.Queue()
 
     def read(self, events: Iterator[Plain]) -> None:
-        """Take over events until the stream ends."""
+        """Queue events until the stream ends."""
         for event in events:
             self._events.put(event)
 
     def reach(self, objects: dict[Key, str], version: int) -> None:
-        """Follow the events until they have led to these objects, those of a version, in which nothing comes later."""
+        """Apply events until they result in these objects. No event is later than this version, that of the list."""
         while self._objects != objects:
             event = self._events.get(timeout=PATIENCE)
             assert event["type"] in ("ADDED", "MODIFIED", "DELETED"), event
@@ -198,7 +199,7 @@ class _Watcher:
 
 @contextmanager
 def _watcher(running: Running, collection: Collection) -> Iterator[_Watcher]:
-    """A watch in a thread of its own."""
+    """A watch in its own thread."""
     with running.http() as api:
         listed = api.ok("GET", collection.everywhere)
         version = listed["metadata"]["resourceVersion"]
@@ -207,4 +208,4 @@ def _watcher(running: Running, collection: Collection) -> Iterator[_Watcher]:
             thread = threading.Thread(target=watcher.read, args=(events,), daemon=True)
             thread.start()
             yield watcher
-            thread.join(PATIENCE)  # the server has ended, and the stream with it
+            thread.join(PATIENCE)  # the server has ended, which ends the stream

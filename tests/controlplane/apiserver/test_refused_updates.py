@@ -1,4 +1,4 @@
-"""What a refused update shows: the structs of the API server, and lines of what would have changed."""
+"""Refused updates show the API server's structs and the lines that would have changed."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def patched(api: Http, path: str, patch: Any) -> str:
 
 def test_what_would_have_changed_of_a_pod(api: Http) -> None:
     api.ok("POST", PODS, POD)
-    told = patched(api, f"{PODS}/p", {"spec": {"nodeName": "n"}})
-    assert told == FIXED + (
+    message = patched(api, f"{PODS}/p", {"spec": {"nodeName": "n"}})
+    assert message == FIXED + (
         '@@ -51,7 +51,7 @@\n  "ServiceAccountName": "",\n  "DeprecatedServiceAccount": "",\n'
         '  "AutomountServiceAccountToken": null,\n- "NodeName": "",\n+ "NodeName": "n",\n  "HostNetwork": false,\n'
         '  "HostPID": false,\n  "HostIPC": false,\n'
@@ -40,19 +40,19 @@ def test_what_would_have_changed_of_a_pod(api: Http) -> None:
 
 
 def test_the_structs_of_a_release() -> None:
-    """Of 1.36 the rights of a pod have what 1.37 has beside them."""
+    """In 1.36 the security context contains fields that are beside it in 1.37."""
     with Running(release=RELEASES["1.36"], definitions=()) as server, server.http() as api:
         api.ok("POST", PODS, POD)
-        told = patched(api, f"{PODS}/p", {"spec": {"hostNetwork": True}})
-        assert '  "SecurityContext": {\n-  "HostNetwork": false,\n+  "HostNetwork": true,\n' in told
+        message = patched(api, f"{PODS}/p", {"spec": {"hostNetwork": True}})
+        assert '  "SecurityContext": {\n-  "HostNetwork": false,\n+  "HostNetwork": true,\n' in message
 
 
 def test_what_is_sent_as_empty_is_shown_as_such(api: Http) -> None:
     api.ok("POST", PODS, POD)
     container = POD["spec"]["containers"][0]
     for ports, shown in (([], "[]"), (None, "null")):
-        told = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "ports": ports}]}})
-        assert f'\n+   "Ports": {shown},\n' in told
+        message = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "ports": ports}]}})
+        assert f'\n+   "Ports": {shown},\n' in message
     assert "ports" in api.ok("GET", f"{PODS}/p")["spec"]["containers"][0]
 
 
@@ -68,15 +68,15 @@ def test_an_image_may_change_and_the_rest_is_told(api: Http) -> None:
     api.ok("POST", PODS, POD)
     container = {**POD["spec"]["containers"][0], "image": "other"}
     assert api.ok("PATCH", f"{PODS}/p", {"spec": {"containers": [container]}}, content=MERGE)
-    told = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "image": "third", "workingDir": "/w"}]}})
-    assert '"Image"' not in told.partition("@@")[2].replace('   "Image": "other",\n', "")
-    assert '-   "WorkingDir": "",\n+   "WorkingDir": "/w",\n' in told
+    message = patched(api, f"{PODS}/p", {"spec": {"containers": [{**container, "image": "third", "workingDir": "/w"}]}})
+    assert '"Image"' not in message.partition("@@")[2].replace('   "Image": "other",\n', "")
+    assert '-   "WorkingDir": "",\n+   "WorkingDir": "/w",\n' in message
 
 
 def test_what_would_have_changed_of_a_claim(api: Http) -> None:
     api.ok("POST", CLAIMS, CLAIM)
-    told = patched(api, f"{CLAIMS}/c", {"spec": {"accessModes": ["ReadOnlyMany"]}})
-    assert told == (
+    message = patched(api, f"{CLAIMS}/c", {"spec": {"accessModes": ["ReadOnlyMany"]}})
+    assert message == (
         'PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable after creation except'
         " resources.requests and volumeAttributesClassName for bound claims\n@@ -1,6 +1,6 @@\n {\n"
         '  "AccessModes": [\n-  "ReadWriteOnce"\n+  "ReadOnlyMany"\n  ],\n  "Selector": null,\n  "Resources": {\n'

@@ -1,4 +1,4 @@
-"""What servers of the releases do otherwise; the shared one is of the newest."""
+"""Differences between Kubernetes releases. The shared server has the newest release."""
 
 from collections.abc import Iterator
 
@@ -95,9 +95,9 @@ def test_nothing_is_stored_of_features_that_are_switched_off(version: str, of_1_
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_server_says_what_it_is(version: str, of_1_34: Http, of_1_35: Http, of_1_36: Http, api: Http) -> None:
     server = {"1.34": of_1_34, "1.35": of_1_35, "1.36": of_1_36, "1.37": api}[version]
-    told = server.ok("GET", "/version")
-    assert f"{told['major']}.{told['minor']}" == version
-    assert server.ok("GET", "/openapi/v2")["info"]["version"] == told["gitVersion"]
+    info = server.ok("GET", "/version")
+    assert f"{info['major']}.{info['minor']}" == version
+    assert server.ok("GET", "/openapi/v2")["info"]["version"] == info["gitVersion"]
 
 
 def test_words_before_1_36(of_1_34: Http, of_1_35: Http, of_1_36: Http) -> None:
@@ -120,8 +120,8 @@ def test_what_a_release_warns_of_is_deprecated_in_it(of_1_34: Http, of_1_36: Htt
         path = f"/apis/resource.k8s.io/{version}/resourceslices"
         assert [len(http.send("GET", path).warnings) for http in (of_1_34, of_1_36)] == warned
     rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
-    (told,) = of_1_36.send("GET", rules).warnings
-    assert "DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+" in told
+    (warning,) = of_1_36.send("GET", rules).warnings
+    assert "DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+" in warning
     assert not of_1_36.send("GET", rules.replace("v1alpha3", "v1beta2")).warnings
     assert not of_1_34.send("GET", rules).warnings
 
@@ -137,7 +137,7 @@ def test_1_34_explains_an_empty_driver_too_and_fails_on_a_deletion_that_is_none(
 
 
 def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http, of_1_35: Http) -> None:
-    """Labels in the request are not stored; of whom they are is noted where the release does so."""
+    """Labels in a status request are not stored, but 1.34 records their owner."""
     by_1_34: list[Plain] = [{"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}]
     for http, entries in ((api, by_1_34[:0]), (of_1_35, by_1_34[:0]), (of_1_34, by_1_34)):
         made = http.ok("POST", CLAIMS, claim("owned"))
@@ -150,7 +150,7 @@ def test_who_writes_a_status_owns_its_metadata_in_1_34(api: Http, of_1_34: Http,
 
 
 def test_custom_resources_of_before_1_36(of_1_34: Http, of_1_35: Http, of_1_36: Http) -> None:
-    """Who writes their status owns the metadata of the request; a list's options are looked at before its form."""
+    """A status update also owns the metadata in the request. List options are checked before the format."""
     drivers = "/apis/example.com/v1alpha1/namespaces/default/drivers"
     for http, is_older in ((of_1_34, True), (of_1_35, True), (of_1_36, False)):
         http.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())

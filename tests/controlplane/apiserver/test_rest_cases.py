@@ -1,4 +1,4 @@
-"""Recorded requests and answers of a real API server, replayed: the answers must agree completely."""
+"""Recorded requests to a real API server, sent to our server: the answers must be equal."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ _REASONS = {
     "discovery": "serverAddressByClientCIDRs says where the server listens",
     "watch/changes": "ages in the rows of later tables depend on when it is asked",
 }
-"""The scenarios that do not agree, with the reason; docs/apiserver.md has the same list."""
+"""The scenarios that differ, with the reason; docs/apiserver.md has the same list."""
 
 
 def _scenarios() -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def _scenarios() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def replay() -> types.ModuleType:
-    """The program that replays scenarios, from beside them."""
+    """The replay program that belongs to the recorded scenarios."""
     if not _scenarios():
         pytest.skip(f"no recorded scenarios at {_CASES}")
     spec = importlib.util.spec_from_file_location("rest_replay", _CASES / "rest_replay.py")
@@ -42,14 +42,14 @@ def replay() -> types.ModuleType:
 
 @pytest.fixture(scope="module")
 def target(replay: types.ModuleType) -> Iterator[Any]:
-    """Our server, without a collector: the real one was recorded without controllers."""
+    """Our server without a garbage collector, because the real server was recorded without controllers."""
     with _served(replay) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def without_prototype(replay: types.ModuleType) -> Iterator[Any]:
-    """Our server without the kinds that no real server has: scenarios about definitions take their group."""
+    """Our server without the prototype's kinds, because scenarios about definitions use the same group."""
     with _served(replay, definitions=()) as server:
         yield server
 
@@ -57,7 +57,7 @@ def without_prototype(replay: types.ModuleType) -> Iterator[Any]:
 @contextmanager
 def _served(replay: types.ModuleType, **options: Any) -> Iterator[Any]:
     with Running(collect_after=None, release=RELEASES["1.36"], **options) as running:
-        running.server.store.load(1_000_000, ())  # a version like "10" is taken for one wherever a scenario says 10
+        running.server.store.load(1_000_000, ())  # the replay would confuse a small version with other equal numbers
         server = replay.Server(running.url, running.server.token)
         yield server
         if server.conn is not None:
@@ -68,7 +68,7 @@ def _served(replay: types.ModuleType, **options: Any) -> Iterator[Any]:
 def test_a_recorded_scenario(
     replay: types.ModuleType, target: Any, without_prototype: Any, scenario: dict[str, Any]
 ) -> None:
-    """Status, headers and bodies of all answers, but for times, uids and versions."""
+    """Status, headers and bodies of all answers agree, except for times, uids and versions."""
     if scenario["name"] in _REASONS:
         pytest.skip(_REASONS[scenario["name"]])
     if scenario["name"].startswith("crd/"):

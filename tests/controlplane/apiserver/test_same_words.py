@@ -1,4 +1,4 @@
-"""What random requests to a real API server showed: one test for each thing that was said otherwise."""
+"""Messages that differed from a real API server under random requests: one test for each."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def api() -> Iterator[Http]:
 
 
 def test_views_are_refused_after_the_work(api: Http) -> None:
-    """What is not there is not found first; the refusal names the Go type."""
+    """An absent object is reported first. The refusal names the Go type."""
     one, many = f"{VIEW}PartialObjectMetadata", f"{VIEW}PartialObjectMetadataList"
     assert api.send("GET", f"{CLASSES}/none", accept=many).status == 404
     answer = api.send("GET", CLASSES, accept=one)
@@ -55,7 +55,7 @@ def test_a_namespace_that_ends_says_of_what_it_takes_none(api: Http) -> None:
 
 
 def test_warnings_come_with_refusals_too(api: Http) -> None:
-    """The version's own first; none where there is no such route."""
+    """The warning about the version is first. An unknown route has no warning."""
     beta = CLASSES.replace("/v1/", "/v1beta1/")
     wrong = device_class("Bad_Name") | {"apiVersion": "resource.k8s.io/v1beta1", "extra": 1}
     answer = api.send("POST", beta, wrong)
@@ -74,7 +74,7 @@ def test_a_map_without_value_takes_nothing_away(api: Http) -> None:
 
 
 def test_metadata_of_core_kinds_changes_with_their_status(api: Http) -> None:
-    """Network plugins annotate nodes so."""
+    """Network plugins set node annotations in this way."""
     node = api.ok("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
     node["metadata"]["annotations"] = {"a": "b"}
     assert api.ok("PUT", "/api/v1/nodes/n/status", node)["metadata"]["annotations"] == {"a": "b"}
@@ -100,7 +100,7 @@ def test_a_kubelet_lists_the_services_that_have_an_address(api: Http) -> None:
 
 
 def test_a_dry_run_shows_a_pod_that_ends(api: Http) -> None:
-    """The object as it would be deleted, while nothing happens to it."""
+    """The answer shows the deletion mark, and the pod stays unchanged."""
     pods = "/api/v1/namespaces/default/pods"
     api.ok("POST", pods, {"metadata": {"name": "dry"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     shown = api.ok("DELETE", f"{pods}/dry", dryRun="All")["metadata"]
@@ -125,7 +125,7 @@ def test_a_list_of_one_object_does_not_go_on(api: Http) -> None:
 
 
 def test_options_in_the_body_of_a_delete_count_alone(api: Http) -> None:
-    """A body without members says that there are none, whatever the query says."""
+    """An empty body means no options, and the query is ignored."""
     api.ok("POST", CLASSES, {"kind": "DeviceClass", "metadata": {"name": "c"}})
     assert api.send("DELETE", f"{CLASSES}/c", dryRun="All").status == 200
     assert api.send("GET", f"{CLASSES}/c").status == 200
@@ -181,7 +181,7 @@ def test_what_is_there_twice_is_owned_as_a_whole(api: Http) -> None:
 
 
 def test_what_others_have_without_a_name_is_named_in_refusals(api: Http) -> None:
-    """Go says of which struct a configuration is a part."""
+    """The message names the Go struct that contains the configuration."""
     wrong = device_class("x") | {"spec": {"config": [{"opaque": {"driver": 1}}]}}
     path = "spec.config.DeviceConfiguration.opaque"
     assert f"struct field OpaqueDeviceConfiguration.{path}.driver of type" in api.send("POST", CLASSES, wrong).message
@@ -210,7 +210,7 @@ def test_metadata_that_change_are_checked_as_often_as_by_the_reference(collectio
 
 
 def test_yaml_has_lines_and_quotes_as_of_go(api: Http) -> None:
-    """Lines of 80 columns, double quotes for what would be a number, text of several lines as it is."""
+    """Lines of 80 columns, double quotes around text that looks like a number, multi-line text as block."""
     data = {"a": "1e3", "b": "1:20", "c": "x\ny\n", "d": "_1", "e": "word: " + " ".join(["word"] * 18)}
     answer = api.send(
         "POST", f"{SPACES}/default/configmaps", {"metadata": {"name": "y"}, "data": data}, accept="application/yaml"
@@ -221,7 +221,7 @@ def test_yaml_has_lines_and_quotes_as_of_go(api: Http) -> None:
 
 
 def test_what_nobody_knows_makes_no_request(api: Http) -> None:
-    """The shape of v1 in v1beta1."""
+    """The request has v1 fields in v1beta1."""
     claim = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"count": 1}}]}}}
     answer = api.send("POST", CLAIMS.replace("/v1/", "/v1beta1/"), claim)
     assert answer.message.endswith("Required value: exactly one of `exactly` or `firstAvailable` is required")

@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes of the served OpenAPI documents: no fault, whatever comes."""
+"""Requests that schemathesis generates from the served OpenAPI documents never cause a server error."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _AIM = {"name": "gpu", "namespace": "default"}
 
 @pytest.fixture(scope="module")
 def schema(server: Running) -> Callable[[str], Any]:
-    """A document as schemathesis reads it. Both take a while, its import and the reading, so that tests share it."""
+    """An OpenAPI document, read by schemathesis. The import and the reading are slow, so tests share the result."""
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
     @cache
@@ -42,7 +42,7 @@ def schema(server: Running) -> Callable[[str], Any]:
 def test_no_fault(
     schema: Callable[[str], Any], server: Running, api: Http, document: str, mode: str, is_aimed: bool
 ) -> None:
-    """With data that fit the document and with data that do not; at random names, and at an object that is there."""
+    """With valid and invalid data, with random names and with the name of an existing object."""
     import requests
     from schemathesis import GenerationMode
 
@@ -63,9 +63,9 @@ def test_no_fault(
                 _complete(case, request["json"])
             with session.request(**request, stream=True, timeout=30) as answer:
                 if answer.status_code == 200 and "watch" in request.get("params", {}):
-                    return  # what it streams is another test's business
+                    return  # this test does not check streams
                 text = answer.text
-            if answer.headers["Content-Type"].startswith("text/plain"):  # a path below which nothing is served
+            if answer.headers["Content-Type"].startswith("text/plain"):  # no resource is served at this path
                 assert (answer.status_code, text) == (404, "404 page not found\n"), request
                 return
             assert answer.status_code < 500 or is_refused_as_by_the_reference(text), (request, text)
@@ -76,7 +76,7 @@ def test_no_fault(
 
 
 def _complete(case: Any, body: dict[str, Any]) -> None:
-    """What an object must say of itself to be looked at any further."""
+    """Set the fields without which the server refuses an object at once."""
     kind = case.operation.definition.raw.get("x-kubernetes-group-version-kind", {})
     metadata = body.get("metadata")
     body["apiVersion"] = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]

@@ -1,4 +1,4 @@
-"""The server as a whole: what is left of it when it does not start."""
+"""The server as a whole: a failed start releases its resources."""
 
 import asyncio
 

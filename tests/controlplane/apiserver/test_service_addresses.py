@@ -1,4 +1,4 @@
-"""Addresses and ports of services: what is left out is given, what is asked for is given once."""
+"""Addresses and ports of services: absent values are allocated, and requested values are allocated only once."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_each_service_has_an_address_of_its_own(api: Http) -> None:
 
 
 def test_services_without_an_address(api: Http) -> None:
-    """Where nobody looks at addresses, both families are named; with a selector, the network's."""
+    """Without allocation the service names both families; with a selector, the family of the network."""
     alone = create(api, "a", clusterIP="None")
     assert (alone["clusterIPs"], alone["ipFamilies"], alone["ipFamilyPolicy"]) == (
         ["None"],
@@ -85,7 +85,7 @@ def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
     assert (answer.status, answer.message) == (422, f'Service "second" is invalid: {expected}')
     api.ok("DELETE", f"{SERVICES}/first")
     if "already" in expected:
-        create(api, "second", **spec)  # whose address or port is free again
+        create(api, "second", **spec)  # the address or port is free again
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
     ],
 )
 def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, expected: str) -> None:
-    """Neither the name nor the ports are told, wrong as they are."""
+    """Other errors, in the name and the ports, are not reported."""
     wrong = service("a", ports=[{"port": 0}], **spec)
     wrong["metadata"]["labels"] = {"a": "-"}
     assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {expected}'
@@ -131,7 +131,7 @@ def test_the_rest_is_told_in_order(api: Http) -> None:
 
 
 def test_dry_runs_take_no_ports(api: Http) -> None:
-    """They show ports that nobody can have, and look at no range."""
+    """The answers show ports outside the range, and requested ports are not checked against it."""
     ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2}]
     made = api.ok("POST", SERVICES, service("a", type="NodePort", ports=ports), dryRun="All")
     assert [each["nodePort"] for each in made["spec"]["ports"]] == [32769, 32770]
@@ -169,7 +169,7 @@ def test_an_address_stays(api: Http) -> None:
 
 
 def test_ports_come_and_go_with_the_type(api: Http) -> None:
-    """Who leaves out what was given keeps it."""
+    """An update that omits allocated values keeps them."""
     made = create(api, "a", type="LoadBalancer", externalTrafficPolicy="Local")
     assert made["allocateLoadBalancerNodePorts"] is True
     assert {made["ports"][0]["nodePort"], made["healthCheckNodePort"]} <= {*range(30000, 32768)}
@@ -203,13 +203,13 @@ def test_what_kubectl_shows_of_services(api: Http) -> None:
 
 
 def test_when_no_port_is_left(api: Http) -> None:
-    """The last one is given, the next service is refused in a real server's words, and nobody waits for it."""
+    """The last port is allocated. The next service is refused at once with a real server's message."""
     ports = [{"name": f"p{number}", "port": number} for number in range(1, 2769)]
     made = create(api, "greedy", type="NodePort", ports=ports)
     assert {each["nodePort"] for each in made["ports"]} == {*range(30000, 32768)}
     answer = api.send("POST", SERVICES, service("late", type="NodePort"))
-    told = "Internal error occurred: failed to allocate a nodePort: range is full"
-    assert (answer.status, answer.message) == (500, told)
+    message = "Internal error occurred: failed to allocate a nodePort: range is full"
+    assert (answer.status, answer.message) == (500, message)
 
 
 def test_an_address_has_no_zone(api: Http) -> None:

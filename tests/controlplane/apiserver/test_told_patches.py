@@ -1,4 +1,4 @@
-"""How refusals of patches show them, and in which order they name managers and fields: as a real server does."""
+"""Refusals of patches: their text, and the order of managers and fields in it, as on a real server."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_what_ends_at_a_place_is_named_before_what_goes_on(api: Http) -> None:
 
 
 def test_an_applied_null_takes_nothing_away(api: Http) -> None:
-    """Who applied before is compared by what is stored, in which an empty map is none."""
+    """Earlier appliers are compared with the stored object, in which an empty map counts as absent."""
 
     def applied(manager: str, **metadata: Any) -> Any:
         config = {**device_class(), "metadata": {"name": "gpu", **metadata}}
@@ -70,5 +70,5 @@ def test_metadata_of_custom_resources_is_read_in_the_order_of_names(api: Http) -
     one["metadata"] |= {"x": {}, "exactly": {}, "apiVersion": None}
     warnings = api.send("POST", f"{DRIVERS}?dryRun=All", one).warnings
     assert [text.split('\\"')[1] for text in warnings] == ["metadata.apiVersion", "metadata.exactly", "metadata.x"]
-    one["metadata"] = {"uid": {}, "finalizers": 1.5}  # the first by name is told
+    one["metadata"] = {"uid": {}, "finalizers": 1.5}  # the first field by name is reported
     assert "into Go struct field ObjectMeta.finalizers" in api.send("POST", DRIVERS, one).message

@@ -1,4 +1,4 @@
-"""Create, update and delete: what is stored, and what is refused in which words."""
+"""Create, update and delete: stored objects, and refusals with their messages."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def test_what_the_server_adds(api: Http) -> None:
-    """Identity, defaults, owner of the fields."""
+    """Identity, defaults, and field ownership."""
     made = api.ok("POST", CLAIMS, claim(), fieldManager="me")
     metadata = made["metadata"]
     assert metadata["namespace"] == "default"
@@ -34,7 +34,7 @@ def test_what_the_server_adds(api: Http) -> None:
 
 
 def test_what_a_creator_cannot_say(api: Http) -> None:
-    """Identity and times of a new object are the server's; a status is dropped."""
+    """The server sets identity and times of a new object, and drops its status."""
     value = claim(uid="x", generation=7, creationTimestamp="2020-01-01T00:00:00Z", selfLink="x")
     value["status"] = {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}
     made = api.ok("POST", CLAIMS, value)
@@ -47,7 +47,7 @@ def test_what_a_creator_cannot_say(api: Http) -> None:
 
 
 def test_generated_names(api: Http) -> None:
-    """A prefix and five characters."""
+    """The prefix and five random characters."""
     value = device_class()
     value["metadata"] = {"generateName": "gen-"}
     names = {api.ok("POST", CLASSES, value)["metadata"]["name"] for _ in range(20)}
@@ -83,14 +83,14 @@ def test_generated_names(api: Http) -> None:
     ids=["name", "version", "kind", "no kind", "half", "empty", "null", "namespace", "no namespace"],
 )
 def test_a_create_that_is_refused(api: Http, path: str, value: Any, code: int, message: str) -> None:
-    """Code and words."""
+    """Status code and message."""
     answer = api.send("POST", path, value)
     assert answer.status == code
     assert message in answer.message
 
 
 def test_an_update(api: Http) -> None:
-    """Generation counts changes of the spec; nothing changed is nothing written; versions must fit."""
+    """Only spec changes increase the generation. An update without changes writes nothing. The versions must match."""
     made = api.ok("POST", CLASSES, device_class())
     path = f"{CLASSES}/gpu"
     same = api.ok("PUT", path, device_class())
@@ -113,7 +113,7 @@ def test_an_update(api: Http) -> None:
 @pytest.mark.parametrize("way", ["PUT", "merge", "patch"])
 @pytest.mark.parametrize(("before", "after"), [("1", "true"), ("true", "1"), ("0", "false"), ("1", '"1"')])
 def test_a_value_of_another_type_is_another_value(api: Http, way: str, before: str, after: str) -> None:
-    """It is stored, shown, and a new generation: drivers have such values in their parameters."""
+    """The server stores and returns it, with a new generation: drivers have such values in their parameters."""
 
     def configured(value: str) -> Any:
         parameters = {"n": json.loads(value), "in": [{"n": json.loads(value)}]}
@@ -142,7 +142,7 @@ def test_a_value_of_another_type_is_another_value(api: Http, way: str, before: s
 
 
 def test_immutable_and_status(api: Http) -> None:
-    """A claim's spec stays; its status changes through the subresource only, and nothing else there."""
+    """A claim's spec is immutable. Only the status subresource changes its status, and it changes nothing else."""
     api.ok("POST", CLAIMS, claim())
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "d"}
     status = {"allocation": {"devices": {"results": [result]}}}
@@ -159,7 +159,7 @@ def test_immutable_and_status(api: Http) -> None:
 
 
 def test_dry_run_and_validation_of_fields(api: Http) -> None:
-    """Nothing is written; unknown fields are refused, told or dropped."""
+    """Nothing is written. Unknown fields are refused, reported or dropped."""
     value = device_class()
     value["spec"]["unknown"] = 1
     strict = api.send("POST", CLASSES, value, fieldValidation="Strict")
@@ -178,7 +178,7 @@ def test_dry_run_and_validation_of_fields(api: Http) -> None:
 
 
 def test_how_much_is_told_of_a_body_with_many_faults(api: Http) -> None:
-    """A hundred of them, and 4,096 characters of warnings, of which each is cut where they are more."""
+    """At most 100 errors and 4,096 characters of warnings. Above that total, each warning is cut to 256 characters."""
     longest = {f"{'x' * 300}": 1}
     value = device_class() | longest | {f"{number:03}{'y' * 80}": 1 for number in range(150)}
     strict = api.send("POST", CLASSES, value, fieldValidation="Strict")
@@ -195,7 +195,7 @@ def test_how_much_is_told_of_a_body_with_many_faults(api: Http) -> None:
 
 
 def test_finalizers_hold_an_object(api: Http) -> None:
-    """It is marked, no finalizer can come, and it goes with the last one."""
+    """The object is marked, finalizers cannot be added, and removing the last one deletes it."""
     api.ok("POST", CLASSES, device_class(finalizers=["example.com/hold"]))
     path = f"{CLASSES}/gpu"
     marked = api.ok("DELETE", path)
@@ -221,7 +221,7 @@ def test_preconditions(api: Http) -> None:
 
 
 def test_delete_collection_by_label(api: Http) -> None:
-    """Only what the selector takes."""
+    """Only objects that match the selector."""
     for name, tier in (("a", "x"), ("b", "y"), ("c", "x")):
         api.ok("POST", CLASSES, device_class(name, labels={"tier": tier}))
     gone = api.ok("DELETE", CLASSES, labelSelector="tier=x")
@@ -236,7 +236,7 @@ def _owned(name: str, owner: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_dependents_go_with_their_owner(api: Http) -> None:
-    """In the background; first, when the owner waits for them."""
+    """Dependents are deleted in the background, or before the owner with foreground deletion."""
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner")
@@ -250,7 +250,7 @@ def test_dependents_go_with_their_owner(api: Http) -> None:
 
 
 def test_orphans_stay(api: Http) -> None:
-    """They lose the reference."""
+    """The server removes the reference."""
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Orphan")
@@ -259,7 +259,7 @@ def test_orphans_stay(api: Http) -> None:
 
 
 def test_an_orphan_of_two_owners_stays() -> None:
-    """It loses both references, whoever goes first."""
+    """The dependent loses both references, in any order of deletion."""
     with Running(collect_after=0.5) as running, running.http() as api:
         owners = [api.ok("POST", CLASSES, device_class(name)) for name in ("a", "b")]
         references = [each["metadata"]["ownerReferences"][0] for each in (_owned("child", owner) for owner in owners)]
@@ -274,7 +274,7 @@ def test_an_orphan_of_two_owners_stays() -> None:
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_a_namespace_takes_its_objects_along(api: Http, policy: str) -> None:
-    """It is emptied first, and takes no new ones meanwhile."""
+    """The server deletes the objects first, and refuses new ones meanwhile."""
     api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "work"}})
     claims = CLAIMS.replace("default", "work")
     api.ok("POST", claims, claim(finalizers=["a.b/c"]))
@@ -295,7 +295,7 @@ def test_a_namespace_takes_its_objects_along(api: Http, policy: str) -> None:
 
 
 def test_pods_are_bound_once(api: Http) -> None:
-    """The binding subresource sets the node."""
+    """The binding subresource sets the node name."""
     pods = "/api/v1/namespaces/default/pods"
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     api.ok("POST", pods, pod)
@@ -328,7 +328,7 @@ def test_pods_are_bound_once(api: Http) -> None:
     ],
 )
 def test_paths_that_lead_nowhere(api: Http, method: str, path: str, code: int) -> None:
-    """In text outside of the groups, else in a Status."""
+    """Plain text outside the API groups, otherwise a Status."""
     answer = api.send(method, path, {})
     assert answer.status == code
     if path in ("/nope", "/apis/nope"):
@@ -338,7 +338,7 @@ def test_paths_that_lead_nowhere(api: Http, method: str, path: str, code: int) -
 
 
 def test_the_step_that_makes_a_real_server_panic(api: Http) -> None:
-    """A capacity policy whose range has a step of zero."""
+    """A capacity policy with a range whose step is zero."""
     policy = {"default": "1", "validRange": {"min": "1", "step": "0"}}
     device = {
         "name": "d",
@@ -354,7 +354,7 @@ def test_the_step_that_makes_a_real_server_panic(api: Http) -> None:
 
 
 def test_admin_access_needs_the_label(api: Http) -> None:
-    """On the namespace of the claim."""
+    """The label belongs on the claim's namespace."""
     value = claim()
     value["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
     refused = api.send("POST", CLAIMS, value)
@@ -365,7 +365,7 @@ def test_admin_access_needs_the_label(api: Http) -> None:
 
 
 def test_a_refused_body_leaves_the_connection_open(server: Running) -> None:
-    """Of two requests on one connection, the second is answered though nobody read the first one's body."""
+    """The second request on the connection is answered although the server did not read the first body."""
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=20)
     headers = {"Authorization": "Bearer secret", "Content-Type": "text/plain"}
     for _ in range(3):
@@ -379,14 +379,14 @@ def test_a_refused_body_leaves_the_connection_open(server: Running) -> None:
 
 
 def test_a_warning_that_no_header_can_hold(api: Http) -> None:
-    """It is left out; others are told, whatever their letters."""
+    """Such a warning is omitted. Others are sent, including those with non-ASCII characters."""
     spoilt = device_class("a") | {"b\n": 1, 'ä"': 1}
     assert api.send("POST", CLASSES, spoilt).warnings == ['299 - "unknown field \\"ä\\"\\""'.encode().decode("latin-1")]
 
 
 @pytest.mark.parametrize("field", ["data", "stringData"])
 def test_texts_must_be_texts(api: Http, field: str) -> None:
-    """Of config maps and secrets."""
+    """In config maps and secrets."""
     kind, plural = ("ConfigMap", "configmaps") if field == "data" else ("Secret", "secrets")
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, field: {"a": True}}
     answer = api.send("POST", f"/api/v1/namespaces/default/{plural}", value)
@@ -398,7 +398,7 @@ def test_texts_must_be_texts(api: Http, field: str) -> None:
 
 
 def test_delete_options_of_another_media_type(api: Http) -> None:
-    """Refused, and nothing is deleted."""
+    """The request is refused, and nothing is deleted."""
     api.ok("POST", CLASSES, device_class())
     assert api.send("DELETE", f"{CLASSES}/gpu", {}, content=MERGE).status == 415
     assert api.ok("GET", f"{CLASSES}/gpu")
@@ -406,7 +406,7 @@ def test_delete_options_of_another_media_type(api: Http) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1, {"a": 0}], [1, {"a": False}])])
 def test_a_change_of_type_is_a_change(api: Http, before: Any, after: Any) -> None:
-    """Python takes the two for equal; a driver that reads its parameters does not."""
+    """Python's `==` treats the two as equal, but a driver's parameters must distinguish them."""
 
     def with_parameters(value: Any) -> dict[str, Any]:
         opaque = {"driver": "d.example.com", "parameters": {"n": value}}
@@ -445,7 +445,7 @@ def test_delete_options_of_another_type_delete_nothing(api: Http, options: dict[
 
 
 def test_bindings(api: Http) -> None:
-    """A dry run binds nothing; neither does one that means another pod of the name."""
+    """A dry run does not bind the pod. Neither does a binding with another pod's uid."""
     pods = "/api/v1/namespaces/default/pods"
     containers = [{"name": "c", "image": "i"}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
@@ -473,4 +473,4 @@ def test_finalizers_are_kubernetes_own_or_of_a_domain(api: Http) -> None:
         refused = api.send("PATCH", f"{CLASSES}/gpu", {"metadata": metadata}, content=MERGE)
         assert (refused.status, "is neither a standard finalizer name" in refused.message) == (code, True)
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "finalizers": ["mine"]}}
-    api.ok("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)  # which a real one does not check
+    api.ok("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease)  # a real server checks none

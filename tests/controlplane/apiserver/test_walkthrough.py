@@ -1,4 +1,4 @@
-"""docs/kubectl-walkthrough.md, replayed: its files, its commands, its outputs."""
+"""docs/kubectl-walkthrough.md: its files and commands are used, and the outputs must agree."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def _blocks() -> Iterator[tuple[str, str]]:
 
 
 def _commands(block: str) -> Iterator[tuple[str, str]]:
-    """Commands with what they print."""
+    """The commands with their expected output."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
         yield command, output
@@ -31,7 +31,7 @@ def _plain(text: str) -> str:
 
 
 def test_walkthrough(kubectl: str, tmp_path: Path) -> None:
-    """Every command of the page prints what the page says."""
+    """Every command prints the output that the page shows."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "kubectl").symlink_to(kubectl)

@@ -1,4 +1,4 @@
-"""Objects of the prototype as manifests would have them, and what becomes of them."""
+"""Builders for the prototype's objects in manifest form, and for the solver's results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Plain = dict[str, Any]
 
 
 def device_class(name: str, driver: str = "", **spec: Any) -> Plain:
-    """A class; of type `gpu` unless said otherwise."""
+    """A class; its type is `gpu` unless `spec` contains another."""
     return _object("DeviceClass", name, {"driver": driver, "deviceType": "gpu", **spec})
 
 
@@ -32,12 +32,12 @@ def device(name: str, attributes: Mapping[str, Any] | None = None, **fields: Any
 
 
 def resource(name: str, capacity: str, block: str | None = None) -> Plain:
-    """A capacity that is given away in blocks."""
+    """A capacity that is allocated in blocks."""
     return {"name": name, "capacity": capacity} | ({"blockSize": block} if block else {})
 
 
 def held(name: str, *allocations: tuple[str, str, Mapping[str, str]], admin: bool = False) -> Plain:
-    """A claim that has devices already: pool, name, amounts."""
+    """A claim with allocations: pool name, device name, amounts."""
     listed = [
         {
             "devicePoolName": pool_name,
@@ -51,18 +51,18 @@ def held(name: str, *allocations: tuple[str, str, Mapping[str, str]], admin: boo
 
 
 def solve(*objects: Plain, verbose: bool = False) -> Outcome:
-    """The outcome for all claims among the objects that have nothing yet."""
+    """The outcome for all claims among the objects that have no allocation."""
     cluster = cluster_of(objects)
     return select_node(pending(cluster), cluster, verbose=verbose)
 
 
 def pending(cluster: ClusterObjects) -> list[Any]:
-    """The claims that have nothing yet."""
+    """The claims without an allocation."""
     return [each for each in cluster.all_claims if not each.status.allocations]
 
 
 def got(outcome: Outcome) -> list[list[str]]:
-    """The devices of each claim as `pool/device`, with the amounts where there are any."""
+    """The devices of each claim as `pool/device`, followed by any amounts."""
     return [
         ["/".join([x.pool, x.device, *(f"{name}={amount // 10**9}" for name, amount in x.portions)]) for x in taken]
         for taken in outcome.assignments
@@ -70,7 +70,7 @@ def got(outcome: Outcome) -> list[list[str]]:
 
 
 def why(outcome: Outcome) -> list[str]:
-    """The reasons for which claims got nothing."""
+    """The reasons why claims have no allocation."""
     return [each.reason for result in outcome.results for each in result.claims]
 
 

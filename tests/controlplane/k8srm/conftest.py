@@ -1,4 +1,4 @@
-"""A real kubectl, where there is one."""
+"""A real kubectl, if it is installed."""
 
 from tests.controlplane.apiserver.conftest import kubectl
 

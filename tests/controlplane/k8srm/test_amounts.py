@@ -34,7 +34,7 @@ def test_there_may_be_no_way() -> None:
 
 
 def test_devices_that_have_much_of_one_and_little_of_another_are_no_endless_riddle() -> None:
-    """Each resource alone would suffice, and there are millions of sets of devices to try."""
+    """Each resource alone would be sufficient, and there are millions of device sets."""
     devices = {DeviceShape((Supply("a", 1, n), Supply("b", 1, 41 - n))): 1 for n in range(1, 41)}
     assert list(splits(Demand(20, 20, {"a": 411, "b": 411}), devices)) == []
     (first, *_) = splits(Demand(2, 2, {"a": 41, "b": 41}), devices)

@@ -1,4 +1,4 @@
-"""The kinds as they are served: for every API server that knows definitions, and tolerant."""
+"""The served kinds: valid on every API server with CustomResourceDefinitions, and tolerant of unknown fields."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def test_claims_and_pools_have_a_status_of_its_own() -> None:
 
 
 def test_schemas_are_structural() -> None:
-    """What an API server demands of a definition: types everywhere, and no type beside int-or-string."""
+    """An API server requires a type everywhere, except beside int-or-string."""
     for each in definitions():
         for schema in schemas_in(each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
             assert ("type" in schema) != ("x-kubernetes-int-or-string" in schema)

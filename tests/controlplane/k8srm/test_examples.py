@@ -1,4 +1,4 @@
-"""The manifests under examples/: each pod gets what its comment says."""
+"""The manifests under examples/: each pod gets the devices that its comment describes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From a pod to what is written: claims by reference and from templates, configuration, amounts, admin access."""
+"""From a pod to the planned writes: claims by reference and from templates, configuration, amounts, admin access."""
 
 from pathlib import Path
 from typing import Any

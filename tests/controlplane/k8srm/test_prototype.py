@@ -1,4 +1,4 @@
-"""The prototype's own test cases, on its own shapes, and what it prints."""
+"""The prototype's own test cases with its own device shapes, and its output."""
 
 import pytest
 
@@ -172,7 +172,7 @@ def test_pools_that_do_not_match_say_so() -> None:
 
 
 def test_of_very_many_sets_of_pools_the_best_is_told_at_least() -> None:
-    """Nearly eight hundred sets of up to four pools come before the first of five."""
+    """Nearly eight hundred sets of up to four pools precede the first set of five."""
     pools = [pool(f"p{number:02}", "n", [device("a")]) for number in range(12)]
     outcome = solve(
         device_class("c", "d"), *pools, claim("x", {"deviceClass": "c", "requests": {"count": 5}}), verbose=True

@@ -1,4 +1,4 @@
-"""Random small problems against trying everything: a node fits exactly if it can, and the first claim has few pools."""
+"""Small random problems against exhaustive search: whether a node fits, and that the first claim uses few pools."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -76,7 +76,7 @@ def pools_of(instances: tuple[Chosen, ...]) -> int:
 
 
 def everything(wanted: list[DeviceClaim], offered: list[DevicePool]) -> Iterator[tuple[tuple[Chosen, ...], ...]]:
-    """All solutions, found without any wit."""
+    """All solutions, found by exhaustive search."""
     values = {
         (each.metadata.name, x.name): {a.name: (a.int_value, a.string_value) for a in x.attributes}
         for each in offered

@@ -1,4 +1,4 @@
-"""What the comments of the prototype's types promise, rule by rule (allocator.md 6.3)."""
+"""The rules in the comments of the prototype's types, one by one (allocator.md 6.3)."""
 
 from typing import Any
 
@@ -365,7 +365,7 @@ def test_all_claims_are_served_by_one_node_or_none() -> None:
 
 
 def test_an_earlier_claim_gives_way_to_a_later_one() -> None:
-    """The first claim could have any device; it does not take the only one that the second can use."""
+    """The first claim could use any device, but does not take the only one that the second can use."""
     devices = pool("p", "n", [device("red", {"colour": "red"}), device("blue", {"colour": "blue"})])
     wanted = {**C, "constraints": "device.colour == 'red'"}
     assert got(solve(CLASS, devices, claim("x", C), claim("y", wanted))) == [["p/blue"], ["p/red"]]

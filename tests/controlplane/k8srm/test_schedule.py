@@ -1,4 +1,4 @@
-"""Scheduling against a server over HTTP: what is read, written, and taken back."""
+"""Scheduling against a server over HTTP: reads, writes, and their reversal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def served() -> Iterator[Running]:
 
 @pytest.fixture
 def kubeconfig(served: Running, tmp_path: Path) -> Path:
-    """Leads to it."""
+    """A kubeconfig for the server."""
     return served.kubeconfig(tmp_path / "kubeconfig")
 
 
@@ -50,7 +50,7 @@ def client(kubeconfig: Path) -> Iterator[Client]:
 
 
 class Cluster:
-    """Shorthands for what is on the server."""
+    """Shorthands for the objects on the server."""
 
     def __init__(self, client: Client) -> None:
         self.api = ClientApi(client)
@@ -138,7 +138,7 @@ def test_missing_configuration_leaves_everything_as_it_was(cluster: Cluster, kin
 
 
 class Overtaken(ClientApi):
-    """Somebody else binds the pod first."""
+    """Another client binds the pod first."""
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
         super().bind(namespace, pod, "elsewhere")
@@ -157,7 +157,7 @@ def test_what_was_written_is_taken_back(cluster: Cluster, client: Client) -> Non
 
 
 class Late(ClientApi):
-    """Somebody else changes a claim between reading and writing."""
+    """Another client changes a claim between the read and the write."""
 
     def update_status(self, value: Plain) -> Plain:
         name = ObjectName(API_VERSION, "DeviceClaim", "default", value["metadata"]["name"])
@@ -177,7 +177,7 @@ def test_a_claim_that_changed_meanwhile_is_a_conflict(cluster: Cluster, client: 
 
 
 class Deaf(ClientApi):
-    """What is done is done, but the answer is lost: to the binding, or to the status of a claim."""
+    """The request is executed but its answer is lost: for the binding, or for the status of a claim."""
 
     def __init__(self, client: Client, deaf_to: str) -> None:
         super().__init__(client)
@@ -211,7 +211,7 @@ def test_a_status_whose_answer_was_lost_is_taken_back(cluster: Cluster, client: 
 
 
 class Crowded(ClientApi):
-    """Another scheduler gives the same device to another pod's claim."""
+    """Another scheduler allocates the same device to another pod's claim."""
 
     def update_status(self, value: Plain) -> Plain:
         other = self.get(ObjectName(API_VERSION, "DeviceClaim", "default", "other"))
@@ -262,7 +262,7 @@ def test_a_server_without_the_kinds() -> None:
             schedule(api, "one")
 
 
-# the command
+# the command-line interface
 
 
 def test_command(cluster: Cluster, kubeconfig: Path) -> None:

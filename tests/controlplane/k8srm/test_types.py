@@ -1,4 +1,4 @@
-"""The kinds as data (allocator.md 6.2)."""
+"""The kinds as data types (allocator.md 6.2)."""
 
 import pytest
 

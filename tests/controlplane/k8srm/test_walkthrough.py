@@ -1,4 +1,4 @@
-"""docs/k8srm.md, command by command: with a real kubectl, what it says is what happens."""
+"""docs/k8srm.md, command by command: with a real kubectl, the outputs agree with the page."""
 
 import os
 import re
@@ -15,7 +15,7 @@ AGE = re.compile(r"^(\S+ +)\d+s$", re.MULTILINE)
 
 
 class Step(NamedTuple):
-    """A command of the document, and what it prints."""
+    """A command of the document with its expected output."""
 
     command: str
     output: str
@@ -65,7 +65,7 @@ def test_walkthrough(kubectl: str, tmp_path: Path) -> None:
 
 @contextmanager
 def running(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """A program beside the test, from its first line of output on."""
+    """A program in the background, after its first line of output."""
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

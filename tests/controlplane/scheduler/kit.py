@@ -1,4 +1,4 @@
-"""An API server with the scheduler beside it, and cluster objects in a few words."""
+"""An API server with a scheduler, and short builders for cluster objects."""
 
 import asyncio
 import functools
@@ -19,10 +19,10 @@ from resourceapi.client.transport import Answer
 T = TypeVar("T")
 Json = dict[str, Any]
 Line = Callable[[str, str, Callable[[], Any]], Any]
-"""Gets a request's method and path, and what would send it."""
+"""Receives a request's method, path, and a function that sends it."""
 
 DRIVER = "gpu.example.com"
-SECONDS = 30.0  # that anything may take on a slow machine
+SECONDS = 30.0  # the longest wait for any event on a slow machine
 _PLURALS = {
     "DeviceClass": ("resource.k8s.io/v1", "deviceclasses", False),
     "DeviceTaintRule": ("resource.k8s.io/v1beta2", "devicetaintrules", False),
@@ -37,7 +37,7 @@ _PLURALS = {
 
 
 def client_on(server: Server, line: Line) -> Client:
-    """A client on a bad line: `line` gets method, path and what would send the request, in a thread."""
+    """A client whose requests `line` can lose. `line` gets method, path and the sending function, in a thread."""
 
     class OnBadLine(AsyncClient):
         async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
@@ -57,9 +57,9 @@ def client_on(server: Server, line: Line) -> Client:
 
 
 class Stand:
-    """A cluster of one API server and one scheduler; `options` are the scheduler's. What is asked goes over HTTP.
+    """A cluster of one API server and one scheduler, connected by HTTP. `options` are those of the scheduler.
 
-    With a `version` the server has no other one of resource.k8s.io; `line` is what the scheduler's requests go over.
+    With a `version` the server serves only this version of resource.k8s.io. `line` transports the scheduler's requests.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Stand:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)
                 (self.server.registry.add if served else self._remove)(replace(kind, versions=served))
-        self.at = datetime(2100, 1, 1, tzinfo=UTC)  # what the server stamps is in the past
+        self.at = datetime(2100, 1, 1, tzinfo=UTC)  # later than all timestamps of the server
         self._line = line
         self._options: Json = {"now": lambda: self.at} | options
 
@@ -96,18 +96,18 @@ class Stand:
         self.client.close()
 
     async def restart(self) -> None:
-        """Another scheduler, which remembers nothing."""
+        """Replace the scheduler by one without any state."""
         await self.scheduler.stop()
         self.scheduler = Scheduler(self._schedulers_client, **self._options)
         await self.scheduler.start()
 
     async def pass_time(self, seconds: float) -> None:
-        """Let the scheduler's time go on."""
+        """Advance the scheduler's clock."""
         self.at += timedelta(seconds=seconds)
         self.scheduler.wake()
 
     async def create(self, *objects: Json) -> None:
-        """Create objects; what they have of a status is written, too."""
+        """Create objects, including their status."""
         for obj in objects:
             resource = self._resource(obj["kind"])
             made = await asyncio.to_thread(resource.create, obj)
@@ -115,7 +115,7 @@ class Stand:
                 await asyncio.to_thread(resource.update_status, {**made, "status": obj["status"]})
 
     async def get(self, kind: str, name: str) -> Json:
-        """An object; empty if it is not there."""
+        """An object; empty if it does not exist."""
         namespace = "default" if _PLURALS[kind][2] else ""
         try:
             return await asyncio.to_thread(self._resource(kind).get, name, namespace)
@@ -129,7 +129,7 @@ class Stand:
         return list((await asyncio.to_thread(self._resource(kind).list)).items)
 
     async def patch(self, kind: str, name: str, patch: Json, subresource: str = "") -> Json:
-        """A merge patch."""
+        """Apply a merge patch."""
         namespace = "default" if _PLURALS[kind][2] else ""
         return await asyncio.to_thread(self._resource(kind).patch, name, patch, namespace, subresource=subresource)
 
@@ -149,7 +149,7 @@ class Stand:
         await asyncio.to_thread(self.client.request, "DELETE", path, options)
 
     async def until(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` answers as soon as that is true, asking after each change of the server's objects."""
+        """The first true result of `ask`, which runs again after each change of the server's objects."""
         async with asyncio.timeout(SECONDS):
             while True:
                 self._changed.clear()
@@ -158,7 +158,7 @@ class Stand:
                 await self._changed.wait()
 
     async def until_bound(self, name: str) -> Json:
-        """The pod, on a node and said to be so."""
+        """Wait until the pod is on a node and has the condition PodScheduled."""
 
         async def bound() -> Json:
             pod = await self.get("Pod", name)
@@ -167,7 +167,7 @@ class Stand:
         return await self.until(bound)
 
     async def until_refused(self, name: str, *parts: str) -> Json:
-        """The pod's condition that says why it is not on a node, once it has all the parts."""
+        """Wait for a false PodScheduled condition whose message contains all parts, and return the condition."""
 
         async def refused() -> Json:
             found = condition(await self.get("Pod", name), "PodScheduled")
@@ -177,7 +177,7 @@ class Stand:
         return await self.until(refused)
 
     async def until_gone(self, kind: str, name: str) -> None:
-        """Return when an object is not there any more."""
+        """Wait until an object no longer exists."""
 
         async def gone() -> bool:
             return not await self.get(kind, name)
@@ -185,7 +185,7 @@ class Stand:
         await self.until(gone)
 
     async def until_free(self, name: str) -> Json:
-        """The claim, once nothing is allocated to it."""
+        """Wait until the claim has no allocation, and return it."""
 
         async def free() -> Json:
             claim = await self.get("ResourceClaim", name)
@@ -195,11 +195,11 @@ class Stand:
         return await self.until(free)
 
     async def finish(self, name: str, phase: str = "Succeeded") -> None:
-        """Let a pod end, as a kubelet says it."""
+        """End a pod by writing its phase, as a kubelet does."""
         await self.set_status("Pod", name, phase=phase)
 
     async def claims_of(self, pod: str) -> dict[str, Json]:
-        """The claims made for a pod, by its name for them; the one for extended resources is `extended`."""
+        """The claims created for a pod, by their name in the pod; the one for extended resources is `extended`."""
         status = (await self.get("Pod", pod)).get("status", {})
         names = {each["name"]: each["resourceClaimName"] for each in status.get("resourceClaimStatuses", ())}
         if "extendedResourceClaimStatus" in status:
@@ -207,11 +207,11 @@ class Stand:
         return {reference: await self.get("ResourceClaim", name) for reference, name in names.items()}
 
     async def events(self, reason: str) -> list[str]:
-        """The messages of all events with a reason."""
+        """The messages of all events with this reason."""
         return [each["message"] for each in await self.all("Event") if each["reason"] == reason]
 
     async def until_event(self, reason: str, message: str) -> None:
-        """Return when there is an event."""
+        """Wait for an event."""
 
         async def told() -> bool:
             return message in await self.events(reason)
@@ -227,12 +227,12 @@ class Stand:
 
 
 def condition(pod: Json, type_: str) -> Json:
-    """A condition of a pod, empty if it has none."""
+    """A condition of a pod; empty if the pod does not have it."""
     return next((x for x in pod.get("status", {}).get("conditions", ()) if x["type"] == type_), {})
 
 
 def devices(claim: Json) -> list[str]:
-    """What a claim has, as pool/device."""
+    """The devices of a claim as pool/device."""
     allocation = claim.get("status", {}).get("allocation") or {"devices": {}}
     return [f"{each['pool']}/{each['device']}" for each in allocation["devices"].get("results", ())]
 
@@ -243,7 +243,7 @@ def users(claim: Json) -> set[str]:
 
 
 def node(name: str = "n1", labels: Mapping[str, str] | None = None, **allocatable: int) -> Json:
-    """A node; allocatable resources are given as example_com=2 for example.com/x."""
+    """A node; `example_com=2` means two allocatable example.com/x."""
     amounts = {f"{key.replace('_', '.')}/x": str(count) for key, count in allocatable.items()}
     return {
         "apiVersion": "v1",
@@ -254,7 +254,7 @@ def node(name: str = "n1", labels: Mapping[str, str] | None = None, **allocatabl
 
 
 def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Json:
-    """A class; of all devices unless expressions choose."""
+    """A class, which selects all devices unless there are expressions."""
     selectors = [{"cel": {"expression": each}} for each in expressions]
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -265,7 +265,7 @@ def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Json:
 
 
 def slice_(pool: str = "n1", *found: str | Json, name: str = "", count: int = 1, **spec: Any) -> Json:
-    """A slice of the node's pool with devices, by name or in full."""
+    """A slice of the node's pool; devices are names or full objects."""
     full = [{"name": each} if isinstance(each, str) else each for each in found]
     place = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": pool}
     listed = {"devices": full} if full else {}
@@ -284,13 +284,13 @@ def slice_(pool: str = "n1", *found: str | Json, name: str = "", count: int = 1,
 
 
 def request(name: str = "r", count: int = 1, *expressions: str, **exactly: Any) -> Json:
-    """A request for devices of the class `gpu` unless `deviceClassName` is given."""
+    """A request for devices of the class `gpu`, or of `deviceClassName`."""
     selectors = [{"cel": {"expression": each}} for each in expressions]
     return {"name": name, "exactly": {"deviceClassName": "gpu", "count": count, "selectors": selectors} | exactly}
 
 
 def claim_spec(*requests: Json, **more: Any) -> Json:
-    """What is wanted; one device if nothing is said."""
+    """The spec of a claim, for one device by default."""
     return {"devices": {"requests": list(requests) or [request()], **more}}
 
 
@@ -321,7 +321,7 @@ def pod(
     limits: Iterable[Mapping[str, str]] = (),
     **spec: Any,
 ) -> Json:
-    """A pod: its names for claims and templates, and what each of its containers limits."""
+    """A pod with its names for claims and templates, and the limits of each container."""
     references = [{"name": key, "resourceClaimName": value} for key, value in (claims or {}).items()]
     references += [{"name": key, "resourceClaimTemplateName": value} for key, value in (templates or {}).items()]
     containers = [

@@ -1,4 +1,4 @@
-"""Claims that exist and claims made from templates: allocated, shared, reserved, given back."""
+"""Existing claims and claims from templates: allocation, sharing, reservation, deallocation."""
 
 import pytest
 
@@ -97,7 +97,7 @@ async def test_a_pod_that_may_start_again_keeps_its_claim() -> None:
         await stand.until_bound("p")
         ended = {"name": "c0", "state": {"terminated": {"exitCode": 1}}, "restartCount": 1}
         await stand.set_status("Pod", "p", phase="Running", containerStatuses=[ended])
-        await stand.create(pod("q", {"g": "other"}))  # whoever looks after the change
+        await stand.create(pod("q", {"g": "other"}))  # its refusal shows that the change above was handled
         await stand.until_refused("q", "cannot allocate all claims")
         made = (await stand.claims_of("p"))["g"]
         assert (users(made), devices(made)) == ({"p"}, ["n1/gpu-0"])
@@ -213,7 +213,7 @@ async def test_an_unused_allocation_goes_with_the_claim() -> None:
 
 
 async def test_what_no_scheduler_allocated_stays_allocated() -> None:
-    """Somebody wrote the allocation, as tests of drivers do; the finalizer would say that it was a scheduler."""
+    """The allocation was written by hand, as tests of drivers do. Only a scheduler would have added the finalizer."""
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
@@ -301,17 +301,17 @@ async def test_all_devices_of_all_nodes() -> None:
         for number in range(3):
             await stand.create(node(f"n{number}"), slice_(f"n{number}", "a", "b"))
         await stand.create(*[pod(f"p{number}", templates={"g": "t"}) for number in range(6)])
-        given = set()
+        allocated = set()
         for number in range(6):
             bound = await stand.until_bound(f"p{number}")
             (device,) = devices((await stand.claims_of(f"p{number}"))["g"])
             assert device.startswith(bound["spec"]["nodeName"])
-            given.add(device)
-        assert len(given) == 6
+            allocated.add(device)
+        assert len(allocated) == 6
 
 
 async def test_an_allocation_that_is_in_the_way_is_given_up() -> None:
-    """Claim c was allocated on n1, and its pod is gone; the next one also needs a device that only n2 has."""
+    """Claim c was allocated on n1, and its pod no longer exists. The next pod also needs a device that only n2 has."""
     async with Stand() as stand:
         await stand.create(
             node("n1"), node("n2"), device_class(), device_class("b", 'device.attributes["gpu.example.com"].b')

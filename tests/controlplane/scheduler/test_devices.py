@@ -1,4 +1,4 @@
-"""What claims can say about devices, as pods show it."""
+"""The device requirements of claims, observed through pods."""
 
 from tests.controlplane.scheduler.kit import (
     DRIVER,
@@ -63,12 +63,12 @@ async def test_the_first_available() -> None:
         for number in range(3):
             await stand.create(claim(f"c{number}", wanted, config=config), pod(f"p{number}", {"g": f"c{number}"}))
         await stand.until_refused("p2", "cannot allocate all claims")
-        given = [(await stand.get("ResourceClaim", f"c{n}"))["status"]["allocation"]["devices"] for n in (0, 1)]
-        assert [(x["results"][0]["request"], x["results"][0]["device"]) for x in given] == [
+        allocations = [(await stand.get("ResourceClaim", f"c{n}"))["status"]["allocation"]["devices"] for n in (0, 1)]
+        assert [(x["results"][0]["request"], x["results"][0]["device"]) for x in allocations] == [
             ("r/large", "big"),
             ("r/medium", "middle"),
         ]
-        assert [x["config"][0]["opaque"]["parameters"]["size"] for x in given] == ["large", "medium"]
+        assert [x["config"][0]["opaque"]["parameters"]["size"] for x in allocations] == ["large", "medium"]
 
 
 @scenario(231)
@@ -141,9 +141,9 @@ async def test_admin_access_where_it_is_not_allowed() -> None:
         )
         await stand.create(pod("p", templates={"g": "t"}))
         await stand.until_refused("p", "ResourceClaim not created yet")
-        (told,) = await stand.events("FailedResourceClaimCreation")
-        assert "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label" in told
-        assert "PodResourceClaim g: create ResourceClaim : " in told
+        (message,) = await stand.events("FailedResourceClaimCreation")
+        assert "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label" in message
+        assert "PodResourceClaim g: create ResourceClaim : " in message
 
 
 async def test_devices_that_several_nodes_can_use() -> None:

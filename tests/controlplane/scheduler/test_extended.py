@@ -1,4 +1,4 @@
-"""Extended resources: of device classes, of device plugins, of both."""
+"""Extended resources: from device classes, from device plugins, from both."""
 
 import pytest
 
@@ -154,7 +154,7 @@ async def test_init_containers_end_before_the_others_begin() -> None:
 
 
 async def test_sidecars_run_beside_the_others() -> None:
-    """A pod that the kubelet would refuse is not put on the node."""
+    """The scheduler does not bind a pod that the kubelet would refuse."""
     async with Stand() as stand:
         await stand.create(node(example_com=1))
         sidecar = {"name": "s", "image": "any", "restartPolicy": "Always", "resources": {"limits": {X: "1"}}}
@@ -197,7 +197,7 @@ async def test_claims_and_extended_resources_together() -> None:
 
 
 async def test_a_special_claim_that_was_given_up_is_removed() -> None:
-    """A scheduler made the claim and ended before it could tell the pod."""
+    """A scheduler created the claim and stopped before it wrote the pod's status."""
     async with Stand() as stand:
         await stand.create(node(), named(), slice_("n1", "a"))
         await stand.scheduler.stop()

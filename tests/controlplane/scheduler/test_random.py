@@ -1,4 +1,4 @@
-"""Random lives of pods, claims, devices and schedulers: no device in two hands, nothing left over at the end."""
+"""Random lives of pods, claims, devices and schedulers: no device is allocated twice, and all are free at the end."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ STEPS = 60
 
 
 class Life:
-    """What happens to a cluster, by the dice."""
+    """Random changes of a cluster."""
 
     def __init__(self, stand: Stand, dice: random.Random) -> None:
         self._stand, self._dice = stand, dice
@@ -35,7 +35,7 @@ class Life:
         self._tainted: set[str] = set()
 
     async def begin(self) -> None:
-        """Two nodes with devices of their own, and every way to ask for them."""
+        """Create two nodes with devices, and one object for each way to request them."""
         await self._stand.create(
             device_class("gpu", "device.allowMultipleAllocations == false", extendedResourceName="example.com/gpu"),
             device_class("memory", "device.allowMultipleAllocations"),
@@ -48,13 +48,13 @@ class Life:
             await self._stand.create(node(name), slice_(name, "a", "b", "c", SHARED))
 
     async def step(self) -> None:
-        """Something happens; what the scheduler makes of it is not waited for."""
+        """Make one random change, without waiting for the scheduler's reaction."""
         moves = {self._add: 6, self._remove: 4, self._finish: 2, self._taint: 1, self._restart: 1, self._calm: 1}
         (move,) = self._dice.choices(list(moves), list(moves.values()))
         await move()
 
     async def end(self) -> None:
-        """All pods are deleted; return when everything that they had is free."""
+        """Delete all pods, and wait until their devices are free."""
         for name in list(self._pods):
             await self._stand.delete("Pod", name)
 
@@ -91,7 +91,7 @@ class Life:
             await self._stand.finish(self._dice.choice(self._pods), self._dice.choice(["Succeeded", "Failed"]))
 
     async def _taint(self) -> None:
-        """A device gets a taint, or loses it. What it evicts would still be in our list, so it evicts nobody."""
+        """Add or remove a NoSchedule taint. An evicting taint would delete pods that the list still contains."""
         name = self._dice.choice(NODES)
         self._tainted ^= {name}
         taints = [{"key": "example.com/ill", "effect": "NoSchedule"}] if name in self._tainted else []
@@ -102,7 +102,7 @@ class Life:
         await self._stand.restart()
 
     async def _calm(self) -> None:
-        """Wait until the scheduler has come to what is new."""
+        """Wait until the scheduler has handled all earlier changes."""
         self._count += 1
         name = f"plain{self._count}"
         await self._stand.create(pod(name))
@@ -110,7 +110,7 @@ class Life:
 
 
 class BadLine:
-    """Now and then an answer is lost, or the request."""
+    """Sometimes loses the request or the answer of a write."""
 
     def __init__(self, dice: random.Random, chance: float) -> None:
         self._dice, self._chance = dice, chance
@@ -137,7 +137,7 @@ async def test_no_device_is_in_two_hands(seed: int, chance: float) -> None:
 
 
 def _check_history(stand: Stand, began: int) -> int:
-    """Look at the claims after every single write of them; how many allocations there were."""
+    """Check the claims after every single write, and return the number of allocations."""
     now: dict[tuple[str, str], list[tuple[str, str]]] = {}
     allocations = 0
     for event in stand.server.store.events_after("resourceclaims.resource.k8s.io", began):

@@ -1,4 +1,4 @@
-"""Servers as they are: older versions of the API, refusals, answers that do not come, other writers."""
+"""Server behaviour: older API versions, refusals, lost answers, concurrent writers."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tests.resourceapi.client.peer import Request, serving
 
 
 class Once:
-    """A fault of the first request that goes to a path; `is_done` says whether it reaches the server."""
+    """A fault of the first request for a path. `is_done` means that the request still reaches the server."""
 
     def __init__(self, method: str, ending: str, *, is_done: bool, error: Exception | None = None) -> None:
         self._wanted = (method, ending)
@@ -53,7 +53,7 @@ async def test_older_versions(version: str) -> None:
             for each in await newest.all(kind)
         ]
     async with Stand(version) as stand:
-        for each in kept:  # stored objects are those of v1, whatever is served
+        for each in kept:  # objects are stored in v1, whatever version is served
             each.setdefault("metadata", {}).pop("resourceVersion", None)
         for kind, obj in zip(("nodes", "deviceclasses", "resourceslices", "resourceclaimtemplates"), kept, strict=True):
             found = next(each for each in stand.server.registry if each.plural == kind)
@@ -105,7 +105,7 @@ async def test_an_answer_that_does_not_come(method: str, ending: str, is_done: b
 
 
 async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() -> None:
-    """The write of c reaches the server late: after the scheduler has heard that the line was cut."""
+    """The write of c reaches the server late, after the scheduler's request has failed."""
     late: list[Callable[[], Any]] = []
 
     def line(method: str, path: str, send: Callable[[], Any]) -> Any:

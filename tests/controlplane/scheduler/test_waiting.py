@@ -1,4 +1,4 @@
-"""What takes its time: binding conditions, taints and tolerations that run out."""
+"""Delayed effects: binding conditions, taints, and tolerations that expire."""
 
 from datetime import timedelta
 
@@ -153,9 +153,9 @@ async def test_a_taint_evicts() -> None:
         await stand.create(pod("p", {"g": "c"}), pod("q", {"g": "d"}))
         await stand.until_bound("p")
         await stand.until_bound("q")
-        given = devices(await stand.get("ResourceClaim", "c"))[0].partition("/")[2]
-        (kept,) = {"a", "b"} - {given}
-        ill = [{"name": given, "taints": [taint("NoExecute")]}, {"name": kept}]
+        allocated = devices(await stand.get("ResourceClaim", "c"))[0].partition("/")[2]
+        (kept,) = {"a", "b"} - {allocated}
+        ill = [{"name": allocated, "taints": [taint("NoExecute")]}, {"name": kept}]
         await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": ill}})
         await stand.until_gone("Pod", "p")
         await stand.until_free("c")

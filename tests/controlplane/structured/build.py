@@ -1,4 +1,4 @@
-"""Small builders for claims, slices and the rest, with defaults for what a test does not care about."""
+"""Small builders for claims, slices and other objects, with defaults for fields that a test does not need."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,20 +13,20 @@ DRIVER = "drv"
 
 
 def device(name: str, **fields: Any) -> Json:
-    """A device; `attributes` may be given as plain values."""
+    """A device; `attributes` can contain plain values."""
     attributes = {key: _attribute(value) for key, value in fields.pop("attributes", {}).items()}
     return {"name": name, **({"attributes": attributes} if attributes else {}), **fields}
 
 
 def alike(count: int, prefix: str = "d", **fields: Any) -> list[Json]:
-    """Devices that differ in their names only."""
+    """Devices that differ only in their names."""
     return [device(f"{prefix}{number:03}", **fields) for number in range(count)]
 
 
 def slice_(
     name: str, devices: Iterable[Json] = (), *, pool: str = "pool", count: int = 1, node: str = "node", **fields: Any
 ) -> ResourceSlice:
-    """A slice for `node` unless `fields` say otherwise; `generation` and `driver` may be among them."""
+    """A slice for `node` unless `fields` contain another; `generation` and `driver` are also accepted."""
     driver, generation = fields.pop("driver", DRIVER), fields.pop("generation", 1)
     place = {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection"}
     spec = {
@@ -50,17 +50,17 @@ def counter_set(name: str = "set", **amounts: str) -> Json:
 
 
 def consumes(**amounts: str) -> Json:
-    """A device's draw on the counter set `set`."""
+    """A device's consumption of the counter set `set`."""
     return {"consumesCounters": [draw("set", **amounts)]}
 
 
 def draw(counter_set: str, **amounts: str) -> Json:
-    """A device's draw on one of several counter sets."""
+    """A device's consumption of one of several counter sets."""
     return {"counterSet": counter_set, "counters": {name: {"value": amount} for name, amount in amounts.items()}}
 
 
 def wants(count: int | None = 1, *selectors: str, **fields: Any) -> Json:
-    """What a request or alternative asks for; None is mode All."""
+    """The content of a request or alternative; a count of None means mode All."""
     mode: Json = {"allocationMode": "All"} if count is None else {"allocationMode": "ExactCount", "count": count}
     chosen = {"selectors": [{"cel": {"expression": x}} for x in selectors]} if selectors else {}
     return {"deviceClassName": "any", **mode, **chosen, **fields}
@@ -77,7 +77,7 @@ def first_of(name: str, *wanted: Json) -> Json:
 
 
 def claim(*requests: Json, name: str = "claim", **fields: Any) -> ResourceClaim:
-    """A claim in the namespace `ns`; `constraints` and `config` may be given."""
+    """A claim in the namespace `ns`; `fields` can contain `constraints` and `config`."""
     devices = {"requests": list(requests), **fields}
     return from_dict(ResourceClaim, {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": devices}})
 
@@ -104,7 +104,7 @@ def class_(name: str = "any", *selectors: str, **fields: Any) -> DeviceClass:
 
 
 def held(*names: str, pool: str = "pool", driver: str = DRIVER) -> AllocatedState:
-    """The state in which devices are in exclusive use."""
+    """The state with these devices in exclusive use."""
     return AllocatedState(allocated_devices=frozenset(DeviceID(driver, pool, name) for name in names))
 
 
@@ -116,7 +116,7 @@ def allocator(
     features: Features | None = None,
     **options: Any,
 ) -> Allocator:
-    """An allocator; there is always a class `any` that selects everything."""
+    """An allocator; a class `any` that selects all devices always exists."""
     known = DeviceClasses([*classes, class_()])
     return Allocator(features or Features(), state or AllocatedState(), known, tuple(slices), **options)
 

@@ -1,7 +1,7 @@
-"""A second search, as plain as possible: recursion, lists and sets, every check spelled out, nothing remembered.
+"""A second search, as simple as possible: recursion, lists and sets, explicit checks, no caching.
 
-It takes the planned claims and the pools as given and says which devices it would hand out, or which error it meets.
-Errors in claims and slices that are found before the search are not its affair.
+The input is the planned claims and the pools. The result is the allocated devices or an error.
+Errors in claims and slices that are found before the search are out of scope.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ TOO_MANY = "too many"
 
 
 class Candidate(NamedTuple):
-    """A device in its place in the order of the search."""
+    """A device with its position in the search order."""
 
     pool: Pool
     spec: ResourceSliceSpec
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """A device that was handed out."""
+    """An allocated device."""
 
     claim: int
     choice: Choice
@@ -44,7 +44,7 @@ class Handed(NamedTuple):
 
 
 class NaiveSearch:
-    """One search; `run` gives the devices per claim, None, or raises AllocationError."""
+    """One search; `run` returns the devices per claim or None, or raises AllocationError."""
 
     def __init__(
         self, claims: list[PlannedClaim], pools: list[Pool], node: Node, state: AllocatedState, features: Features
@@ -203,7 +203,7 @@ class NaiveSearch:
         return True
 
     def can_pay(self, candidate: Candidate) -> bool:
-        """All counters of the pool, with what every device in use takes of them, each device once if it is shared."""
+        """Check all counters of the pool against the consumption of all devices in use. A shared device counts once."""
         used: dict[CounterName, int] = {}
         shares = {share.device for share in self.state.allocated_shared_device_ids}
         shares |= set(self.state.aggregated_capacity)

@@ -1,9 +1,9 @@
-"""More random problems, of kinds that those of `random_problems.py` have not: lists of every type and constraints over
-them, quantities in every notation, CEL's optionals, macros, capacities and conversions, every operator of node
-selectors, tolerations that say less or more, devices that are held and not there.
+"""Random problems with features that `random_problems.py` lacks: lists of every type and constraints over them,
+quantities in every notation, CEL's optionals, macros, capacities and conversions, every operator of node selectors,
+tolerations with fewer or more fields, allocated devices that do not exist.
 
-All of them are such as an API server can hold: a device has no attribute under both of its names, no list is empty but
-not missing, no count is negative. Where that is not so, upstream's answer may depend on the order of a Go map.
+An API server could store all of them: no device has an attribute under both its qualified and its short name, no list
+is present but empty, no count is negative. Otherwise, upstream's answer can depend on the order of a Go map.
 """
 
 import random
@@ -99,7 +99,7 @@ def odd_problem(seed: int) -> Json:
 
 
 class OddMaker(Maker):
-    """Makes one problem."""
+    """Creates one problem."""
 
     def problem(self, name: str) -> Json:
         problem = super().problem(name)

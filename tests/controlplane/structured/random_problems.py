@@ -1,7 +1,7 @@
 """Random allocation problems, in the form of the recorded cases.
 
-They are small, so that a search without pruning ends, and dense: most mix several features, and many break a rule.
-The same seed gives the same problem.
+They are small, so that a search without pruning ends, and dense: most combine several features, and many violate a
+rule. Equal seeds produce equal problems.
 """
 
 import random
@@ -28,17 +28,17 @@ def random_problem(seed: int) -> Json:
 
 
 class Maker:
-    """Makes one problem; what it mixes is decided at the beginning."""
+    """Creates one problem; its features are chosen at the start."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.tight = rng.random() < 0.35  # more is wanted than there is, nearly
-        self.wild = not self.tight and rng.random() < 0.3  # breaks rules
+        self.tight = rng.random() < 0.35  # requests exceed or nearly exceed the devices
+        self.wild = not self.tight and rng.random() < 0.3  # violates rules
         self.with_counters = rng.random() < 0.4
         self.with_capacity = rng.random() < 0.4
         self.with_taints = rng.random() < 0.4
         self.with_lists = rng.random() < 0.4
-        self.plain_devices = rng.random() < 0.3  # many alike
+        self.plain_devices = rng.random() < 0.3  # many equal devices
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -62,7 +62,7 @@ class Maker:
             "allocatedState": self.state(devices),
         }
 
-    # What is there
+    # Devices
 
     def slices(self) -> list[Json]:
         slices: list[Json] = []
@@ -238,7 +238,7 @@ class Maker:
             capacity["value"] = "-1"
         return capacity
 
-    # What is wanted
+    # Requests
 
     def classes(self) -> list[Json]:
         classes: list[Json] = [{"metadata": {"name": "any"}, "spec": {}}]
@@ -351,7 +351,7 @@ class Maker:
             names += [f"{request['name']}/{alternative['name']}" for alternative in request.get("firstAvailable", ())]
         return self.rng.sample(names, self.rng.randint(1, len(names)))
 
-    # What is held
+    # Allocated devices
 
     def state(self, devices: list[Json]) -> Json:
         state: Json = {"allocatedDevices": [], "allocatedSharedDeviceIDs": [], "aggregatedCapacity": []}

@@ -1,4 +1,4 @@
-"""The interface: what goes in, what comes out, and the texts of refusals."""
+"""The allocator's interface: inputs, results, and error messages."""
 
 import threading
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ from tests.controlplane.structured.build import (
 
 
 class Lister:
-    """Claims and slices, as a cache of the API server would list them."""
+    """Claims and slices, with the interface of an API server cache."""
 
     def __init__(self, slices: Sequence[ResourceSlice] = (), allocated: Sequence[ResourceClaim] = ()) -> None:
         self._slices = slices
@@ -95,7 +95,7 @@ def test_the_seed_interface() -> None:
 
 
 def test_listers_are_asked_at_each_allocation() -> None:
-    """An allocator that lives on does not hand out what was allocated meanwhile."""
+    """An existing allocator does not allocate devices that were allocated after its creation."""
 
     class Changing(Lister):
         classes: ClassVar[list[DeviceClass]] = [class_()]
@@ -255,7 +255,7 @@ def test_admin_access_takes_what_is_in_use_but_nothing_twice() -> None:
 
 
 def test_an_admin_share_given_back_leaves_the_other_claim_its_device() -> None:
-    """The second claim takes the first one's device, fails, and gives it back: it is still the first one's."""
+    """The second claim takes the first one's device, fails, and releases it. The first claim must keep it."""
     slices = [slice_("s", [device("a", attributes={"k": 1}), device("b", attributes={"k": 2})])]
     first = claim(request("r", wants(1, 'device.attributes["drv"].k == 1')), name="first")
     admin = claim(request("r", wants(2, adminAccess=True)), constraints=[match("k")], name="admin")

@@ -22,7 +22,7 @@ from tests.controlplane.structured.build import (
 
 
 def _found(values: list[object], count: int, constraint: Json, features: Features | None = None) -> str | None:
-    """The devices a, b, c ... with these values of `n` that a request for some of them gets."""
+    """The allocated devices among a, b, c, ..., which have these values of the attribute `n`."""
     devices = [
         device(name, attributes={} if value is None else {"n": value})
         for name, value in zip("abcdef", values, strict=False)

@@ -1,4 +1,4 @@
-"""Why a node cannot serve claims: the line to read first, and the numbers behind it."""
+"""Why a node cannot satisfy claims: the summary line and the details."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is kept from one allocator to the next, and when it is forgotten."""
+"""The cached data that allocators share, and its invalidation."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,4 +1,4 @@
-"""Objects that no API server would let through: a refusal with a reason, never a traceback, and no endless search."""
+"""Objects that no API server would accept: an error with a reason, no traceback, no endless search."""
 
 import random
 from itertools import count
@@ -20,7 +20,7 @@ MAX_CHECKS = 300
 
 
 def _damage(value: Any, rng: random.Random) -> None:
-    """Replace, drop or repeat one part somewhere inside."""
+    """Replace, drop or repeat one random nested value."""
     while True:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         if not keys:
@@ -47,7 +47,7 @@ def test_whatever_comes_in_is_answered_or_refused(seed: int, times: int) -> None
     try:
         read, same = read_problem(problem), read_problem(problem)
     except (DecodeError, QuantityError, AttributeError, KeyError, TypeError, ValueError):
-        return  # refused by the reader, or the problem itself has no form any more
+        return  # refused by the reader, or the problem's own structure is broken
     checks = count()
     allocator = Allocator(read.features, read.state, read.classes, read.slices)
     try:

@@ -1,4 +1,4 @@
-"""Which pools a node sees, in which order, and what makes them unusable."""
+"""The pools that a node can use, their order, and the reasons that make them unusable."""
 
 import pytest
 from msgspec.structs import replace

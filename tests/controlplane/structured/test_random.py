@@ -1,6 +1,6 @@
-"""Random problems: the same devices, the same errors, whoever searches.
+"""Random problems: all searches find the same devices and the same errors.
 
-NODEPLUG_PROBLEMS is how many (default 500); a long run:
+NODEPLUG_PROBLEMS is the number of problems (default 500); a long run:
 NODEPLUG_PROBLEMS=10000 make test ARGS="tests/controlplane/structured/test_random.py -o timeout=3600"
 """
 
@@ -17,7 +17,7 @@ from tests.controlplane.structured.random_problems import random_problem
 
 PROBLEMS = int(os.environ.get("NODEPLUG_PROBLEMS", "500"))
 BATCH = 250
-MAX_STEPS = 3_000  # what plain recursion does in a moment
+MAX_STEPS = 3_000  # plain recursion needs only a moment for these
 
 
 @pytest.mark.parametrize("first", range(0, PROBLEMS, BATCH))
@@ -47,7 +47,7 @@ def test_knowledge_of_slices_changes_no_answer() -> None:
 
 
 def _naive(problem: Problem) -> NaiveSearch | None:
-    """The plain search, or None where the problem is refused before any search."""
+    """The naive search, or None if the problem is refused before any search."""
     index = SliceIndex()
     index.update(problem.slices)
     try:
@@ -70,7 +70,7 @@ def _outcome(search: NaiveSearch) -> object:
 
 
 def _is_about_results(error: str | None) -> bool:
-    """Whether an error came after the search, from what it found."""
+    """Return whether an error occurred after the search, in its result."""
     return error is not None and error.startswith("create NodeSelector")
 
 

@@ -1,4 +1,4 @@
-"""What upstream's allocator answered to its own tests and to random problems."""
+"""Recorded answers of upstream's allocator to its own tests and to random problems."""
 
 from tests.cases import Case, recorded
 

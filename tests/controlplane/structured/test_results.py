@@ -1,4 +1,4 @@
-"""What an allocation says besides the devices: configuration, and where the devices can be used."""
+"""The other content of an allocation: configuration, and the nodes where its devices can be used."""
 
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_a_device_that_binds_to_its_node_pins_the_allocation() -> None:
     binding = slice_("1", [device("a", bindsToNode=True)], allNodes=True)
     assert _selector(binding, count=1) == HERE
     gate_off = _selector(binding, count=1, features=Features(device_binding_and_status=False))
-    assert gate_off == _selector(binding, count=1)  # the gate keeps new slices from saying so, and no more
+    assert gate_off == _selector(binding, count=1)  # the gate only drops the field from new slices
 
 
 @scenario(241)

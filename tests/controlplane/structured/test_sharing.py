@@ -59,7 +59,7 @@ VALUES = {"default": "1", "validValues": ["1", "3"]}
         ("10", {"default": "3", "validValues": ["1"]}, "3", "3"),
         ("10", {"default": "3", "validValues": ["1"]}, "3000m", None),
         ("10", {"validValues": ["4"]}, None, None),
-        # beyond what Go's fast quantities can hold
+        # exceeds the range of Go's fast quantities
         ("10", {"default": "1.0000000001", "validValues": ["1"]}, None, None),
         ("1e30", {"default": "9223372036854775808", "validRange": {"min": "1", "max": "4"}}, None, None),
         ("1e30", {"validRange": {"min": "1", "step": "1"}}, None, "1e30"),
@@ -130,9 +130,9 @@ def test_claims_share_a_device_until_it_is_full() -> None:
     results = allocator(slices).allocate(node(), claims)
     assert names(results) == [["r=pool/a"], ["r=pool/a"], ["r=pool/b"]]
     assert results is not None
-    given = [result.devices.results[0] for result in results]
-    assert len({each.share_id for each in given}) == 3
-    assert [str(each.consumed_capacity["memory"]) for each in given] == ["2", "2", "2"]
+    allocated = [result.devices.results[0] for result in results]
+    assert len({each.share_id for each in allocated}) == 3
+    assert [str(each.consumed_capacity["memory"]) for each in allocated] == ["2", "2", "2"]
     off = allocator(slices, features=Features(consumable_capacity=False))
     assert off.allocate(node(), [claim(request("r", wants(3)))]) is None
 

@@ -1,4 +1,4 @@
-"""Search steps: upstream's published counts without pruning, few with it, and the same devices."""
+"""Search steps: upstream's published numbers without pruning, fewer with it, and the same devices."""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ def test_published_counts(devices: list[Json], requests: list[Json], steps: int,
 
 
 def test_devices_that_draw_nothing_of_what_is_there() -> None:
-    """A set without counters limits nobody, whatever the search looks ahead."""
+    """A counter set without counters limits no request, however far the search looks ahead."""
     devices = alike(3, consumesCounters=[{"counterSet": "set"}])
     slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=[{"name": "set"}])]
     wanted = [claim(request("a", wants(2)), request("b", wants(1, "device.driver != ''")))]
@@ -101,7 +101,7 @@ def test_the_backtracking_workload_of_scheduler_perf() -> None:
 
 
 def _gpus(count: int) -> list[ResourceSlice]:
-    """GPUs that can be had whole or in parts, each with counters of its own in one pool."""
+    """GPUs that are available whole or in parts. Each has its own counters in one pool."""
     parts = [
         device(
             f"gpu{gpu}-{size}-{n}", attributes={"size": size}, consumesCounters=[draw(f"gpu{gpu}", slices=str(size))]
@@ -250,7 +250,7 @@ def test_a_late_solution_is_found() -> None:
 
 @pytest.mark.parametrize("patience", [0, 3, 16])
 def test_an_error_behind_an_exploding_search_is_still_met(patience: int) -> None:
-    """Upstream gets to the device without the attribute before it has tried all sets of the others."""
+    """Upstream reaches the device without the attribute before it has tried all sets of the others."""
     devices = [*alike(40, attributes={"ok": True}), device("last")]
     made = allocator([slice_("s", devices)], patience=patience)
     picky = wants(8, 'device.attributes["drv"].ok')

@@ -1,4 +1,4 @@
-"""Slices with the taints of rules, and what is told when they change."""
+"""Slices with the taints of device taint rules, and the change events."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def _rule(name: str, *, key: str = "", **selector: str) -> DeviceTaintRule:
 
 
 def _taints(each: ResourceSlice | None) -> list[str] | None:
-    """`device:key,key` of every device; None for no slice."""
+    """`device:key,key` of every device; None without a slice."""
     if each is None:
         return None
     return [f"{x.name}:{','.join(taint.key for taint in x.taints)}" for x in each.spec.devices]

@@ -1,4 +1,4 @@
-"""Upstream's allocator gives the same answers to random problems; `upstream.py` asks it for more."""
+"""Upstream's allocator gives the same answers to random problems; `upstream.py` runs it for more."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What upstream's allocator answers to random problems; a command, see `tests/upstream.py`."""
+"""Upstream's answers to random allocation problems; a command, see `tests/upstream.py`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +15,12 @@ _FOLDER = Path(__file__).parent
 _ASKED = ("allocator", ("-allocators", "experimental", "-timeout", "1s"))
 
 
-def difference(problem: Json, said: Json) -> str | None:
-    """How our answer differs from upstream's; None where it does not, or upstream gave none."""
-    if said.get("panic") or said.get("timedOut"):
+def difference(problem: Json, answer: Json) -> str | None:
+    """The difference between our answer and upstream's; None if they agree or upstream has no answer."""
+    if answer.get("panic") or answer.get("timedOut"):
         return None
     try:
-        compare(problem, said, said["numAllocateOneInvocations"])
+        compare(problem, answer, answer["numAllocateOneInvocations"])
     except Mismatch as mismatch:
         return f"{problem['name']}: {mismatch}"
     return None

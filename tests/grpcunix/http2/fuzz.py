@@ -1,7 +1,7 @@
-"""Frames, header blocks and answers made up at random, against the packages h2 and hpack.
+"""Random frames, header blocks and answers, compared with the packages h2 and hpack.
 
-The suite runs a few; `python -m tests.grpcunix.http2.fuzz 1000000` runs as many of each, on all cores, and says now and
-then how many were run.
+The suite runs a few; `python -m tests.grpcunix.http2.fuzz 1000000` runs this number of each check, on all cores, and
+prints its progress.
 """
 
 import multiprocessing
@@ -42,30 +42,30 @@ _PAYLOADS = [
     b"\0\0\0\1\5",
 ]
 
-# What h2 does otherwise, by its words or by ours; everything else must be the same.
+# Known differences from h2, by its messages or by ours. All other results must be equal.
 _ONLY_H2_REFUSES = (
-    "does not have an :authority",  # gRPC does not ask for one
-    "may not depend on itself",  # RFC 9113 took priorities out
-    "the reserved bit",  # which must be ignored
-    "InvalidBodyLength",  # on a stream that we have refused before, and do not look at any more
-    "ConnectionState.CLOSED",  # it ends when the client says GOAWAY; we let its calls end
+    "does not have an :authority",  # gRPC does not require it
+    "may not depend on itself",  # RFC 9113 removed priorities
+    "the reserved bit",  # which receivers must ignore
+    "InvalidBodyLength",  # on a stream that we have refused before, whose frames we ignore
+    "ConnectionState.CLOSED",  # h2 ends with the client's GOAWAY; we finish its calls
 )
 _ONLY_WE_REFUSE = (
-    "nobody may push here",  # h2 looks at the stream first, as here:
+    "nobody may push here",  # h2 checks the stream first, also in the next case
     "CONTINUATION without the HEADERS",
     " in state CLOSED",  # stream errors; see `states`
     " in state HALF_CLOSED_REMOTE",
     " in state IDLE",  # RST_STREAM on idle streams
     "HEADERS on stream",  # even numbers
     "a window is larger",  # a stream error
-    "must be trailers",  # h2 takes trailers without END_STREAM as information
+    "must be trailers",  # h2 accepts trailers without END_STREAM as informational headers
     "content-length",
-    "characters that",  # h2 does not check the headers of streams that it has closed
+    "characters that",  # h2 does not check headers of closed streams
 )
 
 
 def request_frames(source: random.Random) -> list[bytes]:
-    """What a client sends that is more or less out of its mind."""
+    """A client's frames, with more or fewer violations of the protocol."""
     encoder, made = hpack.Encoder(), [frames.PREFACE + frames.frame(frames.SETTINGS, 0, 0)]
     wildness = source.choice([0.0, 0.05, 0.3, 1.0])
     last, begun = -1, [1]
@@ -123,7 +123,7 @@ def _fields(source: random.Random, wildness: float) -> list[tuple[bytes, bytes]]
 
 
 def serve(seed: int) -> str:
-    """A server of ours and one of h2 must refuse the same frames and get the same requests."""
+    """Our server and h2's must refuse the same frames and receive the same requests."""
     ours, theirs = (
         ServerConnection(clock=lambda: 0.0),
         H2Connection(H2Configuration(client_side=False, header_encoding=None)),
@@ -164,7 +164,7 @@ def serve(seed: int) -> str:
 
 
 def headers(seed: int) -> str:
-    """Our decoder and hpack's must read the same blocks as the same, in one connection."""
+    """Our decoder and hpack's must decode the same blocks of a connection to the same headers."""
     source = random.Random(seed)
     ours, theirs, encoder = Decoder(1 << 14), hpack.Decoder(max_header_list_size=1 << 14), hpack.Encoder()
     for _ in range(source.randrange(1, 6)):
@@ -193,12 +193,12 @@ def headers(seed: int) -> str:
 
 
 def text(seed: int) -> str:
-    """Huffman strings, right and wrong ones."""
+    """Valid and invalid Huffman strings."""
     source = random.Random(seed)
     plain = source.randbytes(source.randrange(20))
     block = hpack.Encoder().encode([(b"a", plain)], huffman=True)
     if plain:
-        name = 2 + (block[1] & 0x7F)  # the literal's first byte, the name's length and the name, the value's length
+        name = 2 + (block[1] & 0x7F)  # first byte of the literal, length of the name, the name, length of the value
         assert block[name] & 0x80
         assert huffman_decode(block[name + 1 :]) == plain, (seed, plain)
     wrong = source.randbytes(source.randrange(1, 8))
@@ -215,7 +215,7 @@ def text(seed: int) -> str:
 
 
 def answers(seed: int) -> str:
-    """Whatever a server sends, a client of ours ends every call once, and raises nothing."""
+    """For any bytes from a server, our client ends every call exactly once, and raises nothing."""
     source = random.Random(seed)
     client = ClientConnection("localhost", Limits(message=64), clock=lambda: 0.0)
     begun = [client.request("/package.Service/Method", b"x" * source.randrange(40), None) for _ in range(3)]
@@ -252,16 +252,16 @@ def answers(seed: int) -> str:
 
 
 ALL: list[Callable[[int], str]] = [serve, headers, text, answers]
-_PART = 20_000  # of each check, until it says how far it is
+_PART = 20_000  # runs of each check between progress reports
 
 
 def run(check: Callable[[int], str], seeds: range) -> Counter[str]:
-    """Run one check for each seed; count what came of it."""
+    """Run one check for each seed, and count its results."""
     return Counter(map(check, seeds))
 
 
 def main(count: int) -> None:
-    """Run `count` of each check, a part of each in turn."""
+    """Run each check `count` times, in turns."""
     totals: dict[str, Counter[str]] = {check.__name__: Counter() for check in ALL}
     with multiprocessing.Pool() as pool:
         for start in range(0, count, _PART):

@@ -1,4 +1,4 @@
-"""Our codec beside those of the packages h2 and hpack, which know nothing of it. `fuzz` says how; a few rounds here."""
+"""Our codec compared with the independent packages h2 and hpack: a few runs of `fuzz`."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ SIZES = [0, 1, 100, 16_379, 16_380, 70_000, 300_000]
 
 @pytest.mark.parametrize("check", fuzz.ALL, ids=lambda check: check.__name__)
 def test_what_is_made_up_is_read_as_others_read_it(check: Callable[[int], str]) -> None:
-    assert len(fuzz.run(check, range(500))) > 1  # some are read and some are not
+    assert len(fuzz.run(check, range(500))) > 1  # some inputs are accepted and some refused
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -83,7 +83,7 @@ def test_a_peer_whose_header_table_is_small_reads_our_headers() -> None:
     client.initiate_connection()
     client.update_settings({SettingCodes.HEADER_TABLE_SIZE: 0})
     server.receive(client.data_to_send())
-    client.receive_data(server.take())  # acknowledged: its decoder now insists on it
+    client.receive_data(server.take())  # this acknowledges the setting, after which the client's decoder enforces it
     client.send_headers(1, fuzz.GRPC_REQUEST)
     client.send_data(1, b"\0\0\0\0\0", end_stream=True)
     server.receive(client.data_to_send())

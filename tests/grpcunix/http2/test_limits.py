@@ -1,4 +1,4 @@
-"""Whatever a client sends, what it can make the server keep is bounded, and others keep their share."""
+"""Limits: the state that a client can cause in the server is bounded, and other clients keep their share."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def data(stream: int, payload: bytes = OK, flags: int = frames.END_STREAM) -> by
 
 
 def kinds(sent: bytes) -> list[tuple[int, int, bytes]]:
-    """Kind, stream and payload of each frame."""
+    """Type, stream and payload of each frame."""
     found, position = [], 0
     while position < len(sent):
         word, _, stream = frames.HEADER.unpack_from(sent, position)
@@ -46,7 +46,7 @@ def take_all(connection: ServerConnection) -> bytes:
 
 
 def bomb(number: int) -> bytes:
-    """A header of 3,900 bytes that is put into the table once, and then named over and over."""
+    """A header of 3,900 bytes that enters the table once and is then referenced repeatedly."""
     first = b"\x40\1a\x7f" + bytes([(3_900 - 127) & 127 | 128, (3_900 - 127) >> 7]) + b"x" * 3_900
     block = hpack.Encoder().encode(GRPC_REQUEST) + (first if number == 0 else b"") + b"\xbe" * 10_000
     return frame(frames.HEADERS, 5, 2 * number + 1, block)
@@ -130,7 +130,7 @@ def test_a_client_that_takes_all_leaves_others_their_share() -> None:
     greedy.receive(b"".join(headers(stream) for stream in range(1, 41, 2)))
     assert (greedy.streams, pot.streams) == (8, 8)
     assert len(modest.receive(headers(1) + data(1) + headers(3) + data(3))) == 2
-    assert modest.receive(headers(5) + data(5)) == []  # its share is used up
+    assert modest.receive(headers(5) + data(5)) == []  # its share is used
     greedy.abandon()
     assert pot.streams == 2
 
@@ -166,7 +166,7 @@ def test_a_call_that_is_answered_before_its_end_takes_no_more() -> None:
     connection = server(Limits(message=10))
     connection.receive(headers(1) + data(1, b"\0\0\0\1\0", 0))
     assert kinds(take_all(connection))[-1] == (frames.RST_STREAM, 1, b"\0\0\0\0")
-    connection.receive(data(1, bytes(100), 0) + data(1, bytes(100)))  # was on its way
+    connection.receive(data(1, bytes(100), 0) + data(1, bytes(100)))  # sent before the client saw the answer
     assert connection.fault is None
     connection.receive(data(1))
     assert connection.fault is not None

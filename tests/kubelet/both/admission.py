@@ -1,4 +1,4 @@
-"""What pods get, what they are refused with, and what the node tells of it."""
+"""The admission of pods: allocated devices, refusals, and what the node reports."""
 
 import pytest
 

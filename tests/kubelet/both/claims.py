@@ -1,4 +1,4 @@
-"""What drivers are asked to prepare, what containers get, what the node tells of it, and what is refused."""
+"""Claims: the calls to drivers, the devices of containers, what the node reports, and refusals."""
 
 import asyncio
 
@@ -61,7 +61,7 @@ async def devices_by_request(stage: ClaimsStage) -> None:
     assert await stage.world.injected(stage.name, "a") == [ids[0], ids[2]]
     assert await stage.world.injected(stage.name, "b") == [ids[1], ids[2]]
     assert await stage.world.injected(stage.name, "all") == ids
-    # pod resources filters nothing, and each device carries the names of those before it
+    # pod resources does not filter, and each device also has the names of the devices before it
     every = [Listed(stage.name, f"g{number}", tuple(ids[: number + 1])) for number in range(3)]
     assert await stage.listed(stage.name) == dict.fromkeys(("a", "b", "all"), every)
 
@@ -77,7 +77,7 @@ async def two_claims_and_a_third(stage: ClaimsStage) -> None:
     await stage.run(stage.user("y", two, three))
     assert driver.claims(PREPARE)[1:] == [[names[2]]]
     injected = await stage.world.injected(f"{stage.name}y", "c")
-    assert set(injected) == {stage.cdi(two, "g2"), stage.cdi(three, "g3")}  # which first is chance
+    assert set(injected) == {stage.cdi(two, "g2"), stage.cdi(three, "g3")}  # their order is random
     await stage.world.remove(f"{stage.name}x")
     assert driver.claims(UNPREPARE) == [[names[0]]]
     await stage.world.remove(f"{stage.name}y")
@@ -253,10 +253,10 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
     driver.behaviours[PREPARE] = answer
     asking = {name: stage.user(name, claim) for name, claim in claims.items()}
     texts = await asyncio.gather(*map(stage.refused, asking.values()))
-    said = dict(zip(claims, texts, strict=True))
+    errors = dict(zip(claims, texts, strict=True))
     head = "NodePrepareResources: rpc error: code = Internal desc = grpc: failed to unmarshal the received message"
-    assert said.pop("bytes").startswith(head)
-    assert said == {
+    assert errors.pop("bytes").startswith(head)
+    assert errors == {
         "broken": "NodePrepareResources: rpc error: code = Internal desc = prepare broke",
         "failed": f"NodePrepareResources failed for ResourceClaim {stage.name}failed: no such gpu",
         "skipped": "NodePrepareResources skipped 1 ResourceClaims",
@@ -266,7 +266,7 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
         f"{stage.name}{name}": {stage.driver_name: DriverState(None)} for name in claims
     }
     assert await stage.listed_claims(f"{stage.name}failed") == {"c": [f"{stage.name}failed"]}
-    # each may be half prepared
+    # the driver can have prepared a part of each
     await stage.remove_pods()
     assert sorted(driver.claims(UNPREPARE)) == sorted([f"{stage.name}{name}"] for name in claims)
     assert stage.stored() == {}
@@ -274,7 +274,7 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
 
 @both
 async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
-    """Before 1.37 the end of a pod that was not allowed to use it unprepares it all the same."""
+    """Before 1.37, deleting a pod that is not allowed to use the claim unprepares it anyway."""
     driver = await stage.driver()
     claim = await stage.claim(room=1)
     await stage.run(stage.user("x", claim))
@@ -287,7 +287,7 @@ async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
 
 @both_with("DRAExtendedResource")
 async def a_plugin_beside_a_claim_for_its_resource(stage: ClaimsStage) -> None:
-    """The plugin allocates nothing, and the kubelet wants to tell it of that."""
+    """The plugin allocates nothing, but the kubelet still calls its PreStartContainer step."""
     await stage.driver()
     plugin = await stage.offering([Device("a")], pre_start_required=True)
     claim = await stage.claim()
@@ -319,10 +319,10 @@ async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
     name = full.metadata.name
     status = PodStatus(resource_claim_statuses=(PodResourceClaimStatus(name="a", resource_claim_name=name),))
     asking.append(msgspec.structs.replace(made, spec=spec, status=status))
-    said = await asyncio.gather(*map(stage.refused, asking))
+    errors = await asyncio.gather(*map(stage.refused, asking))
     uid = (await stage.world.view(name)).uid
     word = stage.release.pod_word
-    assert said == [
+    assert errors == [
         f'fetch ResourceClaim {stage.name}missing: resourceclaims.resource.k8s.io "{stage.name}missing" not found',
         f"pod {name} ({uid}) is not allowed to use ResourceClaim {name} ({full.metadata.uid})",
         f"DRA driver other.{stage.driver_name} is not registered",

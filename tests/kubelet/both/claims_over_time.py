@@ -1,4 +1,4 @@
-"""Claims and the kubelet over time: pods end, unpreparing fails, the kubelet restarts."""
+"""Claims over time: pods end, unpreparing fails, the kubelet restarts."""
 
 import asyncio
 
@@ -58,7 +58,7 @@ async def a_pod_that_goes_while_it_is_prepared(stage: ClaimsStage) -> None:
     await removing
     assert finished == [PREPARE, UNPREPARE], "the driver is left to finish"
     assert stage.stored() == {}
-    await asyncio.gather(running, return_exceptions=True)  # it may have missed the pod
+    await asyncio.gather(running, return_exceptions=True)  # the pod can be deleted before this wait sees it
 
 
 @both
@@ -160,7 +160,7 @@ async def a_user_that_comes_while_it_is_unprepared(stage: ClaimsStage) -> None:
     if stage.release.refuses_unpreparing_claims:
         text = await stage.refused(stage.user("y", claim))
         assert text == f"ResourceClaim {stage.name} is being unprepared"
-    else:  # it runs with devices that are not prepared
+    else:  # the pod runs with devices that are not prepared
         await stage.run(stage.user("y", claim))
     assert len(driver.called(PREPARE)) == 1
     gate.open()

@@ -1,4 +1,4 @@
-"""A scenario's drivers and claims."""
+"""The drivers and claims of a scenario."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from tests.kubelet.both.world import INJECTED, Stage, World
 PREPARE = "NodePrepareResources"
 UNPREPARE = "NodeUnprepareResources"
 POOL = "pool"
-SECONDS = 40.0  # for what a kubelet does by itself
+SECONDS = 40.0  # the longest wait for an action that the kubelet takes on its own
 
 _STRANGERS = tuple(
     v1.ResourceClaimConsumerReference(api_group="both.example", resource="strangers", name="x", uid=f"x{number}")
@@ -30,7 +30,7 @@ _STRANGERS = tuple(
 
 
 class Listed(NamedTuple):
-    """A claimed device of a container as pod resources lists it."""
+    """A container's claimed device in the pod resources API."""
 
     claim: str
     device: str
@@ -39,7 +39,7 @@ class Listed(NamedTuple):
 
 
 class ClaimsStage(Stage):
-    """One scenario's drivers and claims, beside its plugins. Its drivers prepare what was allocated."""
+    """The drivers and claims of one scenario, and its plugins. Its drivers prepare the allocated devices."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -47,30 +47,30 @@ class ClaimsStage(Stage):
 
     @property
     def driver_name(self) -> str:
-        """The scenario's driver."""
+        """The name of the scenario's driver."""
         return f"{self.name}.both.example"
 
     @property
     def no_share(self) -> UnsetType | None:
-        """How the kubelet's file says that a device has no share id."""
+        """The value that means "no share ID" in the kubelet's file."""
         return None if self.release.has_share_ids else UNSET
 
     @property
     def service(self) -> Path:
-        """Where a driver may serve that has a second socket for its registration."""
+        """The socket of a driver that uses a second socket for its registration."""
         return self.world.kubelet_folder / f"{self.name}.sock"
 
     async def driver(self, driver: str | None = None, **options: Any) -> DRAPluginStub:
-        """A driver that the kubelet has registered, and would call."""
+        """A driver that the kubelet has registered and can call."""
         stub = await self.serving(driver, **options)
         assert await self.told(stub) == (True, "")
         await self.world.until_connected(stub.socket)
         return stub
 
     async def serving(self, driver: str | None = None, endpoint: Path | None = None, **options: Any) -> DRAPluginStub:
-        """A driver, the scenario's unless another is named, that lies where the kubelet finds it.
+        """A driver, by default the scenario's, whose socket is in the kubelet's plugin registry.
 
-        `endpoint` is where it says that it serves, if that is not true.
+        `endpoint` is the endpoint that it announces, if this is not its real one.
         """
         self._plugins += 1
         name = self.driver_name if driver is None else driver
@@ -81,7 +81,7 @@ class ClaimsStage(Stage):
         return await self.stack.enter_async_context(stub)
 
     async def told(self, driver: DRAPluginStub) -> tuple[bool, str]:
-        """What the kubelet tells a driver first of its registration."""
+        """The kubelet's first NotifyRegistrationStatus to a driver: registered, and the error."""
         await driver.until(lambda: bool(driver.notified), SECONDS)
         return driver.notified[0]
 
@@ -94,15 +94,15 @@ class ClaimsStage(Stage):
         room: int = MAX_USERS,
         is_empty: bool = False,
     ) -> v1.ResourceClaim:
-        """A claim, `<scenario><name>`, to which devices are allocated, given as `request/device`; by default `r/g0`.
+        """A claim `<scenario><name>` with allocated devices in the form `request/device`; by default `r/g0`.
 
         Args:
-            name: what comes after the scenario's name.
+            name: the suffix after the scenario's name.
             devices: requests and devices.
-            drivers: of devices that are not the scenario's driver's.
-            shares: the devices' share ids, if they have some.
-            room: for how many users; the others are strangers.
-            is_empty: whether there are no devices in its allocation.
+            drivers: the drivers of those devices that are not the scenario's driver's.
+            shares: the devices' share IDs, if they have any.
+            room: the number of free places in reservedFor; other pods have the rest.
+            is_empty: whether the allocation contains no devices.
         """
         pairs = [each.split("/") for each in devices or ("r/g0",)]
         results = tuple(
@@ -131,7 +131,7 @@ class ClaimsStage(Stage):
         return made
 
     def allocated(self, uid: str, driver: str) -> list[dra.Device]:
-        """What the driver of a claim answers: each device that it was allocated, with a CDI device of its own."""
+        """A driver's answer for a claim: each allocated device with a CDI device of its own."""
         return [
             claimed(
                 [result.request],
@@ -149,13 +149,13 @@ class ClaimsStage(Stage):
         return f"both.example/{self.name}={claim.metadata.uid}-{device}"
 
     def user(self, name: str, *claims: v1.ResourceClaim, containers: Iterable[Container] = (), **options: Any) -> Pod:
-        """A pod, `<scenario><name>`, that calls its claims a, b, c; by default one container `c` uses them all."""
+        """A pod `<scenario><name>` that names its claims a, b, c; by default one container `c` uses all of them."""
         references = {key: each.metadata.name for key, each in zip("abc", claims, strict=False)}
         using = tuple(containers) or (container("c", claims=references),)
         return pod(f"{self.name}{name}", *using, claims=references, **options)
 
     async def refused(self, asking: Pod) -> str:
-        """Why a pod's claims could not be prepared, after the words that every such event begins with."""
+        """The reason why a pod's claims could not be prepared, without the prefix that every such event has."""
         view = await self.run(asking, "PodInitializing" if asking.spec.init_containers else "ContainerCreating")
         assert view.phase == "Pending"
         text = await self.world.prepare_failure(asking.metadata.name)
@@ -164,18 +164,18 @@ class ClaimsStage(Stage):
         return text.removeprefix(head)
 
     async def claims_in_use(self) -> dict[str, float]:
-        """Driver -> number of claims, as the kubelet counts them."""
+        """Driver -> number of claims, from the kubelet's metrics."""
         return {each.labels["driver_name"]: each.value for each in await self.counted("dra_resource_claims_in_use")}
 
     def stored(self) -> dict[str, ClaimState]:
-        """The scenario's claims in the kubelet's file, by name; the file is as our codec would write it."""
+        """The scenario's claims in the kubelet's file, by name. Checks that our codec writes the same bytes."""
         raw = (self.world.kubelet_folder / "dra_manager_state").read_bytes()
         found = load(raw).claims
         assert encode(found) == raw
         return {each.claim_name: each for each in found or () if each.claim_name.startswith(self.name)}
 
     async def listed(self, name: str) -> dict[str, list[Listed]]:
-        """Container -> its claimed devices, from pod resources."""
+        """Container -> its claimed devices, from the pod resources API."""
         return {
             each.name: [
                 Listed(
@@ -191,7 +191,7 @@ class ClaimsStage(Stage):
         }
 
     async def listed_claims(self, name: str) -> dict[str, list[str]]:
-        """Container -> the names of its claims, from pod resources; they may have no devices."""
+        """Container -> the names of its claims, with or without devices, from the pod resources API."""
         return {
             each.name: [claim.claim_name for claim in each.dynamic_resources] for each in await self._containers(name)
         }
@@ -224,7 +224,7 @@ def _results(claim: v1.ResourceClaim) -> tuple[v1.DeviceRequestAllocationResult,
 
 
 def _replace(path: Path, content: str) -> None:
-    """Write a file so that nobody sees half of it."""
+    """Write a file atomically."""
     half = path.with_suffix(".new")
     half.write_text(content)
     half.rename(path)

@@ -1,4 +1,4 @@
-"""Containers and the kubelet over time."""
+"""Containers over time, and the kubelet."""
 
 import os
 import socket
@@ -195,7 +195,7 @@ async def restart_after_an_init_container(stage: Stage) -> None:
     r = stage.resource
     await stage.run(pod(stage.name, container("c", {r: 1}), init=(container("i", {r: 1}),)))
     await stage.world.restart_kubelet()
-    # it is not running any more and is checked again, finds no healthy device, and the whole pod is ended for it
+    # the ended init container is admitted again without a healthy device, so the kubelet ends the whole pod
     await stage.world.was_ended(stage.name)
 
 
@@ -226,7 +226,7 @@ async def sockets_at_a_restart(stage: Stage) -> None:
 @both
 async def file_modes(stage: Stage) -> None:
     await stage.offering(good("a"))
-    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))  # the file is written before it runs
+    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))  # the file is written before the pod runs
     modes = {
         path: stat.S_IMODE((stage.world.kubelet_folder / path).stat().st_mode)
         for path in (

@@ -1,4 +1,4 @@
-"""Drivers that come, go and come back: what they may announce, and which instance is called."""
+"""Drivers that start, stop and return: valid announcements, and the instance that the kubelet calls."""
 
 from kubelet.stubs import DRAPluginStub, failing
 from tests.dra_scenarios import scenario
@@ -9,7 +9,7 @@ V1, V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
 
 
 def versions_called(driver: DRAPluginStub) -> list[str]:
-    """The API of each call that prepared or unprepared."""
+    """The API version of each prepare or unprepare call."""
     return [
         type(request).DESCRIPTOR.full_name.split(".")[-2]
         for method, request in driver.calls
@@ -38,7 +38,7 @@ async def announced_and_not_served(stage: ClaimsStage) -> None:
     await stage.driver(versions=[V1BETA1], services=[V1])
     text = await stage.refused(stage.user("", await stage.claim()))
     assert text == "NodePrepareResources: rpc error: code = Unimplemented desc = Method not found!"
-    await stage.driver()  # somebody has to unprepare the claim
+    await stage.driver()  # a working driver has to unprepare the claim
 
 
 @both
@@ -73,7 +73,7 @@ async def names_and_endpoints_are_not_looked_at(stage: ClaimsStage) -> None:
         'NodePrepareResources: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while'
         f' dialing: dial unix {stage.service}: connect: no such file or directory"'
     )
-    await stage.driver()  # somebody has to unprepare the claim
+    await stage.driver()  # a working driver has to unprepare the claim
 
 
 @both
@@ -102,8 +102,8 @@ async def an_endpoint_that_is_taken(stage: ClaimsStage) -> None:
         f" {stage.service} already registered for DRA driver plugin {stage.driver_name}",
     )
     await second.stop()
-    if stage.release.keeps_refused_sockets:  # the refused one's end takes the first one along
-        for number in range(4):  # looks of the kubelet; the first ones leave a socket alone that has just failed
+    if stage.release.keeps_refused_sockets:  # the refused driver's end also removes the first one
+        for number in range(4):  # periods of the reconciler; the first ones skip a socket that has just failed
             await stage.driver(f"marker{number}.{stage.driver_name}")
         assert await stage.refused(stage.user("", await stage.claim())) == (
             f"DRA driver {stage.driver_name} is not registered"
@@ -139,7 +139,7 @@ async def a_service_that_comes_and_goes(stage: ClaimsStage) -> None:
     async def comes_back() -> None:
         streams = driver.streams_opened
         await driver.start_service()
-        # the kubelet dials again after a while, and calls fail until then
+        # the kubelet reconnects after a delay, and calls fail until then
         await driver.until(lambda: driver.streams_opened > streams, SECONDS)
 
     await driver.stop_service()

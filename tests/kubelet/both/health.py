@@ -1,4 +1,4 @@
-"""The health of claimed devices, as their driver reports it and as the pod's status shows it."""
+"""The health of claimed devices: the driver's reports and the pod's status."""
 
 from kubelet.pods import container
 from kubelet.stubs import DRAPluginStub, claimed
@@ -21,7 +21,7 @@ def report(device: str, health: api.HealthStatus = HEALTHY, message: str = "") -
 
 
 async def watched(stage: ClaimsStage) -> DRAPluginStub:
-    """A driver whose health stream is open."""
+    """A driver with an open health stream."""
     driver = await stage.driver(services=SERVICES)
     await driver.until(lambda: driver.streams == 1, SECONDS)
     return driver

@@ -1,4 +1,4 @@
-"""What the kubelet counts of plugins and drivers at its /metrics, and in which buckets."""
+"""The kubelet's metrics about plugins and drivers, and their buckets."""
 
 from collections.abc import Sequence
 from math import inf

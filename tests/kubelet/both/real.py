@@ -1,4 +1,4 @@
-"""The real node as a world: pods go through the API server, bound past the scheduler."""
+"""A real Kubernetes node as a `World`. Pods are created in the API server and bound without the scheduler."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.kubelet.both.world import (
     reserved,
 )
 
-_SCHEDULER = "nobody"  # pods are bound by hand
+_SCHEDULER = "nobody"  # the tests bind the pods
 _MOST_METRICS = 16 * 1024 * 1024  # bytes
 _STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
 
@@ -38,7 +38,7 @@ class Real:
     """A node with Kubernetes."""
 
     def __init__(self, node: RealNode, client: Client, kubelet: Credentials) -> None:
-        """`client` is an administrator's of the API server, `kubelet` is who asks the kubelet."""
+        """`client` is an administrator of the API server, `kubelet` has the credentials for the kubelet's own API."""
         self._node = node
         self._client = client
         self._kubelet = kubelet
@@ -108,7 +108,7 @@ class Real:
         return await self.view(name)
 
     async def was_ended(self, name: str) -> None:
-        # our containers end well when they are told to, so that the rejected pod's phase becomes Succeeded
+        # our containers exit with 0 on SIGTERM, so that the rejected pod's phase becomes Succeeded
         await self._wait(name, ".status.phase", "Succeeded")
 
     async def remove(self, name: str, *, force: bool = False) -> None:
@@ -137,7 +137,7 @@ class Real:
     async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
         serves_again = self._serves_again()
         restarting = asyncio.create_task(asyncio.to_thread(self._node.restart_kubelet, f"default/{refused}"))
-        if meanwhile is not nothing:  # it has a second, from its socket to its pods
+        if meanwhile is not nothing:  # a kubelet needs a second from serving its socket to knowing its pods
             await self.until(serves_again)
             await meanwhile()
         await restarting
@@ -151,7 +151,7 @@ class Real:
             await asyncio.to_thread(back)
 
     def _serves_again(self) -> Callable[[], bool]:
-        """Return what tells whether another kubelet than the present one serves device plugins."""
+        """Return a predicate that is true when a new kubelet serves device plugins."""
         path = self.kubelet_folder / "device-plugins" / "kubelet.sock"
         before = path.stat().st_ctime_ns
 
@@ -186,11 +186,11 @@ class Real:
         return await asyncio.to_thread(put)
 
     async def remove_claim(self, name: str) -> None:
-        with contextlib.suppress(Refused):  # gone already
+        with contextlib.suppress(Refused):  # deleted already
             await asyncio.to_thread(self._claims.delete, name, "default")
 
     async def until_connected(self, endpoint: Path) -> None:
-        """Nobody tells, and a pod takes longer to get there."""
+        """The connection cannot be observed. A pod takes longer to reach the driver."""
 
     async def prepare_failure(self, pod: str) -> str:
         fields = f"involvedObject.name={pod},reason=FailedPrepareDynamicResources"
@@ -206,16 +206,16 @@ class Real:
         try:
             token = {"Authorization": f"Bearer {self._kubelet.token}"}
             answer = await connections.send("GET", "/metrics", token, None)
-            told = await answer.read(_MOST_METRICS)
-            assert answer.status == 200, told
+            body = await answer.read(_MOST_METRICS)
+            assert answer.status == 200, body
         finally:
             connections.abort()
-        return told.decode()
+        return body.decode()
 
     async def injected(self, pod: str, container: str) -> list[str]:
         statuses = await self._containers(pod)
-        told = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
-        variables = json.loads(told)["Spec"]["process"]["env"]
+        info = await asyncio.to_thread(_ctr, "containers", "info", _id(statuses[container]))
+        variables = json.loads(info)["Spec"]["process"]["env"]
         return [each.partition("=")[2] for each in variables if each.startswith(INJECTED)]
 
     async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:

@@ -1,4 +1,4 @@
-"""Who may register, what becomes of the one before, and what lists say."""
+"""Registration: the accepted plugins, the effect on an earlier plugin, and the content of lists."""
 
 import shutil
 
@@ -63,7 +63,7 @@ async def broken_successor(stage: Stage) -> None:
     await first.stop()
     if stage.release.tells_instances_apart:
         await stage.offers(2, 0)
-    else:  # the refused one took the first one's place with it, so that nobody notices its end
+    else:  # the refused plugin replaced the first one's record and removed it, so the first one's end has no effect
         await stage.is_settled()
         assert (await stage.world.resources())[stage.resource] == (2, 2)
 
@@ -76,7 +76,7 @@ async def twice(stage: Stage) -> None:
         await plugin.until(lambda: plugin.streams == 2)
         assert len(plugin.called("GetDevicePluginOptions")) == 2
         return
-    # the refused one takes the live one's place with it, whose path is never free again
+    # the refused registration replaces the live plugin's record, and its path stays occupied for ever
     assert (await stage.refusal(plugin)).startswith("device plugin already connected: /")
     assert len(plugin.called("GetDevicePluginOptions")) == 2
     plugin.update(good("a", "b"))
@@ -153,7 +153,7 @@ async def new_one_exits(stage: Stage) -> None:
 async def in_the_registry(stage: Stage) -> None:
     plugin = await stage.plugin(good("a"), folder=stage.registry, register=False)
     await stage.offers(1, 1)
-    # the stream and the news go out at the same time
+    # ListAndWatch and NotifyRegistrationStatus are called concurrently
     await plugin.until(lambda: bool(plugin.called("NotifyRegistrationStatus")))
     methods = [method for method, _ in plugin.calls]
     assert methods[:2] == ["GetInfo", "GetDevicePluginOptions"]
@@ -206,8 +206,8 @@ async def empty_list(stage: Stage) -> None:
 
 @both
 async def words_of_health(stage: Stage) -> None:
-    words = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
-    await stage.plugin([Device(f"d{number}", word) for number, word in enumerate(words)])
+    values = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
+    await stage.plugin([Device(f"d{number}", word) for number, word in enumerate(values)])
     await stage.offers(5, 1)
 
 

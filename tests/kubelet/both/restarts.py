@@ -1,4 +1,4 @@
-"""A kubelet that starts and does not know its pods yet."""
+"""A kubelet that has started and does not know its pods yet."""
 
 from kubelet.pods import container, pod
 from kubelet.stubs import Gate

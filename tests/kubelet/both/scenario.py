@@ -1,8 +1,8 @@
-"""What scenarios are made of.
+"""The building blocks of scenarios.
 
-A scenario must be played the same way by the stand-in and by the real kubelet, of every release. It asserts what it
-observes, so that all runs observe the same; where releases differ it asks `stage.release` what is to be seen, and what
-a kubelet may choose as it likes is left open. One that needs a feature gate is not played where that is off.
+A scenario must give the same result with the stand-in and with the real kubelet of every release. It asserts its
+observations, so that all runs observe the same. Where releases differ, `stage.release` contains the expectation. It
+does not assert what a kubelet is free to choose. A scenario that needs a feature gate is skipped where it is off.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,13 +20,13 @@ NO_HEALTHY = "no healthy devices present; cannot allocate unhealthy devices {}"
 
 
 class Scenario(Struct, frozen=True):
-    """A scenario and the feature gate that it needs, if any."""
+    """A scenario, and the feature gate that it needs, if any."""
 
     play: Play
     gate: str = ""
 
     def why_not(self, release: Release) -> str:
-        """Why it cannot be played by a release; empty where it can."""
+        """The reason why a release cannot run the scenario; empty if it can."""
         return release.why_not(self.gate) if self.gate else ""
 
 
@@ -34,13 +34,13 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def both(play: Play) -> Play:
-    """Play this scenario on both."""
+    """Run this scenario with both kubelets."""
     SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play)
     return play
 
 
 def both_with(gate: str) -> Callable[[Play], Play]:
-    """Play this scenario on both, where a feature gate is on."""
+    """Run this scenario with both kubelets if a feature gate is on."""
 
     def note(play: Play) -> Play:
         SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play, gate)
@@ -50,7 +50,7 @@ def both_with(gate: str) -> Callable[[Play], Play]:
 
 
 def is_last(view: PodView) -> bool:
-    """Whether a deleted pod's status shows how its one container `c` ended."""
+    """Return whether a deleted pod's status contains the result of its only container `c`."""
     container = view.containers["c"]
     return container.exit_code is not None and view.phase == ("Failed" if container.exit_code else "Succeeded")
 

@@ -1,4 +1,4 @@
-"""The stand-in as a world."""
+"""The stand-in as a `World`."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _HASTE = 5
 
 
 class _HastyClock(SystemClock):
-    """Periods are short. The time of day is as ever: the leases of health reports, which it measures, must not end."""
+    """A clock with shorter periods. The wall clock is unchanged, because the leases of health reports depend on it."""
 
     def now(self) -> float:
         return super().now() * _HASTE
@@ -44,7 +44,7 @@ class _HastyClock(SystemClock):
 
 
 class StandIn:
-    """A node without Kubernetes. Use it as a context manager."""
+    """A node without Kubernetes, as a context manager."""
 
     def __init__(self, folder: Path, kubernetes: Version) -> None:
         self.release = RELEASES[kubernetes]
@@ -54,7 +54,7 @@ class StandIn:
         self._node = Node(
             folder,
             clock=_HastyClock(),
-            timeouts=Timeouts(dial=2.0, get_info=30.0),  # a scenario waits for somebody who never answers
+            timeouts=Timeouts(dial=2.0, get_info=30.0),  # some scenarios wait for a dial that never succeeds
             reconcile_period=0.05 * _HASTE,
             cluster=self._cluster,
             kubernetes=kubernetes,
@@ -69,7 +69,7 @@ class StandIn:
     async def __aenter__(self) -> Self:
         self.cdi_folder.mkdir()
         self._watching = asyncio.create_task(self._watch())
-        await asyncio.sleep(0)  # it listens before anything happens
+        await asyncio.sleep(0)  # start listening before the first event
         await self._stack.enter_async_context(self._node)
         return self
 
@@ -93,7 +93,7 @@ class StandIn:
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         name, uid = pod.metadata.name, str(uuid.uuid4())
         for each in claim_names(pod):
-            with contextlib.suppress(ClusterError):  # a claim that is missing
+            with contextlib.suppress(ClusterError):  # the claim does not exist
                 claim = await self._cluster.get_claim("default", each)
                 self._cluster.put(reserved(claim, name, uid) or claim)
         await self._node.admit(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid)))
@@ -145,7 +145,7 @@ class StandIn:
         assert self._node.status(name).container_statuses[0].state.terminated is not None
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        with contextlib.suppress(NodeError):  # gone already
+        with contextlib.suppress(NodeError):  # deleted already
             await self._node.remove(name, force=force)
         await self._node.until(lambda: name not in {pod.metadata.name for pod, _ in self._node.pods()})
 
@@ -154,7 +154,7 @@ class StandIn:
         return pod_view(uid, to_dict(await self._node.remove(name, until_gone=True)))
 
     async def until_ending(self, name: str) -> None:
-        await asyncio.sleep(0)  # the removal begins at once
+        await asyncio.sleep(0)  # one step of the event loop starts the removal
 
     async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
         self._node.sources.hold()

@@ -1,4 +1,4 @@
-"""The scenarios on the stand-in, as each release."""
+"""The scenarios with the stand-in, for each release."""
 
 from pathlib import Path
 

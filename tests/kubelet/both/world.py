@@ -1,4 +1,4 @@
-"""What a scenario can do and see, whether the kubelet is the stand-in or the real one."""
+"""The interface between scenarios and a kubelet, either the stand-in or the real one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,18 +24,18 @@ from resourceapi.objects.core import Pod
 
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
-INJECTED = "CDI_"  # how the variables begin by which containers show their CDI devices, the value is the device's name
+INJECTED = "CDI_"  # prefix of the environment variables that contain the names of a container's CDI devices
 
 
 Meanwhile = Callable[[], Awaitable[None]]
 
 
 async def nothing() -> None:
-    """Do nothing meanwhile."""
+    """The default for `meanwhile`: do nothing."""
 
 
 class ContainerView(Struct, frozen=True):
-    """A container as the pod's status shows it."""
+    """A container in the pod's status."""
 
     state: str
     reason: str = ""
@@ -45,7 +45,7 @@ class ContainerView(Struct, frozen=True):
 
 
 def container_view(status: Mapping[str, Any]) -> ContainerView:
-    """A container from its status as the API has it."""
+    """A container view from the API's container status."""
     ((state, details),) = status["state"].items()
     details = details or {}
     restarts, code = status["restartCount"], details.get("exitCode")
@@ -53,7 +53,7 @@ def container_view(status: Mapping[str, Any]) -> ContainerView:
 
 
 class PodView(Struct, frozen=True):
-    """A pod as its status shows it."""
+    """A pod's status."""
 
     uid: str
     phase: str
@@ -63,7 +63,7 @@ class PodView(Struct, frozen=True):
 
 
 def pod_view(uid: str, status: Mapping[str, Any]) -> PodView:
-    """A pod from its status as the API has it."""
+    """A pod view from the API's pod status."""
     containers = {
         each["name"]: container_view(each)
         for each in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
@@ -72,7 +72,7 @@ def pod_view(uid: str, status: Mapping[str, Any]) -> PodView:
 
 
 class ShownHealth(Struct, frozen=True, order=True):
-    """The health of a claimed device as a pod's status shows it."""
+    """The health of a claimed device in a pod's status."""
 
     entry: str  # claim:<name>, claim:<name>/<request>
     id: str
@@ -88,7 +88,7 @@ class World(Protocol):
     release: Release
 
     async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
-        """Return when the node's status says so."""
+        """Wait until the node's status contains these numbers."""
         ...
 
     async def resources(self) -> Mapping[str, tuple[int, int]]:
@@ -96,107 +96,106 @@ class World(Protocol):
         ...
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
-        """Hand a pod to the kubelet, past the scheduler; return when it is `Running`, `Failed` or a waiting reason.
+        """Give a pod to the kubelet without the scheduler; return when it is `Running`, `Failed` or a waiting reason.
 
-        Its claims are reserved for it before, unless that is impossible; what its status says of claims is as it will
-        be.
+        Its claims are reserved for it first, if possible. The claim statuses in the pod's status must already be final.
         """
         ...
 
     async def bind(self, pod: Pod) -> None:
-        """Hand a pod without claims to the kubelet, past the scheduler, and wait for nothing."""
+        """Give a pod without claims to the kubelet without the scheduler, and do not wait."""
         ...
 
     async def view(self, name: str) -> PodView:
-        """The pod's status now."""
+        """The pod's current status."""
         ...
 
     async def until_phase(self, name: str, phase: str) -> PodView:
-        """The pod's status as soon as its phase is this."""
+        """Wait until the pod has this phase, and return its status."""
         ...
 
     async def has_health(self, name: str, health: str) -> None:
-        """Return when the status shows this health of the first device of the pod's first container."""
+        """Wait until the status contains this health of the first device of the pod's first container."""
         ...
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
-        """Let a container end well; return when the pod's phase is `until`, or the container was `restarted`."""
+        """Let a container exit with 0; return when the pod's phase is `until`, or the container was `restarted`."""
         ...
 
     async def lose_sandbox(self, name: str) -> PodView:
-        """End a pod's sandbox with all its containers; return when its first container runs again."""
+        """End a pod's sandbox and all its containers; return when its first container runs again."""
         ...
 
     async def was_ended(self, name: str) -> None:
-        """Return when the kubelet has ended the pod's first container, and will not start it again."""
+        """Wait until the kubelet has ended the pod's first container for good."""
         ...
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        """Delete a pod and wait until it is gone; with `force` without the kubelet's consent."""
+        """Delete a pod and wait until it no longer exists; `force` does not wait for the kubelet."""
         ...
 
     async def last_view(self, name: str) -> PodView:
-        """Delete a pod, wait until it is gone, and return its status as of then."""
+        """Delete a pod, wait until it no longer exists, and return its last status."""
         ...
 
     async def until_ending(self, name: str) -> None:
-        """Return when the kubelet knows that a pod is being removed."""
+        """Wait until the kubelet knows that a pod is being deleted."""
         ...
 
     async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
-        """Restart the kubelet; pods keep running, but for one that is `refused` by name.
+        """Restart the kubelet. All pods keep running except the one named `refused`.
 
-        What is done `meanwhile` is done before it has heard of its pods.
+        `meanwhile` runs before the new kubelet knows its pods.
         """
         ...
 
     def without_api_server(self) -> AbstractAsyncContextManager[None]:
-        """Restart the kubelet while its API server is away; at the end that is back, and the kubelet knows its pods."""
+        """Restart the kubelet without its API server. At the end both run, and the kubelet knows its pods."""
         ...
 
     async def until(self, predicate: Callable[[], bool]) -> None:
-        """Return when something that the kubelet does to its files is done."""
+        """Wait until the kubelet has made a change to its files."""
         ...
 
     async def until_cgroup(self, uid: str, is_there: bool) -> None:
-        """Return when the cgroup of a pod is there, or is not."""
+        """Wait until the cgroup of a pod exists, or does not exist."""
         ...
 
     async def until_state(self, pod: str, container: str, state: str) -> None:
-        """Return when a container is `waiting`, `running` or `terminated`."""
+        """Wait until a container is `waiting`, `running` or `terminated`."""
         ...
 
     async def put_claim(self, claim: v1.ResourceClaim) -> v1.ResourceClaim:
-        """Create a claim that is allocated already; return it as it was stored."""
+        """Create a claim that is already allocated, and return the stored claim."""
         ...
 
     async def remove_claim(self, name: str) -> None:
-        """Delete a claim, if it is there."""
+        """Delete a claim if it exists."""
         ...
 
     async def until_connected(self, endpoint: Path) -> None:
-        """Return when the kubelet may call what has just been registered: until then it calls an older one."""
+        """Wait until the kubelet can call the driver that was just registered. Until then it calls an older one."""
         ...
 
     async def prepare_failure(self, pod: str) -> str:
-        """What the pod's first event says of claims that could not be prepared, once there is one."""
+        """Wait for the pod's first event about a failed preparation of claims, and return its message."""
         ...
 
     async def metrics(self) -> str:
-        """What the kubelet's /metrics says."""
+        """The text of the kubelet's /metrics."""
         ...
 
     async def injected(self, pod: str, container: str) -> list[str]:
-        """The CDI devices that the runtime gave to a container, in order."""
+        """The CDI devices of a container, in the runtime's order."""
         ...
 
     async def until_health(self, pod: str, shown: Sequence[ShownHealth]) -> None:
-        """Return when the status of the pod's first container shows exactly this."""
+        """Wait until the status of the pod's first container contains exactly this."""
         ...
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """The claims that a pod names, and those that were found for it."""
+    """The claims in a pod's spec, and those in its status."""
     extended = pod.status.extended_resource_claim_status
     named = [each.resource_claim_name for each in pod.spec.resource_claims]
     named += [each.resource_claim_name for each in pod.status.resource_claim_statuses]
@@ -205,7 +204,7 @@ def claim_names(pod: Pod) -> list[str]:
 
 
 def reserved(claim: v1.ResourceClaim, pod: str, uid: str) -> v1.ResourceClaim | None:
-    """The claim as the scheduler leaves it for a pod; None if it has no room."""
+    """The claim with the pod in reservedFor, as the scheduler writes it; None if reservedFor is full."""
     users = claim.status.reserved_for
     if len(users) == MAX_USERS:
         return None
@@ -215,7 +214,7 @@ def reserved(claim: v1.ResourceClaim, pod: str, uid: str) -> v1.ResourceClaim | 
 
 
 class Stage:
-    """One scenario's resource, plugins and pods on a world. Pods of one scenario begin with its name."""
+    """The resource, plugins and pods of one scenario in a world. The pods' names start with the scenario's name."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -226,18 +225,18 @@ class Stage:
         self.registry = world.kubelet_folder / "plugins_registry"
         self.socket = self.folder / "kubelet.sock"
         self.file = self.folder / "kubelet_internal_checkpoint"
-        self.stack = AsyncExitStack()  # what ends with the scenario, after its pods
+        self.stack = AsyncExitStack()  # closed at the end of the scenario, after the removal of its pods
         self._plugins = 0
         self._markers = 0
         self._pods: list[str] = []
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove everything that the scenario created."""
         async with self.stack:
             await self.remove_pods()
 
     async def counted(self, metric: str, **labels: str) -> list[Sample]:
-        """The samples of a metric of the kubelet's that have these labels."""
+        """The samples of one of the kubelet's metrics that have these labels."""
         families = text_string_to_metric_families(await self.world.metrics())
         return [
             sample
@@ -265,7 +264,7 @@ class Stage:
         return plugin
 
     async def offering(self, devices: Sequence[Device], **options: Any) -> DevicePluginStub:
-        """A plugin whose devices the node offers, and which are in the kubelet's file."""
+        """A plugin whose devices are in the node's status and in the kubelet's file."""
         plugin = await self.plugin(devices, **options)
         healthy = [device.id for device in devices if device.is_healthy]
         await self.offers(len(devices), len(healthy))
@@ -273,11 +272,11 @@ class Stage:
         return plugin
 
     async def offers(self, capacity: int, allocatable: int) -> None:
-        """Return when the node has so many of the scenario's devices."""
+        """Wait until the node has this number of the scenario's devices."""
         await self.world.offers(self.resource, capacity, allocatable)
 
     async def is_settled(self) -> None:
-        """Return when the kubelet has gone through all that happened before."""
+        """Wait until the kubelet has processed all earlier events."""
         self._markers += 1
         name = f"{self.resource}-marker{self._markers}"
         marker = DevicePluginStub(self.folder / f"{self.name}-marker{self._markers}.sock", name, [Device("x")])
@@ -286,29 +285,29 @@ class Stage:
             await self.world.offers(name, 1, 1)
 
     async def refusal(self, plugin: DevicePluginStub, **fields: Any) -> str:
-        """The text with which the kubelet refuses a plugin."""
+        """The error with which the kubelet refuses a plugin."""
         with pytest.raises(RpcError) as error:
             await plugin.register(self.socket, **fields)
         assert error.value.code is Status.UNKNOWN
         return error.value.details
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
-        """Run a pod that is removed at the end."""
+        """Run a pod, which is removed at the end."""
         self._pods.append(pod.metadata.name)
         return await self.world.run(pod, until)
 
     async def bind(self, pod: Pod) -> None:
-        """Hand a pod to the kubelet, and wait for nothing; it is removed at the end."""
+        """Give a pod to the kubelet without waiting. It is removed at the end."""
         self._pods.append(pod.metadata.name)
         await self.world.bind(pod)
 
     async def all_listed(self) -> list[str]:
-        """The names of the pods that pod resources lists."""
+        """The names of the pods in the pod resources API."""
         response = await self.ask("List", api.ListPodResourcesRequest())
         return [each.name for each in response.pod_resources]
 
     async def rejection(self, pod: Pod) -> str:
-        """The text between the words that every rejected pod's message has."""
+        """The part of the message that differs between rejected pods."""
         view = await self.run(pod, "Failed")
         assert (view.phase, view.reason, view.containers) == ("Failed", "UnexpectedAdmissionError", {})
         head, tail = "Pod was rejected: Allocate failed due to ", ", which is unexpected"
@@ -317,7 +316,7 @@ class Stage:
         return view.message[len(head) : -len(tail)]
 
     async def until_written(self, healthy: Sequence[str]) -> None:
-        """Return when the kubelet's file has these devices: a list is on the node first, then in the file."""
+        """Wait until the kubelet's file contains these devices. The kubelet updates the node's status first."""
 
         def is_written() -> bool:
             if not self.file.exists():
@@ -328,7 +327,7 @@ class Stage:
         await self.world.until(is_written)
 
     def checkpoint(self) -> DeviceCheckpoint:
-        """What the kubelet wrote."""
+        """The content of the kubelet's file."""
         return load(self.file.read_bytes())
 
     def entries(self) -> list[PodDevices]:
@@ -336,7 +335,7 @@ class Stage:
         return [entry for entry in self.checkpoint().entries or () if entry.resource == self.resource]
 
     async def held(self, pod: str) -> dict[str, list[str]] | None:
-        """Container -> ids of the scenario's resource, from pod resources; None if the pod is not listed."""
+        """Container -> IDs of the scenario's resource, from the pod resources API; None if it does not list the pod."""
         response = await self.ask("List", api.ListPodResourcesRequest())
         for each in response.pod_resources:
             if each.name == pod:
@@ -349,7 +348,7 @@ class Stage:
         return None
 
     async def placed(self, pod: str | None = None) -> list[tuple[str, int | None]]:
-        """(id, NUMA node) of each element that pod resources has for a pod, or as allocatable."""
+        """(ID, NUMA node) of each element that the pod resources API lists for a pod, or as allocatable."""
         if pod is None:
             elements = (await self.ask("GetAllocatableResources", api.AllocatableResourcesRequest())).devices
         else:
@@ -366,6 +365,6 @@ class Stage:
         )
 
     async def ask(self, method: str, request: Any) -> Any:
-        """Ask pod resources."""
+        """Call the pod resources API."""
         async with connect(self.world.kubelet_folder / "pod-resources" / "kubelet.sock") as channel:
             return await Client(channel, _LISTER).call(method, request)

@@ -1,4 +1,4 @@
-"""A device manager that runs."""
+"""Fixtures: a running device manager."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,18 +12,18 @@ from tests.kubelet.kit import PATIENT, ManagerKit
 
 @pytest.fixture
 def kubernetes() -> Version:
-    """Whose manager it is; a test may choose with `parametrize`."""
+    """The manager's Kubernetes release; a test can change it with `parametrize`."""
     return DEFAULT_VERSION
 
 
 @pytest.fixture
 def timeouts() -> Timeouts:
-    """How long it waits; a test that waits for what never comes chooses with `parametrize`."""
+    """The manager's timeouts; a test of a timeout shortens them with `parametrize`."""
     return PATIENT
 
 
 @pytest.fixture
 async def kit(folder: Path, kubernetes: Version, timeouts: Timeouts) -> AsyncIterator[ManagerKit]:
-    """A manager on real sockets, with two NUMA nodes."""
+    """A manager with real sockets and two NUMA nodes."""
     async with ManagerKit(folder, numa_nodes=(0, 1), release=RELEASES[kubernetes], timeouts=timeouts) as started:
         yield started

@@ -1,4 +1,4 @@
-"""Devices near the NUMA nodes that the topology manager chose, and the plugin's preference among them."""
+"""Devices near the NUMA nodes that the topology manager chose, and the plugin's preferences among them."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,13 +14,13 @@ from tests.kubelet.scenarios import scenario
 
 
 def spread(*counts: int) -> list[Device]:
-    """Dev0, Dev1, ...: so many on each node."""
+    """Dev0, Dev1, ...: these numbers of devices per NUMA node."""
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
     return [Device(f"Dev{number}", topology=(node,)) for number, node in enumerate(nodes)]
 
 
 def around(nodes: int) -> list[Device]:
-    """Two on each of some nodes."""
+    """Two devices on each of `nodes` NUMA nodes."""
     return spread(*[2] * nodes)
 
 
@@ -31,7 +31,7 @@ def names(*numbers: object) -> list[str]:
 async def choose(
     folder: Path, devices: list[Device], size: int, hint: tuple[int, ...], preferred: list[str]
 ) -> tuple[set[str], dict[int, int]]:
-    """The ids that a container gets, and how many of them are on each node."""
+    """The IDs that a container gets, and their number per NUMA node."""
     async with ManagerKit(folder, affinity=FixedAffinity(*hint), numa_nodes=range(4)) as kit:
         plugin = await kit.plugin(R1, devices, preferred_allocation=bool(preferred))
         wish = api.ContainerPreferredAllocationResponse(deviceIDs=preferred)

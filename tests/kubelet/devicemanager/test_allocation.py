@@ -1,4 +1,4 @@
-"""Devices for containers: who gets which, what is refused and how, and what the runtime is told."""
+"""Allocation of devices to containers: the choice, refusals with their messages, and the options for the runtime."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ ANSWERS = {
 
 
 async def answer(request: api.AllocateRequest) -> api.AllocateResponse:
-    """What each device needs, together."""
+    """The merged answers for the requested devices."""
     merged = api.ContainerAllocateResponse()
     for id_ in request.container_requests[0].devices_ids:
         merged.MergeFrom(ANSWERS[id_])
@@ -50,7 +50,7 @@ async def answer(request: api.AllocateRequest) -> api.AllocateResponse:
 
 
 async def two_resources(kit: ManagerKit) -> None:
-    """dev1 and dev2 of R1, dev3 and dev4 of R2."""
+    """Two plugins: dev1 and dev2 of R1, dev3 and dev4 of R2."""
     for resource, devices in ((R1, healthy("dev1", "dev2", node=0)), (R2, healthy("dev3", "dev4"))):
         plugin = await kit.plugin(resource, devices)
         plugin.behaviours["Allocate"] = answer
@@ -189,7 +189,7 @@ async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behavi
 async def test_what_was_chosen_in_vain_stays_taken_until_a_pod_is_gone(
     folder: Path, method: str, behaviour: Behaviour, text: str, taken: int
 ) -> None:
-    """Device manager specification, sections 4.2 (step 8) and 4.3. What is near is chosen before anybody is asked."""
+    """Device manager specification, sections 4.2 (step 8) and 4.3. Aligned devices are chosen before any call."""
     async with ManagerKit(folder, affinity=FixedAffinity(0), numa_nodes=(0, 1)) as kit:
         plugin = await kit.plugin(R1, [*healthy("a", node=0), *healthy("b", node=1)], preferred_allocation=True)
         await kit.plugin(R2, healthy("x"))
@@ -372,7 +372,7 @@ async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernete
 
 
 async def test_a_plugin_whose_name_a_claim_serves_keeps_containers_from_starting(kit: ManagerKit) -> None:
-    """Its devices are not allocated, and it is to be told of them all the same: kubernetes#141426."""
+    """The kubelet allocates none of its devices, but still requires them for PreStartContainer: kubernetes#141426."""
     plugin = await kit.plugin(R1, healthy("d1"), pre_start_required=True)
     claim = PodExtendedResourceClaimStatus(
         request_mappings=(ContainerExtendedResourceRequest(container_name="c", resource_name=R1),)

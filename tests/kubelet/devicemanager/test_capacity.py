@@ -1,4 +1,4 @@
-"""Lists, health, and what the node offers."""
+"""Device lists, health, and the node's capacity."""
 
 from collections.abc import Callable
 
@@ -78,8 +78,8 @@ async def test_allocatable_devices_are_the_healthy_ones_of_every_resource(kit: M
 
 
 async def test_only_the_exact_word_is_healthy(kit: ManagerKit) -> None:
-    words = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
-    await kit.plugin(R1, [Device(f"d{number}", word) for number, word in enumerate(words)])
+    values = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
+    await kit.plugin(R1, [Device(f"d{number}", word) for number, word in enumerate(values)])
     assert kit.manager.get_capacity()[:2] == ({R1: 5}, {R1: 1})
 
 

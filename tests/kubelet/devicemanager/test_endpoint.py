@@ -1,4 +1,4 @@
-"""The calls of one plugin."""
+"""The calls to one plugin."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) 
 
 
 async def test_a_plugin_that_dies_while_it_is_asked(kit: ManagerKit) -> None:
-    """In the words of grpc-go 1.82: device manager specification, section 3.1, errors come as they are."""
+    """The message is grpc-go 1.82's. Errors are passed on unchanged: device manager specification, section 3.1."""
     command = (sys.executable, str(Path(plugin_process.__file__)), str(kit.folder), "dying")
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

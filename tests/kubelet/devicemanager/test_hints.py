@@ -1,4 +1,4 @@
-"""Where devices could come from, by container and by pod, and what a pod needs as a whole."""
+"""Topology hints per container and per pod, and the total demand of a pod."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from tests.kubelet.scenarios import scenario
 
 
 def at(**nodes: Sequence[int] | None) -> list[Device]:
-    """Devices by name, with their NUMA nodes."""
+    """Devices by name with their NUMA nodes."""
     return [Device(name, topology=None if where is None else tuple(where)) for name, where in nodes.items()]
 
 
 def notation(hints: list[Hint] | None) -> str | None:
-    """`(0)P (01)`: sets of nodes, P for preferred."""
+    """Hints as text, `(0)P (01)`: sets of NUMA nodes, P for preferred."""
     if hints is None:
         return None
     return " ".join(

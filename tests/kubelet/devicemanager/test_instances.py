@@ -1,4 +1,4 @@
-"""Several plugins of one resource, told apart by the paths of their sockets, as kubelets do since 1.37."""
+"""Several plugins of one resource, distinguished by their socket paths, as in kubelets since 1.37."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ ONE, OTHER = Path("/one.sock"), Path("/other.sock")
 
 
 def numbers(kit: ManagerKit) -> tuple[int | None, int | None]:
-    """Capacity and allocatable."""
+    """Capacity and allocatable of R1."""
     capacity, allocatable, _ = kit.manager.get_capacity()
     return capacity.get(R1), allocatable.get(R1)
 
@@ -42,12 +42,12 @@ async def refused(plugin: DevicePluginStub, kit: ManagerKit) -> str:
 
 
 def watchers() -> list[str]:
-    """Who reads a plugin's list in the kubelet."""
+    """The names of the tasks that read plugins' lists."""
     return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("ListAndWatch")]
 
 
 async def taken_twice(kit: ManagerKit, devices: Sequence[Device]) -> DevicePluginStub:
-    """A plugin that registered a second time at its path, which nobody will ever have again."""
+    """A plugin that registered a second time at its path. No later plugin can use this path."""
     plugin = await kit.plugin(R1, devices)
     assert await refused(plugin, kit) == f"device plugin already connected: {plugin.socket}"
     return plugin
@@ -147,7 +147,7 @@ async def test_a_path_is_free_when_its_plugins_end_was_noticed(kit: ManagerKit) 
 
 @scenario(30, 88)
 async def test_a_newcomer_at_a_path_whose_old_plugins_end_is_noticed_late(kit: ManagerKit) -> None:
-    """The end takes the newcomer's entry along, between that and its connection; then the newcomer is stuck."""
+    """The old plugin's end removes the newcomer's record before it is connected. Then the newcomer cannot register."""
     plugin = await kit.plugin(R1, healthy("a"))
     gate = plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
     registering = asyncio.create_task(plugin.register(kit.folder / "kubelet.sock"))
@@ -158,7 +158,7 @@ async def test_a_newcomer_at_a_path_whose_old_plugins_end_is_noticed_late(kit: M
     await registering
     await offers(kit, 1, 1)
     plugin.end_streams()
-    await until(lambda: not watchers())  # a Register that the end overtakes would be accepted
+    await until(lambda: not watchers())  # a Register before the end is noticed would be accepted
     await refused(plugin, kit)
     assert numbers(kit) == (1, 1)
 

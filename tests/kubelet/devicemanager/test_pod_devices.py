@@ -1,4 +1,4 @@
-"""Records of who has which device."""
+"""Records of the devices of containers."""
 
 from kubelet.devicemanager.options import CDIDevice, DeviceRunContainerOptions, merge
 from kubelet.devicemanager.pod_devices import PodRecords

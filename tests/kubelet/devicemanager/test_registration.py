@@ -1,4 +1,4 @@
-"""Who may register, and what becomes of the one that was there before."""
+"""Registration: which plugins are accepted, and the effect on an earlier plugin."""
 
 import asyncio
 import os
@@ -19,11 +19,11 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
-OLDER = ["1.34", "1.35", "1.36"]  # they know one plugin of a resource; test_instances.py has what came then
+OLDER = ["1.34", "1.35", "1.36"]  # they know one plugin per resource; for later ones see test_instances.py
 
 
 async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: Any) -> str:
-    """The text with which the kubelet refuses the stub."""
+    """The error with which the kubelet refuses the stub."""
     with pytest.raises(RpcError) as error:
         await stub.register(kit.folder / "kubelet.sock", **fields)
     assert error.value.code is Status.UNKNOWN

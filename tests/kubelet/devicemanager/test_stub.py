@@ -1,4 +1,4 @@
-"""The stub, as other people's tests use it."""
+"""The stub, as tests of other projects use it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -53,8 +53,8 @@ async def test_a_deprecation_file_means_no_registration(socket_dir: Path) -> Non
 
 async def test_functions_that_tests_set_answer(socket_dir: Path) -> None:
     def allocate(request: api.AllocateRequest, devices: Mapping[str, api.Device]) -> api.AllocateResponse:
-        given = [devices[i].ID for c in request.container_requests for i in c.devices_ids]
-        return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"IDS": ",".join(given)})])
+        ids = [devices[i].ID for c in request.container_requests for i in c.devices_ids]
+        return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"IDS": ",".join(ids)})])
 
     def prefer(
         request: api.PreferredAllocationRequest, devices: Mapping[str, api.Device]

@@ -1,4 +1,4 @@
-"""A manager, and a node, for each test."""
+"""Fixtures: a manager and a node for each test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,19 +11,19 @@ from tests.kubelet.dramanager.kit import Kit, Lab
 
 @pytest.fixture
 def kubernetes() -> Version:
-    """Whose manager or node it is; a test may choose with `parametrize`."""
+    """The Kubernetes release of the manager or node; a test can change it with `parametrize`."""
     return DEFAULT_VERSION
 
 
 @pytest.fixture
 async def kit(folder: Path, kubernetes: Version) -> AsyncIterator[Kit]:
-    """A DRA manager that runs."""
+    """A running DRA manager."""
     async with Kit(folder, release=RELEASES[kubernetes]) as made:
         yield made
 
 
 @pytest.fixture
 async def lab(folder: Path, kubernetes: Version) -> AsyncIterator[Lab]:
-    """A node whose kubelet runs."""
+    """A node with a running kubelet."""
     async with Lab(folder, kubernetes=kubernetes) as made:
         yield made

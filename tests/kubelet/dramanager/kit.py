@@ -1,4 +1,4 @@
-"""A DRA manager on real sockets, with drivers that tests steer, and no server above it."""
+"""A DRA manager with real sockets, with drivers that tests control, and without an API server."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def claim(
     owner: str = "",
     allocated: bool = True,
 ) -> v1.ResourceClaim:
-    """An allocated claim; its uid is `uid-<name>`. `pods` are its users' uids, `owner` is the pod that it is for."""
+    """An allocated claim; its UID is `uid-<name>`. `pods` are the UIDs of its users, `owner` is the owning pod."""
     results = tuple(
         v1.DeviceRequestAllocationResult(request=request, driver=driver, pool=POOL, device=device)
         for request, driver, device in wanted or [("r1", DRIVER, "g0")]
@@ -51,12 +51,12 @@ def claim(
 
 
 def user(name: str, *claims: str, uid: str = "") -> Pod:
-    """A pod with one container that uses claims by their own names; its uid is its name."""
+    """A pod whose only container uses claims under their own names; its UID is its name."""
     return pod(name, container("c", claims=claims), uid=uid or name, claims={each: each for each in claims})
 
 
 def giving(*devices: str, requests: Sequence[str] = ("r1",), kind: str = "vendor.test/up") -> Prepare:
-    """A driver that prepares these devices for every claim, with names as the recorded drivers gave them."""
+    """A driver that prepares these devices for every claim, with names in the form of the recorded drivers."""
 
     def prepare(asked: api.Claim) -> list[api.Device]:
         return [claimed(requests, POOL, device, f"{kind}={asked.uid}-{device}") for device in devices or ("g0",)]
@@ -70,14 +70,14 @@ def by_claim(devices: Mapping[str, Sequence[api.Device]]) -> Prepare:
 
 
 async def passing(clock: FakeClock, seconds: float, predicate: Callable[[], object]) -> None:
-    """Let a clock go on; between two steps everybody else has a turn."""
+    """Advance a clock until `predicate` is true. Other tasks run after each step."""
     async with asyncio.timeout(30):
         while not predicate():
             await clock.advance(seconds)
 
 
 class Kit:
-    """A manager that runs, and its drivers."""
+    """A running manager with its drivers."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Kit:
         await self._stack.aclose()
 
     async def restart(self, **options: Any) -> None:
-        """Another manager on the same folder; nobody is registered with it."""
+        """Start another manager with the same folder and no registered drivers."""
         await self.manager.stop()
         self._options |= options
         self.manager = self._new_manager()
@@ -114,12 +114,12 @@ class Kit:
         return stub
 
     async def serving(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
-        """A driver whose plugin serves, and nobody knows it."""
+        """A driver whose plugin serves, but is not registered."""
         stub = DRAPluginStub(self.folder, driver, prepare or giving(), **options)
         return await self._stack.enter_async_context(stub)
 
     async def register(self, stub: DRAPluginStub) -> None:
-        """Register a driver's plugin; return when it is connected."""
+        """Register a driver's plugin, and wait for the connection."""
         handler = self.manager.get_watcher_handler()
         endpoint, versions = str(stub.socket), list(stub.info.supported_versions)
         handler.validate_plugin(stub.info.name, endpoint, versions)
@@ -127,23 +127,23 @@ class Kit:
         await self.connected(stub)
 
     async def connected(self, stub: DRAPluginStub, is_connected: bool = True) -> None:
-        """Return when the connection to a plugin is there, or not."""
+        """Wait until the plugin is connected, or disconnected."""
         found = self.manager.plugins.instances(stub.info.name)
         (plugin,) = [each for each in found if each.endpoint == str(stub.socket)]
         await self.until(lambda: plugin.is_connected == is_connected)
 
     async def until(self, predicate: Callable[[], object]) -> None:
-        """Return when `predicate` is true, looking after each change."""
+        """Wait until `predicate` is true; it is evaluated after each change."""
         async with asyncio.timeout(30):
             while not predicate():
                 await self._changed.wait()
 
     async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
-        """Let the clock go on, so many seconds at a time, until `predicate` is true."""
+        """Advance the clock in steps of `seconds` until `predicate` is true."""
         await passing(self.clock, seconds, predicate)
 
     def put(self, *claims: v1.ResourceClaim) -> None:
-        """The cluster has these claims."""
+        """Add claims to the cluster."""
         for each in claims:
             self.cluster.put(each)
 
@@ -162,7 +162,7 @@ class Kit:
 
 
 class Lab:
-    """A whole node on a clock that tests move, and its drivers."""
+    """A whole node with a clock that tests control, and its drivers."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.clock = FakeClock()
@@ -177,7 +177,7 @@ class Lab:
 
     async def __aenter__(self) -> Self:
         self._watching = asyncio.create_task(self._watch())
-        await asyncio.sleep(0)  # it listens before anything happens
+        await asyncio.sleep(0)  # start listening before the first event
         await self._stack.enter_async_context(self.node)
         return self
 
@@ -189,18 +189,18 @@ class Lab:
         await asyncio.gather(self._watching, return_exceptions=True)
 
     async def driver(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
-        """A driver that the plugin watcher has found."""
+        """A driver that the plugin watcher has registered."""
         stub = DRAPluginStub(self.node.plugins_registry, driver, prepare or giving(), **options)
         await self._stack.enter_async_context(stub)
         await self.found(stub)
         return stub
 
     async def found(self, stub: DRAPluginStub) -> None:
-        """Return when the plugin watcher has found a plugin, once more than before, and it is connected."""
+        """Wait until the plugin watcher has registered a plugin once more, and it is connected."""
         self._registrations[stub] += 1
         async with asyncio.timeout(30):
             while True:
-                # one tick is enough, unless the watcher is still busy with what was there before
+                # one tick is enough, unless the watcher is still busy with earlier sockets
                 await self.clock.advance(1)
                 with contextlib.suppress(TimeoutError):
                     await stub.until(lambda: stub.notified.count((True, "")) >= self._registrations[stub], 0.5)
@@ -213,35 +213,35 @@ class Lab:
         )
 
     async def lost(self, driver: str) -> None:
-        """Return when no plugin of a driver is connected."""
+        """Wait until no plugin of a driver is connected."""
         await self.clock.advance(1)
         await self.node.until(lambda: not self.node.dra_manager.plugins.is_usable(driver))
 
     async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
-        """Let the clock go on, so many seconds at a time, until `predicate` is true."""
+        """Advance the clock in steps of `seconds` until `predicate` is true."""
         await passing(self.clock, seconds, predicate)
 
     async def phase(self, name: str, phase: str) -> None:
-        """Return when a pod has a phase."""
+        """Wait until a pod has a phase."""
         await self.node.until(lambda: self.node.status(name).phase == phase)
 
     async def gone(self, name: str) -> None:
-        """Return when a pod is no longer on the node."""
+        """Wait until a pod is no longer on the node."""
         await self.node.until(lambda: name not in {each.metadata.name for each, _ in self.node.pods()})
 
     def put(self, *claims: v1.ResourceClaim) -> None:
-        """The cluster has these claims."""
+        """Add claims to the cluster."""
         for each in claims:
             self.cluster.put(each)
 
     async def unprepare_failed(self, count: int) -> None:
-        """Return when that has happened so often."""
+        """Wait for the given number of failed unprepare calls."""
         async with asyncio.timeout(30):
             while self._unprepare_failures < count:
                 await self._told.wait()
 
     async def failures(self, count: int) -> list[str]:
-        """What the pods' events said of claims that could not be prepared, when there are so many."""
+        """Wait for the given number of FailedPrepareDynamicResources events, and return their messages."""
         async with asyncio.timeout(30):
             while len(self._failures) < count:
                 await self._told.wait()
@@ -257,14 +257,14 @@ class Lab:
 
 
 def state(lab: Lab, name: str) -> tuple[str, str, str]:
-    """Phase, and the first container's state and reason."""
+    """The pod's phase, and the state and reason of its first container."""
     status = lab.node.status(name)
     first = status.container_statuses[0]
     return status.phase, first.state.name, state_details(first)[0]
 
 
 async def prepared(lab: Lab, stub: DRAPluginStub, asking: Pod) -> None:
-    """Return when the retry of a pod that could not be prepared has come."""
+    """Advance to the retry of a pod that could not be prepared, and wait until it runs."""
     calls = len(stub.called(PREPARE))
     await lab.clock.advance(PREPARE_RETRY)
     await stub.until(lambda: len(stub.called(PREPARE)) > calls)

@@ -62,7 +62,7 @@ def test_devices_are_added() -> None:
 
 
 def test_operations_that_are_skipped() -> None:
-    """The feature is alpha; a kubelet that knows it refuses what it cannot do."""
+    """The feature is alpha. A kubelet of 1.37 knows it and refuses such claims; an older one ignores the field."""
 
     def skipping(*operations: tuple[str, ...]) -> v1.ResourceClaim:
         made = claim("c1", *(("r", DRIVER, f"g{number}") for number in range(len(operations))))
@@ -84,7 +84,7 @@ def test_operations_that_are_skipped() -> None:
 
 @scenario(142, 143)
 async def test_the_cache(folder: Path) -> None:
-    """What the kubelet guards with locks needs none here: nothing happens between two waits."""
+    """The kubelet needs locks here. This cache does not, because no other task runs between two awaits."""
     cache = ClaimInfoCache(folder)
     await cache.load()
     info = ClaimInfo("default", "c1", "u1", [DRIVER])
@@ -151,7 +151,7 @@ async def test_a_file_that_cannot_be_used(folder: Path, content: bytes, text: st
 
 @pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
 async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit, kubernetes: Version) -> None:
-    """Before 1.37 the device is in the list twice then, as in a kubelet's."""
+    """Before 1.37 the list then contains the device twice, as in a real kubelet."""
     stub = await kit.driver()
     kit.put(claim("c1"))
     asking = user("p", "c1")

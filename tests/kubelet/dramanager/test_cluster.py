@@ -1,4 +1,4 @@
-"""Claims and slices on an API server, as the DRA manager asks for them."""
+"""The DRA manager's requests for claims and slices to an API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Health: what drivers report, how long that holds, and the file."""
+"""Health: drivers' reports, their expiry, and the file."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ def report(device: str, health: int = api.HEALTHY, seconds: int = 0, message: st
 
 
 async def watched(kit: Kit, versions: Sequence[str] = SERVING) -> DRAPluginStub:
-    """A driver whose health stream is open, and whose claim `c1` of pod `p` is prepared."""
+    """A driver with an open health stream, for which claim `c1` of pod `p` is prepared."""
     stub = await kit.driver(services=SERVING, versions=versions)
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -107,7 +107,7 @@ async def test_bytes_that_are_no_report_end_a_stream(kit: Kit) -> None:
 
 @pytest.mark.parametrize("kubernetes", ["1.36"])
 async def test_a_plugin_without_health_service_is_asked_for_ever(kit: Kit) -> None:
-    """1.36 asks every plugin, whatever it announces."""
+    """1.36 calls every plugin, whatever versions it announces."""
     stub = await kit.serving(services=SERVING, versions=("v1.DRAPlugin",))
     stub.behaviours["NodeWatchResources"] = failing("unknown service", Status.UNIMPLEMENTED)
     await kit.register(stub)
@@ -158,7 +158,7 @@ async def test_each_instance_has_a_stream_of_its_own(kit: Kit) -> None:
 async def test_an_instance_that_died_takes_no_reports_of_its_successor_along(
     kit: Kit, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own end did; that it cannot be watched any more, and is deregistered in the end, does not."""
+    """Only the end of a stream deletes reports. Failed reconnections and the deregistration do not."""
     both = ("v1.DRAPlugin", V1)
     old = await kit.driver(name="old.sock", services=both, versions=both)
     new = await kit.driver(name="new.sock", services=both, versions=both)
@@ -228,7 +228,7 @@ async def test_only_changes_count(folder: Path) -> None:
 
 
 async def test_a_device_that_is_reported_twice(folder: Path) -> None:
-    """The last report counts, and both are a change each time."""
+    """The last report is used, and both count as changes each time."""
     cache = HealthCache(folder, FakeClock())
     well, ill = DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g0", "Unhealthy")
     for _ in range(2):
@@ -320,7 +320,7 @@ async def test_a_broken_file_is_an_empty_cache(folder: Path, content: bytes) -> 
 
 
 async def test_pods_are_told_once_the_devices_are_theirs(kit: Kit) -> None:
-    """A report about a device that no claim has yet is kept for later."""
+    """A report about a device that no claim uses yet is stored for later."""
     stub = await kit.driver(
         services=SERVING, versions=SERVING, prepare=lambda _: [dra.Device(pool_name=POOL, device_name="g0")]
     )

@@ -1,4 +1,4 @@
-"""Pods with claims on a node over time: prepared before the sandbox, unprepared at the end, through every failure."""
+"""Pods with claims over time: prepared before the sandbox, unprepared at the end, through every failure."""
 
 import asyncio
 from pathlib import Path
@@ -274,7 +274,7 @@ async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
     admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
     await stub.until(lambda: len(stub.called(PREPARE)) == 1)
     removing = asyncio.create_task(lab.node.remove("p"))
-    await asyncio.sleep(0)  # the removal has begun
+    await asyncio.sleep(0)  # the removal has started
     assert stub.called(UNPREPARE) == [], "the driver is left to finish"
     gate.open()
     await removing
@@ -298,7 +298,7 @@ async def test_a_pod_removed_while_it_cannot_be_prepared(lab: Lab) -> None:
     admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
     await called.wait()
     removing = asyncio.create_task(lab.node.remove("p", force=True))
-    await asyncio.sleep(0)  # the removal has begun
+    await asyncio.sleep(0)  # the removal has started
     assert lab.node.pods() == []
     fails.set()
     await asyncio.gather(removing, admitting)
@@ -447,7 +447,7 @@ async def test_a_kubelet_does_not_start_with_a_state_that_it_cannot_use(folder: 
 
 
 async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
-    """A pod whose device is gone after a restart; nobody but the minute's look is left to care for its claim."""
+    """The pod's device is missing after a restart. Only the reconciliation every minute unprepares the claim."""
     stub = await lab.driver()
     lab.put(claim("c1"))
     socket = lab.node.device_plugins / "p.sock"

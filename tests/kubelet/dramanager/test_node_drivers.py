@@ -1,4 +1,4 @@
-"""Drivers on a node over time: found, refused, restarted, replaced; and the slices of those that went."""
+"""Drivers over time: registered, refused, restarted, replaced; and the slices of drivers that ended."""
 
 import asyncio
 

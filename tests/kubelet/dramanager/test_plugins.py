@@ -1,4 +1,4 @@
-"""Drivers' plugins: versions, instances, connections."""
+"""The plugins of drivers: versions, instances, connections."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ async def test_two_instances_of_a_driver(kit: Kit) -> None:
     assert (old.claims(PREPARE), new.claims(PREPARE)) == ([["c0"], ["c2"]], [["c1"], ["c3"]])
     for stub in (old, new):
         await handler.deregister_plugin(DRIVER, str(stub.socket))
-    await handler.deregister_plugin(DRIVER, str(new.socket))  # nobody knows it: nothing happens
+    await handler.deregister_plugin(DRIVER, str(new.socket))  # not registered any more, so nothing happens
     with pytest.raises(ClaimError, match=f"DRA driver {DRIVER} is not registered"):
         kit.manager.plugins.get(DRIVER)
 
@@ -145,7 +145,7 @@ async def test_looking_a_driver_up(kit: Kit) -> None:
 
 
 class Relay:
-    """Hands on what connects to `path`, and counts."""
+    """Forwards connections from `path` to a target, and counts them."""
 
     def __init__(self, path: Path, target: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Preparing a pod's claims: what is checked before, one call per driver, what is remembered."""
+"""Preparing a pod's claims: the checks, one call per driver, and the stored state."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ PREPARE = "NodePrepareResources"
 
 
 def from_template(name: str, *statuses: tuple[str, str | None]) -> Pod:
-    """A pod with a claim `t` from a template, and the status that its claim controller wrote."""
+    """A pod with a claim `t` from a template, and the claim statuses from its controller."""
     made = user(name)
     spec = msgspec.structs.replace(
         made.spec, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
@@ -42,7 +42,7 @@ def from_template(name: str, *statuses: tuple[str, str | None]) -> Pod:
 
 
 async def refused(kit: Kit, asking: Pod) -> str:
-    """The text after the words that every failure has."""
+    """The error without the prefix that all failures have."""
     with pytest.raises(ClaimError) as error:
         await kit.manager.prepare_resources(asking)
     head = "prepare dynamic resources: "
@@ -303,8 +303,8 @@ async def test_share_ids_are_kept(kit: Kit) -> None:
         for name, state in kit.stored().items()
     }
     assert stored == {"c1": ["s1", "s2"], "c2": [None]}
-    told = kit.manager.get_dynamic_resources(asking, "c")
-    assert [[(it.HasField("share_id"), it.share_id) for it in each.claim_resources] for each in told] == [
+    listed = kit.manager.get_dynamic_resources(asking, "c")
+    assert [[(it.HasField("share_id"), it.share_id) for it in each.claim_resources] for each in listed] == [
         [(True, "s1"), (True, "s2")],
         [(False, "")],
     ]
@@ -332,7 +332,7 @@ async def test_one_call_per_driver_and_the_first_that_fails_ends_it(kit: Kit, ku
         for name, state in kit.stored().items()
         if name != "d"
     }
-    count = 2 if kubernetes == "1.36" else 1  # the attempt that failed later had added them already
+    count = 2 if kubernetes == "1.36" else 1  # 1.36 keeps the devices of the failed attempt, too
     assert devices == {"c1": count, "c2": count}
 
 
@@ -396,6 +396,6 @@ async def test_nobody_listens(kit: Kit) -> None:
 
 
 def leave_socket(path: str) -> None:
-    """What a process that was killed leaves."""
+    """Leave a socket as a killed process does."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(path)

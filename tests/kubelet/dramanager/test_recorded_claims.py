@@ -1,4 +1,4 @@
-"""What a real kubelet wrote about claims, against what the stand-in says to the same stimulus."""
+"""Recorded claim states of a real kubelet, compared with the stand-in's after the same stimulus."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recorded cases 
 
 @pytest.fixture
 def kubernetes() -> Version:
-    """Of which the cases were recorded."""
+    """The release of the recorded cases."""
     return "1.36"
 
 
@@ -42,23 +42,23 @@ def checkpoint(name: str) -> list[ClaimState]:
 
 
 def in_order(claims: list[ClaimState]) -> bytes:
-    """The file with its claims in a certain order; a kubelet's is a random one."""
+    """The file with its claims sorted by name; a kubelet's order is random."""
     return encode(sorted(claims, key=lambda each: each.claim_name))
 
 
 def shown(status: Any) -> Any:
-    """What is compared of a container status."""
+    """The parts of a container status that are compared."""
     return {"state": status["state"], "health": status.get("allocatedResourcesStatus")}
 
 
 def ours(lab: Lab, name: str) -> Any:
-    """The same of the stand-in's first container."""
+    """The same parts of the stand-in's first container."""
     first = lab.node.status(name).container_statuses[0]
     return shown(to_dict(first))
 
 
 def unprepared(**answers: str) -> Behaviour:
-    """Per-claim errors."""
+    """A behaviour that answers with an error per claim."""
     claims = {uid: dra.NodePrepareResourceResponse(error=error) for uid, error in answers.items()}
     return answering(dra.NodePrepareResourcesResponse(claims=claims))
 
@@ -99,7 +99,7 @@ async def test_how_preparing_shows(folder: Any, name: str, behaviour: Behaviour 
         assert await lab.failures(len(events)) == events
         found, expected = ours(lab, "p"), shown(status)
         if "running" in expected["state"]:
-            expected["state"]["running"] = {}  # a real one says since when
+            expected["state"]["running"] = {}  # a real status contains the start time
         assert found == expected
 
 
@@ -132,7 +132,7 @@ async def test_how_often_preparing_is_tried(lab: Lab) -> None:
 
 
 def answers(claims: list[ClaimState], driver: str) -> Prepare:
-    """What a driver answered for each claim: what the file has, each device once."""
+    """A driver's answers according to the file, with each device once per claim."""
 
     def devices(state: ClaimState) -> list[PreparedDevice]:
         found = (state.driver_state or {})[driver].devices or ()

@@ -1,4 +1,4 @@
-"""ResourceSlices are deleted when the kubelet starts and when a driver is gone for half a minute."""
+"""ResourceSlices are deleted when the kubelet starts, and half a minute after a driver has disconnected."""
 
 import pytest
 
@@ -70,7 +70,7 @@ async def test_another_instance_keeps_them(kit: Kit) -> None:
 
 
 class Unwilling:
-    """A cluster that refuses a number of deletions."""
+    """A cluster that refuses the first deletions."""
 
     def __init__(self, kit: Kit, failures: int) -> None:
         self.times: list[float] = []
@@ -98,7 +98,7 @@ async def test_it_is_tried_nine_times(kit: Kit, caplog: pytest.LogCaptureFixture
 
 
 async def test_a_driver_that_is_back_does_not_stop_what_has_begun(kit: Kit) -> None:
-    """So the slices that it has published meanwhile are deleted, too."""
+    """The retries also delete slices that the driver has published meanwhile."""
     cluster = Unwilling(kit, 3)
     wiper = SliceWiper(cluster, NODE, kit.clock)
     wiper.driver_lost(DRIVER)

@@ -1,4 +1,4 @@
-"""Unpreparing: by what the cache knows, for the last pod of a claim only, and until it works."""
+"""Unpreparing: based on the cache, only for the last pod of a claim, and repeated until it succeeds."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ NOTHING = api.NodeUnprepareResourcesResponse()
 
 
 async def refused(kit: Kit, ending: Pod) -> str:
-    """The text after the words that every failure has."""
+    """The error without the prefix that all failures have."""
     with pytest.raises(ClaimError) as error:
         await kit.manager.unprepare_resources(ending)
     head = "unprepare dynamic resources: "
@@ -25,7 +25,7 @@ async def refused(kit: Kit, ending: Pod) -> str:
 
 
 def from_template(name: str, *statuses: PodResourceClaimStatus) -> Pod:
-    """A pod with a claim from a template, as far as it was made."""
+    """A pod with a claim from a template, with the claim statuses that exist so far."""
     made = user(name, "t")
     spec = msgspec.structs.replace(
         made.spec, resource_claims=(PodResourceClaim(name="t", resource_claim_template_name="template"),)
@@ -72,7 +72,7 @@ async def test_a_pod_that_wants_a_claim_while_it_is_unprepared(kit: Kit, kuberne
             await preparing
         await kit.restart()
         await kit.register(stub)
-        await kit.manager.prepare_resources(user("q", "c1"))  # nobody remembers it
+        await kit.manager.prepare_resources(user("q", "c1"))  # the restart discards the mark
     else:
         await preparing
     assert set(kit.stored()["c1"].pod_uids or ()) == {"p", "q"}
@@ -164,7 +164,7 @@ async def test_a_pod_without_claims_in_the_cache(kit: Kit) -> None:
 @scenario(130)
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) -> None:
-    """After a restart, without the pod's status and without the claim; before 1.37 the status is needed."""
+    """After a restart, without the pod's status and without the claim. Before 1.37 the status is needed."""
     stub = await kit.driver()
     kit.put(claim("c1", owner="p"))
     known = from_template("p", PodResourceClaimStatus(name="t", resource_claim_name="c1"))
@@ -183,14 +183,14 @@ async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) ->
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_a_pod_of_which_no_claim_was_made_cannot_end(kit: Kit, kubernetes: Version) -> None:
-    """Nothing of it is known, so its names are looked at, also since 1.37."""
+    """The cache does not contain the pod, so its claim names are resolved, also since 1.37."""
     await kit.driver()
     assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: Version) -> None:
-    """Before 1.37 the end of that pod unprepares it, though another pod uses it."""
+    """Before 1.37 the end of that pod unprepares the claim, although another pod uses it."""
     stub = await kit.driver()
     kit.put(claim("c1", pods=["p"]))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -204,7 +204,7 @@ async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: V
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
 async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -> None:
-    """Before 1.37 the driver is asked for the claim twice, and answers once."""
+    """Before 1.37 the driver gets the claim twice in one request, and answers once."""
     stub = await kit.driver()
     kit.put(claim("c1"))
     twice = pod("p", container("c", claims=["a", "b"]), uid="p", claims={"a": "c1", "b": "c1"})
@@ -219,7 +219,7 @@ async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -
 
 
 async def test_pods_that_went_unnoticed(kit: Kit) -> None:
-    """Every minute the claims of pods that the kubelet does not know are unprepared."""
+    """Every minute the kubelet unprepares the claims of pods that it does not know."""
     stub = await kit.driver()
     kit.put(claim("c1"), claim("c2", pods=["q"]))
     kit.active = {"p"}
@@ -237,7 +237,7 @@ async def test_pods_that_went_unnoticed(kit: Kit) -> None:
 
 
 async def test_both_ends_of_a_claim_without_devices(kit: Kit) -> None:
-    """A claim of which no driver has a device is known, and no driver is asked."""
+    """A claim without devices is stored, but no driver is called."""
     stub = await kit.driver()
     usual = claim("c1")
     status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())

@@ -1,4 +1,4 @@
-"""Which claimed devices reach a container, and how pod resources and the pod's status tell of them."""
+"""The claimed devices of a container, in its options, in the pod resources API and in the pod's status."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, user
 
 
 def known(kit: Kit, name: str, *devices: PreparedDevice, driver: str = DRIVER) -> ClaimInfo:
-    """A claim that was prepared."""
+    """A prepared claim."""
     info = kit.manager.cache.add(ClaimInfo("default", name, f"uid-{name}", [driver]))
     info.pods.add("p")
     info.add_devices(driver, devices, replace=False)
@@ -90,11 +90,11 @@ def test_the_claims_of_a_container(kit: Kit) -> None:
 def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit) -> None:
     known(kit, "c1", ONE, TWO)
     using = container("c", claims=["c1/b"])
-    (told,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
-    assert (told.claim_namespace, told.claim_name) == ("default", "c1")
+    (listed,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
+    assert (listed.claim_namespace, listed.claim_name) == ("default", "c1")
     assert [
         (each.driver_name, each.pool_name, each.device_name, [cdi.name for cdi in each.cdi_devices])
-        for each in told.claim_resources
+        for each in listed.claim_resources
     ] == [
         (DRIVER, POOL, "g0", ["x.test/y=g0"]),
         (DRIVER, POOL, "g1", ["x.test/y=g0", "x.test/y=g1", "x.test/y=g1-extra"]),
@@ -110,7 +110,7 @@ def test_a_claim_that_a_container_names_twice(kit: Kit, kubernetes: Version) -> 
 
 
 def health(kit: Kit, *claims: str, names: tuple[str, ...] = ("c1",)) -> dict[str, list[ResourceHealth]]:
-    """What the status of the only container shows."""
+    """The health in the status of the only container."""
     using = container("c", claims=claims)
     asking = pod("p", using, uid="p", claims={name: name for name in names})
     before = PodStatus(container_statuses=(ContainerStatus(name="c"),))
@@ -139,7 +139,7 @@ async def test_health_in_the_status(kit: Kit) -> None:
 
 @scenario(136, 138)
 async def test_health_of_one_request(kit: Kit) -> None:
-    """A driver that names a subrequest, which it must not, names nothing that a container can refer to."""
+    """A driver must not name a subrequest. Such a device matches no request that a container can refer to."""
     known(kit, "c1", ONE, TWO, ALL, device("g4", ["a/large"], "x.test/y=g4"))
     assert health(kit, "c1/a", "c1/b", "c1/nothing") == {
         "claim:c1/a": [
@@ -189,7 +189,7 @@ async def test_what_is_gone_is_taken_out_of_the_status(kit: Kit) -> None:
 
 
 def test_a_pod_in_the_api_servers_form() -> None:
-    """A pod's claims, a container's uses, and what the cluster decided."""
+    """A pod's claims, a container's uses of them, and the claim statuses."""
     found = decode_pod(
         {
             "kind": "Pod",

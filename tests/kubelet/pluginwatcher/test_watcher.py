@@ -1,4 +1,4 @@
-"""Plugins that are found in a folder, registered, told so, and taken back."""
+"""The plugin watcher: it finds plugins in a folder, registers and notifies them, and deregisters them."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ from tests.kubelet.scenarios import scenario
 
 
 class Watched:
-    """A plugin watcher with a device manager behind it, on a clock that the test moves."""
+    """A plugin watcher with a device manager, and a clock that the test controls."""
 
     def __init__(self, folder: Path, kubernetes: Version, wait: Timeouts) -> None:
         self.registry = folder / "registry"
@@ -50,7 +50,7 @@ class Watched:
         return DevicePluginStub(self.registry / name, R1, healthy("a"), **options)
 
     async def told(self, plugin: DevicePluginStub, times: int = 1) -> registration.RegistrationStatus:
-        """Let seconds pass until the plugin has been told so often how its registration went."""
+        """Advance the clock until the plugin has got this number of registration statuses."""
         for _ in range(600):
             if len(plugin.called("NotifyRegistrationStatus")) >= times:
                 break
@@ -61,27 +61,27 @@ class Watched:
 
 
 class Careless:
-    """A handler of somebody else's, which raises what it likes."""
+    """A third-party handler that raises any exception."""
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
-        """Whatever it is."""
+        """Accept every plugin."""
 
     async def register_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
         raise ZeroDivisionError("a bug")
 
     async def deregister_plugin(self, name: str, endpoint: str) -> None:
-        """It never had one."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def kubernetes() -> Version:
-    """Whose watcher it is; a test may choose with `parametrize`."""
+    """The watcher's Kubernetes release; a test can change it with `parametrize`."""
     return DEFAULT_VERSION
 
 
 @pytest.fixture
 def timeouts() -> Timeouts:
-    """How long it waits; a test that waits for what never comes chooses with `parametrize`."""
+    """The watcher's timeouts; a test of a timeout shortens them with `parametrize`."""
     return PATIENT
 
 
@@ -106,7 +106,7 @@ async def test_a_plugin_is_registered_and_taken_back(watched: Watched) -> None:
         await plugin.until(lambda: plugin.streams == 1)
         called = [method for method, _ in plugin.calls]
         assert called[:2] == ["GetInfo", "GetDevicePluginOptions"]
-        assert sorted(called[2:]) == ["ListAndWatch", "NotifyRegistrationStatus"]  # the stream begins on its own
+        assert sorted(called[2:]) == ["ListAndWatch", "NotifyRegistrationStatus"]  # the stream is opened concurrently
         (registered,) = watched.watcher.actual.plugins()
         assert registered.socket in watched.watcher.desired.sockets()
         os.unlink(plugin.socket)
@@ -148,7 +148,7 @@ async def test_a_socket_that_was_replaced_is_registered_anew(watched: Watched) -
 
 
 async def test_another_mode_or_one_name_less_makes_no_new_socket(watched: Watched) -> None:
-    """A driver that binds under a hidden name and then links can be seen while it has both."""
+    """A driver that binds under a hidden name and then links its socket is visible while both names exist."""
     async with watched.plugin() as plugin:
         path, other = watched.registry / "p.sock", watched.registry / ".p.sock"
         os.link(path, other)
@@ -188,7 +188,7 @@ async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> Non
 
 
 def test_a_hidden_folder_is_looked_into_if_it_was_there_first(folder: Path) -> None:
-    """The kubelet asks for the name of what is new only; in a folder that it has never seen it follows all folders."""
+    """The kubelet checks only names of new entries. In a folder that it has not seen before it follows all folders."""
     watcher = PluginWatcher(folder, {}, FakeClock())
 
     def add(name: str) -> None:
@@ -218,7 +218,7 @@ def test_a_hidden_folder_is_looked_into_if_it_was_there_first(folder: Path) -> N
 
 
 async def test_links_to_folders_are_not_followed(watched: Watched) -> None:
-    """Two of them to where they lie make more paths than can be walked; one to a socket is a socket."""
+    """Two links to their own folder create too many paths to walk. A link to a socket counts as a socket."""
     for name in ("one", "two"):
         (watched.registry / name).symlink_to(".")
     with socket.socket(socket.AF_UNIX) as left:
@@ -314,7 +314,7 @@ async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
 
 
 async def test_another_socket_at_the_path_waits_as_long(watched: Watched) -> None:
-    """Device manager specification, section 2.4: the wait belongs to the path, and only success ends it."""
+    """The delay belongs to the path and only ends with success (device manager specification, section 2.4)."""
     async with watched.plugin() as plugin:
         plugin.behaviours["GetInfo"] = failing("not yet")
         while len(plugin.called("GetInfo")) < 4:
@@ -355,7 +355,7 @@ async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> N
 @NOBODY_THERE
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
 async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
-    """It is not tried again until its socket is another one."""
+    """The plugin is retried only when its socket has been replaced."""
     refused = watched.plugin(endpoint="/nobody/here.sock")
     async with refused:
         assert not (await watched.told(refused)).plugin_registered
@@ -381,7 +381,7 @@ async def test_before_1_36_a_plugin_that_cannot_be_told_is_kept(watched: Watched
 
 
 async def test_a_kubelet_without_descriptors_loses_no_plugin(watched: Watched) -> None:
-    """It cannot look, and takes nothing for gone."""
+    """The folder cannot be read, and no plugin counts as removed."""
     (watched.registry / "below").mkdir()
     async with watched.plugin("below/p.sock") as plugin:
         await watched.told(plugin)

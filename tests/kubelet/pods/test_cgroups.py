@@ -1,4 +1,4 @@
-"""Where the cgroup of a pod lies, and what becomes of a pod that can have none."""
+"""The path of a pod's cgroup, and pods whose cgroup cannot be created."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A pod's life: what leads where."""
+"""A pod's life: the table of transitions."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A kubelet hears of its pods from manifests at once, and from the API server when that answers."""
+"""The sources of pods: static pods are known at once, others when the API server answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def node(folder: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def plugin(node: Node) -> AsyncIterator[DevicePluginStub]:
-    """Three devices, offered."""
+    """A registered plugin with three devices."""
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device(id_) for id_ in "abc"]) as stub:
         await offer(node, stub)
         yield stub
@@ -40,7 +40,7 @@ async def offer(node: Node, stub: DevicePluginStub) -> None:
 
 
 async def listed(node: Node) -> dict[str, list[str]]:
-    """Pod -> ids of its containers."""
+    """Pod -> IDs of its containers."""
     async with connect(node.pod_resources_socket) as channel:
         response = await Client(channel, _LISTER).call("List", api.ListPodResourcesRequest())
     return {
@@ -82,7 +82,7 @@ async def test_a_kubelet_that_starts_without_its_api_server_frees_nothing(node: 
 
 
 async def test_an_api_server_that_is_back_while_a_static_pod_is_admitted(node: Node, plugin: DevicePluginStub) -> None:
-    """It counts as heard once its pods are taken in, not when it began to answer."""
+    """The source counts as ready after its pods have been added, not at its first answer."""
     for name in "pq":
         await node.admit(pod(name, container("c", {R: 1})))
     node.sources.hold()
@@ -134,9 +134,9 @@ async def test_a_container_that_ends_meanwhile_waits_for_its_kubelet(node: Node,
 
 async def test_nobody_can_create_pods_while_the_api_server_is_away(node: Node) -> None:
     node.sources.hold()
-    with pytest.raises(NodeError, match="the API server is away"):
+    with pytest.raises(NodeError, match="the API server is disconnected"):
         await node.admit(pod("p", container("c")))
-    node.bind(pod("q", container("c")))  # it has one for the node, of which the kubelet does not hear
+    node.bind(pod("q", container("c")))  # the API server has the pod, but the kubelet does not know it yet
     assert (node.status("q").phase, node.active_pods()) == ("Pending", [])
     node.sources.release()
     await node.until(lambda: node.status("q").phase == "Running")

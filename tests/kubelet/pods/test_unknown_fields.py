@@ -1,4 +1,4 @@
-"""What a manifest has that no pod has: the names are upstream's, all of them."""
+"""Unknown fields of manifests: the list of known names is complete, compared with upstream's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Devices and short forms that the tests of selectors share."""
+"""Devices and shorthands that the selector tests share."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ CAPACITY = f'device.capacity["{DRIVER}"]'
 
 
 def device(attributes: dict[str, Any] | None = None, capacity: dict[str, str] | None = None, **more: Any) -> DeviceView:
-    """A device of the driver `dra.example.com`; capacities are given as text."""
+    """A device of the driver `dra.example.com`; capacities are texts."""
     amounts = {name: Quantity.parse(text) for name, text in (capacity or {}).items()}
     return DeviceView(more.pop("driver", DRIVER), attributes or {}, amounts, **more)
 
@@ -22,5 +22,5 @@ def versions(*texts: str) -> list[Semver]:
 
 
 def matches(expression: str, view: DeviceView | None = None) -> bool:
-    """Whether a stored selector matches."""
+    """Return whether a stored selector matches."""
     return compile_selector(expression, device_environment()).matches(view or device())

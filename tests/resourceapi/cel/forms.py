@@ -1,8 +1,8 @@
-"""What an expression of a type can look like: a type and a form a line.
+"""Templates of expressions, one line each: the result type and the form.
 
-`<T>` is a hole for an expression of a type, `<x:T>` for the name of a variable of it; a type of one letter is any type,
-the same in the whole line, or one of those that `CHOICES` has for the letter. `text-` stands before the name of what a
-text is read as.
+`<T>` is a hole for an expression of a type, `<x:T>` for the name of a variable of that type. A type of one letter
+stands for any type, the same in the whole line, or for one of those in `CHOICES`. The prefix `text-` means a text from
+which a value of the named type can be parsed.
 """
 
 from collections.abc import Mapping
@@ -276,4 +276,4 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys("MN", ("int", "uint", "double")),
     "S": ("int", "uint", "double", "duration"),
 }
-"""What can be ordered, be a key, be a number, be summed up."""
+"""Types that can be ordered, be a map key, be a number, be summed."""

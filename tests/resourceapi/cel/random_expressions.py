@@ -1,8 +1,8 @@
-"""Random expressions of the language, in the environment of Kubernetes.
+"""Random CEL expressions, in the environment of Kubernetes.
 
-Nearly all have the types that their functions want: for a wanted type a form is chosen whose result it is, and the
-holes of the form are filled in the same way. A quarter breaks rules on purpose, a fifth hides types behind dyn(). The
-same seed gives the same expression.
+Nearly all are well-typed: for a required type, a form with this result type is chosen, and its holes are filled in the
+same way. A quarter violates rules on purpose, and a fifth hides types behind dyn(). Equal seeds produce equal
+expressions.
 """
 
 import random
@@ -15,7 +15,7 @@ from tests.resourceapi.cel.forms import CHOICES, FORMS
 from tests.resourceapi.cel.random_texts import Texts
 
 Kind: TypeAlias = tuple[str, tuple["Kind", ...]]
-"""A type: its name, and those that it is made of. A name of one letter stands for any type."""
+"""A type: its name and its type parameters. A name of one letter stands for any type."""
 
 _SIMPLE = ("int", "int", "string", "string", "bool", "uint", "double", "bytes", "duration", "timestamp")
 _OTHERS = ("quantity", "semver", "ip", "cidr", "url", "type", "null", "format")
@@ -66,7 +66,7 @@ def _class_of(token: str) -> str:
 
 
 def spoiled(rng: random.Random, text: str) -> str:
-    """The text with a few tokens other, missing, twice or exchanged; the other ones mostly stand where they could."""
+    """The text with a few tokens replaced, removed, repeated or swapped. Most replacements keep the token class."""
     tokens = [token for token in _TOKEN.findall(text) if token.strip()]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if not tokens:
@@ -88,7 +88,7 @@ def spoiled(rng: random.Random, text: str) -> str:
 
 
 class Maker:
-    """Makes expressions from one source of chance; what is odd about them is decided at the beginning."""
+    """Creates expressions from one random source. Their peculiarities are chosen at the start."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -114,7 +114,7 @@ class Maker:
         return "optional", (self.any_kind(depth - 1),)
 
     def make(self, kind: Kind, depth: int) -> str:
-        """An expression of the type; what has an operator stands in parentheses, nearly always."""
+        """An expression of the type. Operator expressions are nearly always in parentheses."""
         rng = self.rng
         if self._breaks_rules and rng.random() < 0.04:
             return self._broken(kind, depth)
@@ -136,7 +136,7 @@ class Maker:
         return self._called(kind, depth)
 
     def _called(self, kind: Kind, depth: int) -> str:
-        """An expression of the type from a form of the table."""
+        """An expression of the type from one of the forms."""
         forms: list[tuple[str, dict[str, Kind]]] = []
         for result, form in _forms():
             bound: dict[str, Kind] = {}
@@ -148,7 +148,7 @@ class Maker:
         return self._filled(*self.rng.choice(own if own and self.rng.random() < 0.75 else forms), depth)
 
     def _filled(self, form: str, bound: dict[str, Kind], depth: int) -> str:
-        """A form with expressions in its holes."""
+        """A form with its holes filled."""
         outer = len(self._scope)
         variables: list[str] = []
 
@@ -179,7 +179,7 @@ class Maker:
         return bound[name]
 
     def _broken(self, kind: Kind, depth: int) -> str:
-        """What is not of the type, or of no type."""
+        """An expression of another type or of no type."""
         rng = self.rng
         match rng.randrange(6):
             case 0:
@@ -212,7 +212,7 @@ class Maker:
         return self.texts.literal(make())
 
     def leaf(self, kind: Kind, depth: int) -> str:
-        """A literal of the type, or what makes a value of it from a text."""
+        """A literal of the type, or a conversion of a text to it."""
         rng = self.rng
         name, params = kind
         match name:
@@ -303,7 +303,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _bind(pattern: Kind, wanted: Kind, bound: dict[str, Kind]) -> bool:
-    """Whether a type of the table can be the wanted one; `bound` says what its variables are then."""
+    """Return whether a form's type matches the wanted one, and record its type variables in `bound`."""
     name, params = pattern
     if len(name) > 1:
         return name == wanted[0] and all(_bind(x, y, bound) for x, y in zip(params, wanted[1], strict=True))

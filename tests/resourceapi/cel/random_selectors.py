@@ -1,4 +1,4 @@
-"""Random device selectors, each with a device. The same seed gives the same ones."""
+"""Random device selectors, each with a device. Equal seeds produce equal selectors."""
 
 import random
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "list(semver)": ("versions",),
     "quantity": ("memory", "bandwidth"),
 }
-"""What devices have, by type: quantities are capacities, the others attributes."""
+"""The names of a device's values by type: quantities are capacities, all others are attributes."""
 _FORMS = """
 device.attributes['{d}'].{n}
 device.attributes['{d}'].{n}
@@ -58,7 +58,7 @@ device.capacity == device.attributes
 
 
 def random_selector(seed: int) -> Json:
-    """One problem, as upstream is asked it: `name`, `expression` and `device`."""
+    """One problem in the form that upstream's program reads: `name`, `expression` and `device`."""
     rng = random.Random(seed)
     maker = _SelectorMaker(rng)
     kind = ("bool", ()) if rng.random() < 0.93 else maker.any_kind(1)
@@ -69,7 +69,7 @@ def random_selector(seed: int) -> Json:
 
 class _SelectorMaker(Maker):
     def leaf(self, kind: Kind, depth: int) -> str:
-        """A literal, or what the device has."""
+        """A literal, or a value of the device."""
         name = _written(kind)
         if name not in _NAMES or self.rng.random() < 0.3:
             return super().leaf(kind, depth)

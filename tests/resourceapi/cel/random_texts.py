@@ -1,11 +1,11 @@
-"""Random texts of the forms that the language's functions read: numbers, times, addresses, versions, patterns."""
+"""Random texts in the forms that CEL functions parse: numbers, times, addresses, versions, patterns."""
 
 import random
 from collections.abc import Sequence
 
 
 class Texts:
-    """Makes texts from one source of chance: good ones, or with `odd` those at the edges, and some that are bad."""
+    """Creates valid texts from one random source, or with `odd` also edge cases and invalid ones."""
 
     def __init__(self, rng: random.Random, odd: bool) -> None:
         self._rng = rng
@@ -21,7 +21,7 @@ class Texts:
         return str(self._rng.choice((self._number(), self._rng.randrange(10 ** self._rng.randint(1, longest)))))
 
     def _spoiled(self, text: str) -> str:
-        """The text; where it may be odd, some have one character other, missing or more."""
+        """The text. With `odd`, sometimes one character is replaced, removed or added."""
         if not self._odd or self._rng.random() > 0.15:
             return text
         at, until = self._rng.randint(0, len(text)), self._rng.randint(0, 1)
@@ -49,11 +49,11 @@ class Texts:
         return self._spoiled(self._of(("", "", ""), ("v", "V", "0")) + ".".join(numbers) + before + build)
 
     def ip(self) -> str:
-        """An address of IPv4 or IPv6."""
+        """An IPv4 or IPv6 address."""
         return self._spoiled(self._rng.choice((self._ipv4, self._ipv6))())
 
     def cidr(self) -> str:
-        """A network."""
+        """A network in CIDR notation."""
         if self._rng.random() < 0.4:
             return self._spoiled(self._of(_NETWORKS, ("10.0.0.0/08", "10.0.0.0/33", "::/129", "10.0.0.0", "10.0.0.0/")))
         address, longest = self._rng.choice(((self._ipv4(), 32), (self._ipv6(), 128)))
@@ -73,7 +73,7 @@ class Texts:
         return ":".join(groups)
 
     def url(self) -> str:
-        """A URL as a request could have it."""
+        """A URL as in a request."""
         scheme = self._of(
             ("http://", "https://", "https://", "ftp://"), ("a+b-c.1://", "", "mailto:", "1x://", "HTTP:/")
         )
@@ -86,7 +86,7 @@ class Texts:
         )
 
     def duration(self) -> str:
-        """A duration, as Go writes it."""
+        """A duration in Go's format."""
         if self._odd and self._rng.random() < 0.1:
             return self._of(_ODD_DURATIONS)
         parts = [
@@ -98,7 +98,7 @@ class Texts:
         return self._spoiled(self._of(("", "", "", "-"), ("+",)) + "".join(parts))
 
     def timestamp(self) -> str:
-        """An instant, as RFC 3339 writes it."""
+        """A time in RFC 3339 format."""
         year = self._of(
             ("2009", "2024", "1970", "2000", "1969", "1900"), ("0000", "0001", "9999", f"{self._number():04}")
         )
@@ -109,11 +109,11 @@ class Texts:
         return self._spoiled(f"{year}-{date}{self._of(('T',), ('T', 't', ' '))}{time}{fraction}{zone}")
 
     def zone(self) -> str:
-        """A time zone, or an offset."""
+        """A time zone name, or an offset."""
         return self._spoiled(self._of(_ZONES, ("-00:00", "99:99", "utc", "No/Where", "Local", "", "1:2", "+:")))
 
     def number(self) -> str:
-        """What int(), uint(), double() and bool() may read."""
+        """A text for int(), uint(), double() or bool()."""
         return self._spoiled(self._of(_NUMBERS, _ODD_NUMBERS))
 
     def pattern(self, depth: int = 2) -> str:
@@ -129,7 +129,7 @@ class Texts:
         return "".join(pieces)
 
     def format(self) -> tuple[str, str]:
-        """A format, and the letters of its clauses."""
+        """A format string, and the letters of its clauses."""
         clauses = [self._of("sssdddfeexXob", "%y") for _ in range(self._rng.choice((0, 1, 1, 1, 2, 2, 3)))]
         precisions = [self._of(("", "", ".0", ".1", ".3"), (".12", ".1001", ".")) if x in "fe" else "" for x in clauses]
         text = "".join(
@@ -138,7 +138,7 @@ class Texts:
         return text + self._of(("", "", "!", "%%"), ("%",)), "".join(x for x in clauses if x != "%")
 
     def literal(self, text: str) -> str:
-        """A literal of the language for a text."""
+        """A CEL literal for a text."""
         roll = self._rng.random()
         if roll < 0.05:
             at = self._rng.randint(0, len(text))

@@ -1,4 +1,4 @@
-"""The cache of compiled selectors: what it keeps, and that several threads may ask it at once."""
+"""The cache of compiled selectors: its contents, and concurrent use by several threads."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def test_it_keeps_what_was_used_last() -> None:
 
 @scenario(76)
 def test_it_keeps_no_failure() -> None:
-    """The text is three names with minus between them."""
+    """CEL parses the text as the difference of three names."""
     cache = SelectorCache(device_environment(), capacity=2)
     kept = cache.get("true"), cache.get("false")
     errors = []
@@ -46,7 +46,7 @@ def test_it_estimates_nothing() -> None:
 
 @scenario(77)
 def test_threads_that_put_out_each_others_selectors() -> None:
-    """Ten workers ask for one selector of their own each, then for three that do not fit in, several times in a row."""
+    """Ten workers each compile a selector of their own, then repeatedly three that exceed the capacity."""
     cache = SelectorCache(device_environment(), capacity=2)
     together = Barrier(10)
 

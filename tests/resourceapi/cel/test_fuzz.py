@@ -1,4 +1,4 @@
-"""Whatever the expression: only errors of our own, and printing it changes nothing."""
+"""For any expression, only our own errors occur, and printing it does not change it."""
 
 import contextlib
 from typing import Any
@@ -92,7 +92,7 @@ def test_any_selector_stays_within_its_estimate(source: str, stored: bool, gates
 
 
 def _visible(bounds: Bounds) -> Bounds:
-    """The bounds, without what upstream takes for nothing: devices and quantities are charged as one when compared."""
+    """The bounds with sizes of at least one. Upstream estimates no size for devices and quantities, but charges one."""
     key, element = (each and _visible(each) for each in (bounds.key, bounds.element))
     fields = {name: _visible(each) for name, each in bounds.fields.items()}
     return Bounds(max(bounds.size, 1), fields, key, element, bounds.is_attribute)
@@ -112,7 +112,7 @@ def test_printing_and_parsing_again_gives_the_same_tree(source: str) -> None:
 
 
 def _shape(node: Any) -> Any:
-    """A tree without positions."""
+    """A tree without source positions."""
     if isinstance(node, Literal):
         return type(node.value).__name__, repr(node.value)
     if isinstance(node, Call):

@@ -1,4 +1,4 @@
-"""The language itself: values, types, errors with their positions, and what evaluations cost."""
+"""The CEL language: values, types, errors with their positions, and evaluation costs."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from tests.cases.cel_values import NotAValueError, as_text, as_value
 
 
 def evaluate(source: str) -> Any:
-    """A value as a test can write it: Python's where there is one, else its text."""
+    """A value in the form that tests use: a Python value if possible, otherwise its text."""
     value, _ = compile_expression(source, base_environment()).evaluate()
     try:
         return _plain(as_value(value))
@@ -64,7 +64,7 @@ def _plain(value: dict[str, Any]) -> Any:
         ("strings.quote('a\"\\n')", '"a\\"\\n"'),
         ("'%s %d %.2f %x %s'.format(['a', 5, 1.0, 255, [1.5, 'x']])", 'a 5 1.00 ff [1.500000, "x"]'),
         ("'%e %f'.format([1234.5, 1234567.0])", "1.234500×10⁰³ 1,234,567.000000"),
-        # what Go keeps of a precision: 8 bits for zeros, 16 for digits, nothing of more than seven figures
+        # Go's precision: 8 bits for the zeros, 16 for the digits, invalid with more than seven digits
         ("'%.00000000000000000000257f %.259f %.65537f'.format([1.0, 1.5, 1.16])", "1.0 1.500 1.2"),
         ("'%.32769f'.format([1.1])", "1.1"),
         ("'%.65551e|%.10000010f|%.10000010e'.format([1.0, 1.0, 1.0])", "  1.000000×10⁰⁰|%!(NOVERB)|%!(NOVERB)"),
@@ -114,7 +114,7 @@ def _plain(value: dict[str, Any]) -> Any:
             "url('db://a:1:2').getPort() + url('/x').getHost() + url('http://[::1%25a%20b]:8/').getHostname()",
             "2::1%a b",
         ),
-        ("isURL('// x/y') && isURL('//[/') && url('//h/y').getHost() == 'h'", True),  # a request has no host there
+        ("isURL('// x/y') && isURL('//[/') && url('//h/y').getHost() == 'h'", True),  # requests have no host there
         (f"format.dns1123LabelPrefix().validate('{'a' * 64}').value()", ["must be no more than 63 characters"]),
         (f"format.labelValue().validate('{'a' * 64}').value()", ["must be no more than 63 bytes"]),
         ("url('https://') == url('https:') && url('http://u%41:p%3a@h') == url('http://uA:p%3A@h')", True),
@@ -122,14 +122,14 @@ def _plain(value: dict[str, Any]) -> Any:
         ("['1.2.3.4', 'v1.a', 'fe80::1%25', '::%31'].exists(x, isURL('http://[' + x + ']:80/'))", False),
         ("format.dns1123Label().validate('ok').hasValue()", False),
         ("'ab12c3'.findAll('[0-9]+', 1) + ['x'.find('y')]", ["12", ""]),
-        # keys that are neither texts nor numbers
+        # map keys that are neither texts nor numbers
         ("null in {null: 1} && int in {int: 1} && timestamp(0) in {timestamp(0): 1}", True),
         ("ip('::1') in {ip('::1'): 1} && cidr('10.0.0.0/8') in {cidr('10.0.0.0/8'): 1}", True),
         ("[1] in {[1]: 1} || quantity('1') in {quantity('1'): 1}", False),
         ("{ip('::1'): 1, ip('::1'): 2}.size() + {quantity('1'): 1, quantity('1'): 2}.size()", 3),
-        # a variable that is a type has the value of the type whose name it has
+        # a type name as variable has the value of the type with this name
         ("cel.bind(int, string, int) == int", True),
-        # Go computes with doubles
+        # Go computes with float64
         ("duration('-31536003.999999999s').getSeconds()", -31536004),
         ("duration('-1.999s').getSeconds() + duration('119m').getHours() + duration('-1500us').getMilliseconds()", -1),
         # quantities and versions
@@ -187,7 +187,7 @@ def test_values(source: str, expected: Any) -> None:
         *(
             (f"url('{text}')", f'URL parse error during conversion from string: parse "{text}": {problem}')
             for text, problem in (
-                ("http://a%41b c/", 'invalid URL escape "%41"'),  # what comes first is told
+                ("http://a%41b c/", 'invalid URL escape "%41"'),  # the first fault is reported
                 ("http://a b%41/", 'invalid character " " in host name'),
                 ("http://a%%41b/", 'invalid URL escape "%%4"'),
                 ("http://[::1%25a%0a]/", 'invalid URL escape "%0a"'),
@@ -205,17 +205,17 @@ def test_values(source: str, expected: Any) -> None:
         ("['+nan'].map(x, double(x))", "type conversion error from 'string' to 'double'"),
         ("semver('1.é', true)", 'Invalid character(s) found in minor number "0é"'),
         ("'%s'.format([?dyn(1)])", "cannot initialize optional list element from non-optional value 1"),
-        # a type that only its use suggests proves nothing
+        # a type that is only inferred from its use is not checked
         ("dyn([1]).reverse()[0].getHours()", "no such overload: getHours(int)"),
         ("dyn([1]).reverse().map(x, x.major())", "no such overload: major(int)"),
         ("dyn({'a': [1]}).transformList(k, v, v + [])[0].join()", "no such overload: join(list)"),
         ("cel.bind(x, dyn(optional.of([1])).value(), x.join())", "no such overload: join(list)"),
-        # where upstream panics
+        # cases in which upstream panics
         ("[b''].map(x, {x: 1}) == [] || true", "internal error: runtime error: hash of unhashable type types.Bytes"),
         ("dyn(b'') in {'a': 1} || true", "internal error: runtime error: hash of unhashable type types.Bytes"),
         ("[1].flatten(1 / 0)", "internal error: interface conversion: ref.Val is *types.Err, not types.Int"),
         ("[1].flatten(dyn('a'))", "internal error: interface conversion: ref.Val is types.String, not types.Int"),
-        # what add() returns equals nothing on the right-hand side
+        # the result of add() on the right-hand side equals nothing
         ("quantity('2') == quantity('1').add(1)", "no such overload"),
     ],
 )
@@ -246,7 +246,7 @@ def test_failures(source: str, text: str) -> None:
         ("has('abc')", "1:5", "invalid argument to has() macro"),
         ("'a'.b", "1:4", "type 'string' does not support field selection"),
         ("package", "1:1", "reserved identifier: package"),
-        ("[1].all(void, true)", "1:9", "argument must be a simple name"),  # a reserved name is none
+        ("[1].all(void, true)", "1:9", "argument must be a simple name"),  # a reserved name is not simple
         ("9223372036854775808", "1:1", "invalid int literal"),
         ("'\\ud800'", "1:1", "invalid unicode code point"),
         ("duration('x')", "1:10", "invalid duration argument"),
@@ -350,7 +350,7 @@ def test_syntax_errors_are_told_in_the_words_of_the_reference(source: str, expec
 
 
 def test_what_ends_after_a_dot() -> None:
-    """The end of the text is no part of what is told of it."""
+    """The message does not quote the end of the input."""
     with pytest.raises(CelCompileError, match=r"<input>:1:6: Syntax error: no viable alternative at input '\.'\n"):
         compile_expression("self.", base_environment())
 

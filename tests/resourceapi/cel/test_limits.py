@@ -1,4 +1,4 @@
-"""Nothing that fits into 10 KiB can exhaust stack, time or memory."""
+"""No text of up to 10 KiB can exhaust stack, time or memory."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +114,7 @@ def test_a_negative_constant_is_estimated_as_zero(negative: str) -> None:
     ],
 )
 def test_keys_behind_an_index_are_estimated_as_upstream_does(source: str, most: int) -> None:
-    """Beside the values of the same map, its keys are taken to be as large as these."""
+    """If an expression also uses a map's values, its keys are assumed to be as large as the values."""
     assert compile_selector(source, device_environment()).max_cost == most
 
 
@@ -140,7 +140,7 @@ def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
 
 
 def test_deep_expressions_in_two_threads() -> None:
-    """The limit of recursion is the process's: it is lowered when nobody needs it any more."""
+    """The recursion limit belongs to the process: it is restored when no thread needs it."""
     before = sys.getrecursionlimit()
     deep, shallower = nested("[1].all(x, ", "true", ")", 120), nested("[1].all(x, ", "true", ")", 90)
     with ThreadPoolExecutor(4) as threads:

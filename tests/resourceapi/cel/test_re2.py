@@ -1,4 +1,4 @@
-"""Regular expressions: RE2's syntax, Go's messages, and matches as Go finds them."""
+"""Regular expressions: RE2's syntax, Go's messages and Go's matches."""
 
 import pytest
 from hypothesis import given
@@ -92,20 +92,20 @@ def test_what_is_no_pattern(pattern: str, problem: str) -> None:
     ],
 )
 def test_time_is_linear_in_the_text(pattern: str, text: str, expected: bool) -> None:
-    """An engine that tries one way after the other is at it for hours."""
+    """A backtracking engine would need hours."""
     assert compile_regex(pattern).is_match(text) is expected
 
 
 @pytest.mark.parametrize(("pattern", "text"), [("a*b|a", "a" * 10_000), (r"(\b|\B){1000}x", "ab" * 10_000)])
 def test_a_search_that_takes_too_long_is_given_up(pattern: str, text: str) -> None:
-    """What is found one by one is searched for on one budget."""
+    """All matches of a search share one budget."""
     with pytest.raises(RegexTooExpensive):
         list(find_all(compile_regex(pattern), text))
 
 
 @given(st.from_regex(r"([ab]|\(a\|b\)|\(ab\)){1,6}([?*+]|\{1,3\})?c?", fullmatch=True), st.text("abc", max_size=12))
 def test_both_engines_mean_the_same(pattern: str, text: str) -> None:
-    """The one for short texts, and the one for long ones: the text is made long by what cannot match."""
+    """There is one engine for short texts and one for long texts. The appended characters cannot match."""
     matcher = compile_regex(f"(?:{pattern})")
     long = text + "\0" * 1001
     assert matcher.find(text) == matcher.find(long)

@@ -1,4 +1,4 @@
-"""What Kubernetes answered, case by case."""
+"""Recorded answers of Kubernetes, case by case."""
 
 from tests.cases import Case, recorded
 

@@ -1,8 +1,8 @@
-"""The catalogue of device selectors: what each answers, what it is estimated to cost, and which environments take it.
+"""The catalogue of device selectors: results, cost estimates, and the environments that accept them.
 
-Each row begins with its scenarios' numbers. Devices are API objects, as slices bring them. Estimates are exact, and no
-evaluation costs more. Estimates and answers are those of Kubernetes 1.37.2, where `includes` costs as much as `in` and
-may be asked of any number of values: the catalogue's limit of 48 (estimates of 22 to 47, failure of 49) is 1.36's.
+Each row begins with the numbers of its scenarios. Devices have the form of ResourceSlices. Estimates are exact, and no
+evaluation costs more. Estimates and results are those of Kubernetes 1.37.2, where `includes` costs as much as `in` and
+has no limit on the number of values: the catalogue's limit of 48 (estimates of 22 to 47, failure of 49) is 1.36's.
 """
 
 from collections.abc import Iterator
@@ -147,7 +147,7 @@ EVERYWHERE = [
     ((63,), f'device.capacity.exists_one(domain, domain == "{DRIVER}")', MEMORY, True, 164),
     ((64,), f'{CAPACITY}.exists_one(name, name == "memory")', MEMORY, True, 133),
 ]
-"""Numbers, selector, device, answer or the text of its failure, estimate: the same in every environment."""
+"""Numbers, selector, device, result or error text, estimate: the same in every environment."""
 
 LISTS_ITERATED = [
     ((18,), "cores", "exists(x, x > 0)", CORES, "got 'types.Int', expected iterable type", 5 + 6 * 64),
@@ -165,7 +165,7 @@ LISTS_ITERATED = [
         5 + 7 * 64,
     ),
 ]
-"""Numbers, attribute, macro, device, answer or the text of its failure, estimate."""
+"""Numbers, attribute, macro, device, result or error text, estimate."""
 
 INCLUDES = [
     ((22, 42), "models", '"a100"', MODELS, True, 4 + 64),
@@ -187,14 +187,14 @@ INCLUDES = [
     ((48,), "models", '"value-48"', _models(48), False, 4 + 64),
     ((49,), "models", '"value-49"', _models(49), False, 4 + 64),
 ]
-"""Numbers, attribute, value, device, answer, estimate."""
+"""Numbers, attribute, value, device, result, estimate."""
 
 SHARING = [
     ((66,), "true", {"allowMultipleAllocations": True}, True),
     ((67, 71), "false", NOTHING, True),
     ((68, 69, 70), "false", {"allowMultipleAllocations": False}, True),
 ]
-"""Numbers, what `allowMultipleAllocations` is compared with, device, answer."""
+"""Numbers, the value that `allowMultipleAllocations` is compared with, device, result."""
 
 
 def _numbers(rows: Any) -> list[int]:
@@ -206,7 +206,7 @@ def _ids(rows: Any) -> list[str]:
 
 
 def _environments(**only: bool) -> Iterator[tuple[Json, Environment]]:
-    """For stored and for new expressions with each gate off and on, or of these `only` those."""
+    """The environments for stored and new expressions with each gate off and on, restricted by `only`."""
     for number in range(8):
         named = {
             "stored": not number & 4,
@@ -217,8 +217,8 @@ def _environments(**only: bool) -> Iterator[tuple[Json, Environment]]:
             yield named, device_environment(**named)
 
 
-def _assert_answers(expression: str, given: Json, expected: bool | str, estimate: int, **only: bool) -> None:
-    api = {"name": "device-0"} | given
+def _assert_answers(expression: str, fields: Json, expected: bool | str, estimate: int, **only: bool) -> None:
+    api = {"name": "device-0"} | fields
     view = DeviceView.of(api.pop("driver", DRIVER), from_dict(Device, api))
     for named, environment in _environments(**only):
         selector = compile_selector(expression, environment)
@@ -243,11 +243,11 @@ def _issue(expression: str, position: int, text: str) -> str:
 
 
 @scenario(*_numbers(EVERYWHERE))
-@pytest.mark.parametrize(("numbers", "expression", "given", "expected", "estimate"), EVERYWHERE, ids=_ids(EVERYWHERE))
+@pytest.mark.parametrize(("numbers", "expression", "fields", "expected", "estimate"), EVERYWHERE, ids=_ids(EVERYWHERE))
 def test_what_every_environment_answers(
-    numbers: tuple[int, ...], expression: str, given: Json, expected: bool | str, estimate: int
+    numbers: tuple[int, ...], expression: str, fields: Json, expected: bool | str, estimate: int
 ) -> None:
-    _assert_answers(expression, given, expected, estimate)
+    _assert_answers(expression, fields, expected, estimate)
 
 
 @scenario(3)
@@ -264,14 +264,14 @@ def test_a_selector_is_a_bool() -> None:
 
 @scenario(*_numbers(LISTS_ITERATED))
 @pytest.mark.parametrize(
-    ("numbers", "attribute", "macro", "given", "expected", "estimate"), LISTS_ITERATED, ids=_ids(LISTS_ITERATED)
+    ("numbers", "attribute", "macro", "fields", "expected", "estimate"), LISTS_ITERATED, ids=_ids(LISTS_ITERATED)
 )
 def test_new_expressions_go_through_a_list_only_where_attributes_may_be_lists(
-    numbers: tuple[int, ...], attribute: str, macro: str, given: Json, expected: bool | str, estimate: int
+    numbers: tuple[int, ...], attribute: str, macro: str, fields: Json, expected: bool | str, estimate: int
 ) -> None:
     expression = f"{ATTRIBUTES}.{attribute}.{macro}"
-    _assert_answers(expression, given, expected, estimate, stored=True)
-    _assert_answers(expression, given, expected, estimate, list_type_attributes=True)
+    _assert_answers(expression, fields, expected, estimate, stored=True)
+    _assert_answers(expression, fields, expected, estimate, list_type_attributes=True)
     text = "expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)"
     refused = _issue(expression, len(ATTRIBUTES), text)
     _assert_refused(expression, refused, stored=False, list_type_attributes=False)
@@ -279,26 +279,26 @@ def test_new_expressions_go_through_a_list_only_where_attributes_may_be_lists(
 
 @scenario(*_numbers(INCLUDES))
 @pytest.mark.parametrize(
-    ("numbers", "attribute", "value", "given", "expected", "estimate"), INCLUDES, ids=_ids(INCLUDES)
+    ("numbers", "attribute", "value", "fields", "expected", "estimate"), INCLUDES, ids=_ids(INCLUDES)
 )
 def test_new_expressions_have_includes_only_where_attributes_may_be_lists(
-    numbers: tuple[int, ...], attribute: str, value: str, given: Json, expected: bool, estimate: int
+    numbers: tuple[int, ...], attribute: str, value: str, fields: Json, expected: bool, estimate: int
 ) -> None:
     of = f"{ATTRIBUTES}.{attribute}.includes"
     expression = f"{of}({value})"
-    _assert_answers(expression, given, expected, estimate, stored=True)
-    _assert_answers(expression, given, expected, estimate, list_type_attributes=True)
+    _assert_answers(expression, fields, expected, estimate, stored=True)
+    _assert_answers(expression, fields, expected, estimate, list_type_attributes=True)
     refused = _issue(expression, len(of), "undeclared reference to 'includes' (in container '')")
     _assert_refused(expression, refused, stored=False, list_type_attributes=False)
 
 
 @scenario(*_numbers(SHARING))
-@pytest.mark.parametrize(("numbers", "value", "given", "expected"), SHARING, ids=_ids(SHARING))
+@pytest.mark.parametrize(("numbers", "value", "fields", "expected"), SHARING, ids=_ids(SHARING))
 def test_new_expressions_ask_for_sharing_only_where_capacity_is_consumable(
-    numbers: tuple[int, ...], value: str, given: Json, expected: bool
+    numbers: tuple[int, ...], value: str, fields: Json, expected: bool
 ) -> None:
     expression = f"device.allowMultipleAllocations == {value}"
-    _assert_answers(expression, given, expected, 3, stored=True)
-    _assert_answers(expression, given, expected, 3, consumable_capacity=True)
+    _assert_answers(expression, fields, expected, 3, stored=True)
+    _assert_answers(expression, fields, expected, 3, consumable_capacity=True)
     refused = _issue(expression, len("device"), "undefined field 'allowMultipleAllocations'")
     _assert_refused(expression, refused, stored=False, consumable_capacity=False)

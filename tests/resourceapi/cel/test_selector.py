@@ -1,4 +1,4 @@
-"""Device selectors: what `device` is, which results they may have, and in which environment they compile."""
+"""Device selectors: the variable `device`, valid result types, and the environments in which they compile."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_selectors_match_within_their_estimate(expression: str, expected: bool, 
     ],
 )
 def test_a_compared_device_costs_more_than_its_estimate(expression: str, estimate: int, cost: int) -> None:
-    """Upstream takes a device for something without size before it runs, and charges one when it does."""
+    """Upstream estimates a size of zero for a device, but charges one at run time."""
     selector = compile_selector(expression, device_environment())
     assert (selector.max_cost, selector.evaluate_device(EVERYTHING)[1]) == (estimate, cost)
 
@@ -104,13 +104,13 @@ def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_o
 
 
 def test_a_view_is_made_of_an_api_device() -> None:
-    given = {
+    fields = {
         "name": "gpu-0",
         "attributes": {"model": {"string": "a100"}, "cuda": {"version": "12.4.0"}, "ids": {"ints": [1, 2]}},
         "capacity": {"memory": {"value": "40Gi"}},
         "allowMultipleAllocations": True,
     }
-    view = DeviceView.of(DRIVER, from_dict(Device, given))
+    view = DeviceView.of(DRIVER, from_dict(Device, fields))
     assert matches(f'{ATTRIBUTES}.model == "a100" && {ATTRIBUTES}.cuda.major() == 12', view)
     assert matches(f'{ATTRIBUTES}.ids == [1, 2] && {CAPACITY}.memory.compareTo(quantity("41943040Ki")) == 0', view)
     assert matches("device.allowMultipleAllocations", view)
@@ -263,7 +263,7 @@ def test_the_cost_limit_cannot_be_absorbed() -> None:
 @scenario(73)
 @pytest.mark.parametrize("cause", ["context canceled", "context deadline exceeded"])
 def test_the_caller_can_interrupt_a_loop(cause: str) -> None:
-    """A time that is over and a deadline that has passed have one cause."""
+    """An elapsed timeout and a passed deadline have the same cause."""
     expression = f"{ATTRIBUTES}.map(key, {ATTRIBUTES}[key] * 20).filter(e, e > 50).exists(e, e == 60)"
     selector = compile_selector(expression, device_environment())
     view = device({f"{DRIVER}/attr{i}": i for i in range(1000)})

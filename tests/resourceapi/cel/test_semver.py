@@ -1,4 +1,4 @@
-"""Semantic versions: parsing with upstream's messages, precedence, and the functions that expressions have of them."""
+"""Semantic versions: parsing with upstream's messages, precedence, and their CEL functions."""
 
 from itertools import pairwise
 

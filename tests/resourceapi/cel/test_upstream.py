@@ -1,4 +1,4 @@
-"""Kubernetes gives the same answers to random expressions and selectors; `upstream.py` asks it for more."""
+"""Kubernetes gives the same answers to random expressions and selectors; `upstream.py` runs it for more."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""What upstream answers to random expressions and device selectors; a command, see `tests/upstream.py`.
+"""Upstream's answers to random expressions and device selectors; a command, see `tests/upstream.py`.
 
-`mutated` is made of the recorded expressions and is not recorded itself. Answers of these kinds are not compared:
-what upstream panics at; the texts of syntax errors; how Go prints lists and maps that JSON has no form for.
+`mutated` is derived from the recorded expressions and is not recorded itself. These answers are not compared:
+panics of upstream, texts of syntax errors, and Go's format of lists and maps that JSON cannot represent.
 """
 
 import random
@@ -44,8 +44,8 @@ def _selector(seed: int) -> Json:
     return random_selector(seed) | {"configurations": [_CONFIGURATIONS[seed % len(_CONFIGURATIONS)]]}
 
 
-def _expression_difference(problem: Json, said: Json) -> str | None:
-    expected = {key: value for key, value in said.items() if key not in ("name", "digest")}
+def _expression_difference(problem: Json, answer: Json) -> str | None:
+    expected = {key: value for key, value in answer.items() if key not in ("name", "digest")}
     actual = evaluate(problem["expr"])
     if _PRINTED_BY_GO.match(expected.get("text", "")):
         expected["text"] = actual.get("text")
@@ -58,8 +58,8 @@ def _expression_difference(problem: Json, said: Json) -> str | None:
     return None
 
 
-def _selector_difference(problem: Json, said: Json) -> str | None:
-    for run in said["runs"] or ():  # none where upstream panics
+def _selector_difference(problem: Json, answer: Json) -> str | None:
+    for run in answer["runs"] or ():  # None if upstream panics
         expected = {key: run.get(key) or None if key == "outputType" else run.get(key) for key in _ANSWER}
         try:
             compare_selector(expected, match(problem["expression"], problem["device"], run))

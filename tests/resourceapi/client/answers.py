@@ -1,7 +1,7 @@
-"""Answers in HTTP/1.1 made up at random, good and damaged, read by ours and by h11, which somebody else wrote.
+"""Random HTTP/1.1 answers, valid and damaged, parsed by our client and by h11, an independent implementation.
 
-Rule: what we take, h11 takes, too, and reads the same heads and bodies. We refuse more than h11 does: what is sound and
-nothing but what an API server sends is taken, which `good` makes.
+Rule: h11 accepts every answer that we accept, and reads the same heads and bodies. We refuse more than h11 does, but
+accept all valid answers that an API server sends, such as those of `good`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ WORDS = (
     b"ffffffffffff",
 )
 
-_ONLY_H11_REFUSES = (  # also in trailers and in 1xx, of which we read nothing
+_ONLY_H11_REFUSES = (  # also in trailers and in 1xx answers, whose content we ignore
     "Only Transfer-Encoding: chunked is supported",
     "multiple Transfer-Encoding headers",
     "bad Content-Length",
@@ -45,14 +45,14 @@ _ONLY_H11_REFUSES = (  # also in trailers and in 1xx, of which we read nothing
 
 
 class Read(Struct):
-    """What came of a connection: of each answer its status, headers and body, and whether that was whole."""
+    """The result of a connection: status, headers and body of each answer, and whether the last one was complete."""
 
     answers: list[tuple[int, dict[str, str], bytes, bool]]
     refused: str = ""
 
 
 def good(source: Random) -> bytes:
-    """Return an answer as servers send them, which another may follow."""
+    """Return an answer as servers send it. Another answer can follow."""
     status = source.choice((200, 201, 204, 304, 401, 404, 429, 503))
     lines = [b"HTTP/1.1 %d %s" % (status, source.choice((b"OK", b"", b"Not Found", b"\xe4")))]
     lines += source.sample(
@@ -79,7 +79,7 @@ def _chunks(source: Random, body: bytes) -> bytes:
 
 
 def cut(source: Random, data: bytes) -> list[bytes]:
-    """Return the bytes in pieces, as sockets may bring them."""
+    """Return the bytes in pieces, as a socket could deliver them."""
     pieces = []
     while data:
         size = source.choice((1, 2, 7, 100, 5000))
@@ -89,7 +89,7 @@ def cut(source: Random, data: bytes) -> list[bytes]:
 
 
 def ours(pieces: Sequence[bytes]) -> Read:
-    """Read answers to GET until something is wrong or the connection ends."""
+    """Read answers to GET until an error or the end of the connection."""
     found, answers, waiting = Read([]), Answers(), [*pieces, b""]
     try:
         while any(waiting) or answers.has_rest:
@@ -106,7 +106,7 @@ def ours(pieces: Sequence[bytes]) -> Read:
                     found.answers[-1] = (head.status, dict(head.headers), body, False)
             found.answers[-1] = (head.status, dict(head.headers), body, True)
             if not answers.is_complete:
-                break  # no other answer may follow
+                break  # no further answer can follow
     except ProtocolError as error:
         found.refused = str(error)
     return found
@@ -147,7 +147,7 @@ def theirs(pieces: Sequence[bytes]) -> Read:
 
 
 def agree(seed: int) -> str:
-    """Both read what a seed makes, or only h11 does; we read it the same way in whatever pieces it comes."""
+    """Check a seed's bytes: both accept them, or only h11 does, and the result does not depend on the pieces."""
     source = Random(seed)
     sound = [good(source) for _ in range(source.randrange(1, 4))]
     data = b"".join(sound)
@@ -161,7 +161,7 @@ def agree(seed: int) -> str:
         assert len(found.answers) == len(sound)
     for _, headers, _, _ in (*found.answers, *other.answers):
         if "transfer-encoding" in headers:
-            headers["transfer-encoding"] = headers["transfer-encoding"].lower()  # as h11 has it
+            headers["transfer-encoding"] = headers["transfer-encoding"].lower()  # as h11 does
     read, again = ([answer for answer in each.answers if answer[3]] for each in (found, other))
     if other.refused in _ONLY_H11_REFUSES:
         assert all(map(_says_one_length, read)), "a length that is none"

@@ -1,4 +1,4 @@
-"""A server of raw bytes: it answers as a test says, however wrong that is."""
+"""A server that writes raw bytes: a test decides about each answer, valid or not."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ CLAIM = f"{API}/namespaces/default/resourceclaims/one"
 
 
 class Request:
-    """What a client asked, and the way to answer it."""
+    """A client's request, with methods to answer it."""
 
     def __init__(self, line: str, headers: Mapping[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
         self.method, self.target, _ = line.split(" ")
@@ -29,24 +29,24 @@ class Request:
 
     @property
     def is_watch(self) -> bool:
-        """Whether this is no list."""
+        """Return whether the request is a watch, not a list."""
         return self.query.get("watch") == "true"
 
     async def answer(self, value: object = None, code: int = 200, **headers: str) -> None:
-        """Answer with JSON, or bytes as they are."""
+        """Answer with JSON, or with bytes unchanged."""
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         lines = [f"HTTP/1.1 {code} X", f"content-length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {text}" for name, text in headers.items()]
         await self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
 
     async def stream(self, *pieces: bytes) -> None:
-        """Begin an answer without an end, in pieces."""
+        """Start an endless answer with these pieces."""
         await self.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         for piece in pieces:
             await self.piece(piece)
 
     async def piece(self, data: bytes) -> None:
-        """Send more of a stream."""
+        """Send another piece of a stream."""
         await self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
     async def end(self) -> None:
@@ -54,7 +54,7 @@ class Request:
         await self.send(b"0\r\n\r\n")
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send raw bytes."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -63,7 +63,7 @@ Script = Callable[[Request], Awaitable[None]]
 
 
 class Peer:
-    """The server while it serves: where it is, what it was asked, and how many connections it has had."""
+    """A running server: its address, the requests, and the number of connections."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -74,12 +74,12 @@ class Peer:
         self._changed = asyncio.Condition()
 
     async def until_asked(self, count: int) -> None:
-        """Return when so many requests have come."""
+        """Wait until so many requests have arrived."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.asked) >= count)
 
     async def until_closed(self) -> None:
-        """Return when no connection is open."""
+        """Wait until no connection is open."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self.open)
 
@@ -107,7 +107,7 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
-    """Serve."""
+    """Run a server."""
     peer = Peer(script)
     server = await asyncio.start_server(peer._serve, "127.0.0.1", 0, ssl=tls)
     peer.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -120,17 +120,17 @@ async def serving(script: Script, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 class Waits(list[float]):
-    """The waits of a client, which cost no time here."""
+    """Records the waits of a client, without waiting."""
 
     async def __call__(self, seconds: float) -> None:
-        """Note how long it would be."""
+        """Record the length of a wait."""
         self.append(seconds)
         await asyncio.sleep(0)
 
 
 @contextlib.contextmanager
 def client_of(peer: Peer, *, credentials: Json | None = None, **options: Any) -> Iterator[AsyncClient]:
-    """A client that tries everything once, quickly. Arguments are those of AsyncClient."""
+    """A client with a single attempt and a short timeout. The arguments are those of AsyncClient."""
     found = Credentials(**{"server": peer.url, **(credentials or {})})
     defaults: Json = {"attempts": 1, "timeout": 30.0, "limits": Limits(object=1 << 20, collection=4 << 20)}
     client = AsyncClient(lambda: found, **{**defaults, **options})
@@ -141,7 +141,7 @@ def client_of(peer: Peer, *, credentials: Json | None = None, **options: Any) ->
 
 
 def claim(**metadata: str) -> Json:
-    """A claim as a server has it."""
+    """A claim as a server stores it."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -150,7 +150,7 @@ def claim(**metadata: str) -> Json:
 
 
 def event(change: str, value: object) -> bytes:
-    """A line of a watch."""
+    """One line of a watch."""
     return json.dumps({"type": change, "object": value}).encode() + b"\n"
 
 
@@ -161,12 +161,12 @@ def listed(*items: Json, **metadata: str) -> Json:
 
 
 def status(code: int, **members: object) -> Json:
-    """What a server says when it refuses."""
+    """A Status as in a server's refusals."""
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no", **members}
 
 
 async def drip(request: Request) -> None:
-    """Answer for ever, a byte at a time."""
+    """Send an endless answer, one byte at a time."""
     await request.stream()
     while True:
         await request.piece(b" ")
@@ -175,7 +175,7 @@ async def drip(request: Request) -> None:
 
 @contextlib.contextmanager
 def memory(most: int) -> Iterator[None]:
-    """Fail where more bytes than that were in use at once."""
+    """Fail if the peak memory use exceeds this number of bytes."""
     tracemalloc.start()
     try:
         yield

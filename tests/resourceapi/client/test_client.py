@@ -1,4 +1,4 @@
-"""The client against the stand-in server: objects, lists, watches, errors."""
+"""The client with our own API server: objects, lists, watches, errors."""
 
 import threading
 import urllib.parse
@@ -17,7 +17,7 @@ from tests.threads import no_more_threads
 
 @pytest.fixture
 def server() -> Iterator[Running]:
-    """A fresh server."""
+    """A new server."""
     with Running(collect_after=None) as running:
         yield running
 
@@ -35,7 +35,7 @@ def _class(name: str) -> v1.DeviceClass:
 
 
 def test_create_get_update_delete(client: Client) -> None:
-    """A typed object's life."""
+    """Create, read, update and delete a typed object."""
     classes = client.resource(v1.DeviceClass)
     made = classes.create(_class("gpu"))
     assert made.metadata.uid
@@ -49,7 +49,7 @@ def test_create_get_update_delete(client: Client) -> None:
 
 
 def test_a_stale_update_is_a_conflict(client: Client) -> None:
-    """409 says that the object changed; an existing name is no such conflict."""
+    """409 means that the object changed. An existing name is another error."""
     classes = client.resource(v1.DeviceClass)
     made = classes.create(_class("gpu"))
     classes.patch("gpu", {"metadata": {"labels": {"a": "b"}}})
@@ -62,7 +62,7 @@ def test_a_stale_update_is_a_conflict(client: Client) -> None:
 
 
 def test_lists_go_through_all_pages(client: Client) -> None:
-    """More objects than a page holds, with selectors."""
+    """More objects than fit on one page, with selectors."""
     nodes = client.raw("v1", "configmaps", namespaced=True)
     for index in range(503):
         metadata = {"name": f"m{index:03}", "namespace": "default", "labels": {"odd": str(index % 2)}}
@@ -76,7 +76,7 @@ def test_lists_go_through_all_pages(client: Client) -> None:
 
 
 def test_older_versions(client: Client) -> None:
-    """Objects are written in the version that was asked for, and read into the types of v1."""
+    """Objects are written in the chosen version, and read into the types of v1."""
     slices = client.resource(v1.ResourceSlice, "v1beta1")
     pool = v1.ResourcePool(name="p", generation=1, resource_slice_count=1)
     spec = v1.ResourceSliceSpec(driver="d.example.com", pool=pool, node_name="n", devices=(v1.Device(name="d0"),))
@@ -106,7 +106,7 @@ def test_status_and_apply(client: Client) -> None:
 
 
 def test_watch_brings_all_and_then_changes(client: Client, server: Running) -> None:
-    """LISTED first; then each change, until it is closed."""
+    """LISTED first, then each change until the watch is closed."""
     classes = client.resource(v1.DeviceClass)
     classes.create(_class("a"))
     with classes.watch() as watch:
@@ -130,7 +130,7 @@ def test_a_client_for_which_no_thread_is_left_says_so_and_begins_later(client: C
 
 
 def test_close_ends_a_watch_that_waits(client: Client) -> None:
-    """From another thread."""
+    """Another thread closes it."""
     watch = client.resource(v1.DeviceClass).watch()
     listed, ended = threading.Event(), threading.Event()
 
@@ -148,7 +148,7 @@ def test_close_ends_a_watch_that_waits(client: Client) -> None:
 
 
 def test_a_silent_watch_is_kept_alive(server: Running, client: Client) -> None:
-    """The kernel probes its connection, so that a lost one is found: it has a timer in /proc/net/tcp."""
+    """TCP keepalive is on, so that a lost connection is detected: the socket has a timer in /proc/net/tcp."""
     port = f":{urllib.parse.urlsplit(server.url).port:04X}"
     with client.resource(v1.DeviceClass).watch() as watch:
         next(iter(watch))
@@ -159,7 +159,7 @@ def test_a_silent_watch_is_kept_alive(server: Running, client: Client) -> None:
 
 
 def test_an_unreachable_server(tmp_path: Path) -> None:
-    """Reading is tried again; then the error says what was asked."""
+    """The client retries reads. The final error names the request."""
     config = tmp_path / "config"
     config.write_text(
         "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
@@ -176,7 +176,7 @@ def test_an_unreachable_server(tmp_path: Path) -> None:
 
 
 def test_unknown_fields_come_back_as_they_were(server: Running, client: Client) -> None:
-    """A field of a newer API is not lost between reading and writing."""
+    """Fields of a newer API survive a read and a write."""
     with server.http() as api:
         assert isinstance(api, Http)
         claims = [{"name": "a", "of": "the prototype"}]

@@ -1,4 +1,4 @@
-"""Connections: kept, replaced, through TLS and proxies, and closed."""
+"""Connections: reuse, replacement, TLS, proxies, and closing."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def get(client: AsyncClient) -> str:
 
 
 async def test_one_connection_carries_one_request_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)  # the machine may be busy
+    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)  # the machine can be busy
     async with serving(answer) as peer:
         with client_of(peer) as client:
             for _ in range(3):
@@ -42,7 +42,7 @@ async def test_one_connection_carries_one_request_after_the_other(monkeypatch: p
             assert peer.connections == 1
             for _ in range(3):
                 await asyncio.gather(*(get(client) for _ in range(64)))
-                assert peer.connections <= 8  # so many at once, and each is kept
+                assert peer.connections <= 8  # the limit of connections, all of which are reused
         async with asyncio.timeout(30):
             await peer.until_closed()
 
@@ -71,7 +71,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> No
 
 
 async def test_a_busy_program_does_not_write_to_a_connection_that_has_ended() -> None:
-    """Its loop has not heard of the end yet, and a write is not repeated."""
+    """The event loop has not seen the end yet, and a write cannot be repeated."""
     closed = threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -93,14 +93,14 @@ async def test_a_busy_program_does_not_write_to_a_connection_that_has_ended() ->
         client = AsyncClient(lambda: credentials)
         await get(client)
         asked.set()
-        assert closed.wait(30)  # as long as that the loop does nothing else
+        assert closed.wait(30)  # blocks the event loop meanwhile
         await client.resource(v1.ResourceClaim).delete("one", "default")
         client.close()
         thread.join(30)
 
 
 async def test_a_connection_that_ends_under_a_request_is_replaced_if_that_only_reads() -> None:
-    """No answer at all came: the server closed it at the same moment."""
+    """The server sent no answer, because it closed the connection at the same moment."""
     second = False
 
     async def script(request: Request) -> None:
@@ -216,7 +216,7 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
 
 
 async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[str, str], tmp_path: Path) -> None:
-    """What is there is used."""
+    """The client continues with the certificate that it has."""
     certificates = ["", pair[0][:100]]
 
     def read() -> Credentials:
@@ -239,7 +239,7 @@ async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[st
 async def test_a_new_certificate_that_cannot_be_read_in_now_changes_nothing(
     lacks: str, pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet's is replaced now and then: a disk that is full then must not end the daemon."""
+    """The kubelet replaces its certificate from time to time. A full disk must not end the daemon then."""
     if lacks == "a temporary folder":
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     ours = Credentials(server="https://127.0.0.1", ca=pair[0], certificate=pair[0], key=pair[1])
@@ -258,7 +258,7 @@ async def test_a_new_authority_is_read_at_once(pair: tuple[str, str], tmp_path: 
 
 
 async def no_wait(seconds: float) -> None:
-    """Costs no time."""
+    """Return at once."""
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ async def test_threads_that_wait_are_let_go(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None:
-    """Neither where nobody has closed the client, nor where somebody's threads wait for it."""
+    """Neither an open client nor a thread that waits for it prevents the exit."""
     program = textwrap.dedent(
         """
         import sys, threading
@@ -444,7 +444,7 @@ async def test_a_name_cannot_be_looked_up_where_no_thread_is_left() -> None:
 
 
 async def test_a_server_that_is_away_in_words() -> None:
-    with socket.socket() as unused:  # bound, so that nobody else has the port; and not listening
+    with socket.socket() as unused:  # bound, so that no other process can use the port, and not listening
         unused.bind(("127.0.0.1", 0))
         credentials = Credentials(server=f"http://127.0.0.1:{unused.getsockname()[1]}")
         client = AsyncClient(lambda: credentials, attempts=1)

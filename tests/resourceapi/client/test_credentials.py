@@ -1,4 +1,4 @@
-"""Credentials: where they are found, and what is said when they are not."""
+"""Credentials: where they are found, and the errors if they are missing."""
 
 import base64
 from pathlib import Path
@@ -11,7 +11,7 @@ from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
 
 
 def test_in_a_cluster(tmp_path: Path) -> None:
-    """The service account's files, read again each time."""
+    """The service account's files, which are read again on each call."""
     for name, text in (("token", "t1\n"), ("ca.crt", "CA"), ("namespace", "ns")):
         (tmp_path / name).write_text(text)
     read = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
@@ -26,7 +26,7 @@ def test_in_a_cluster(tmp_path: Path) -> None:
 
 
 def test_a_kubeconfig(tmp_path: Path) -> None:
-    """Inline data, files beside it, the chosen context; a password in the address."""
+    """Inline data, files beside the kubeconfig, the current context, a password in the URL."""
     (tmp_path / "ca.pem").write_text("CA")
     document = {
         "current-context": "one",
@@ -89,7 +89,7 @@ _ONE = "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\ncluste
     ],
 )
 def test_a_kubeconfig_that_is_none_is_told_as_such(text: str, says: str, tmp_path: Path) -> None:
-    """It is read again every minute, by a daemon that goes on with what it knows."""
+    """A daemon reads the file again every minute, and continues with its earlier credentials after an error."""
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(CredentialsError, match=says):

@@ -1,4 +1,4 @@
-"""The client against servers whose lists and watches never stop, or stop at once."""
+"""The client with servers whose lists and watches never end, or end at once."""
 
 import asyncio
 import contextlib
@@ -49,13 +49,13 @@ async def test_empty_pages_without_an_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Stop(Exception):
-    """Enough was seen."""
+    """Raised after enough failures."""
 
 
 async def failures_of(
     script: Script, count: int, **options: Any
 ) -> tuple[list[Event[Json]], list[ClientError], list[float]]:
-    """Watch until so many attempts have failed; return the events, the failures and the waits after them."""
+    """Watch until the given number of failed attempts; return the events, the failures and the waits."""
     waits, failures, events = Waits(), list[ClientError](), list[Event[Json]]()
 
     def failed(error: ClientError) -> None:
@@ -74,7 +74,7 @@ async def failures_of(
 
 
 def watching(watched: Script) -> Script:
-    """Answer lists, and watches like that."""
+    """Answer lists normally, and watches with this script."""
 
     async def script(request: Request) -> None:
         await (watched(request) if request.is_watch else request.answer(listed()))
@@ -111,7 +111,7 @@ async def test_a_watch_that_ends_at_once_waits_longer_each_time_and_says_so(watc
     _, failures, waits = await failures_of(watching(watched), 6)
     assert len(failures) == 6
     expected = [0.5, 1.0, 2.0, 4.0, 8.0]
-    if watched in (gone, gone_event):  # the first one is as it should be, and nobody has to wait for it
+    if watched in (gone, gone_event):  # the first 410 is normal, so its retry is not delayed
         expected = [1.0, 2.0, 4.0, 8.0, 16.0]
     assert all(low <= wait <= low * 1.25 for low, wait in zip(expected, waits, strict=True))
 
@@ -165,7 +165,7 @@ async def test_objects_without_an_end() -> None:
 
 
 async def test_events_of_the_same_objects_go_on_for_ever() -> None:
-    """What is replaced or deleted weighs nothing."""
+    """Replaced and deleted objects do not count towards the memory limit."""
 
     async def watched(request: Request) -> None:
         await request.stream()
@@ -180,7 +180,7 @@ async def test_events_of_the_same_objects_go_on_for_ever() -> None:
 
 
 async def test_a_flood_of_events_leaves_time_for_others() -> None:
-    """After a burst no more events are taken than somebody can handle: the server has to wait."""
+    """After a burst, events are read at a limited rate, so that the server has to wait."""
     sent = 0
 
     async def watched(request: Request) -> None:
@@ -199,13 +199,13 @@ async def test_a_flood_of_events_leaves_time_for_others() -> None:
                 began = loop.time()
                 async for _ in watch:
                     taken += 1
-                    if taken == 6001:  # one of them is the list
+                    if taken == 6001:  # one of these is the list
                         break
                 assert loop.time() - began >= 0.9
 
 
 async def test_a_watch_that_goes_on_too_long_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that drips."""
+    """This includes a server that sends single bytes."""
     for name, value in (("_SHORTEST", 0), ("_LONGEST", 0), ("_GRACE", 0.1)):
         monkeypatch.setattr(f"resourceapi.client.watch.{name}", value)
     _, failures, _ = await failures_of(watching(drip), 2)
@@ -213,7 +213,7 @@ async def test_a_watch_that_goes_on_too_long_is_begun_again(monkeypatch: pytest.
 
 
 async def test_a_watch_that_is_closed_as_an_event_arrives_leaves_no_connection() -> None:
-    """Nor does it wait until nobody holds it any more. Of many, some are closed just then."""
+    """The connection ends at once, without garbage collection. Of many watches, some are closed at this moment."""
 
     async def watched(request: Request) -> None:
         await request.stream()

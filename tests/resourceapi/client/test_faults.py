@@ -1,4 +1,4 @@
-"""The client against a server that is busy, forgets, hangs up and wants new tokens: a socket that plays a script."""
+"""The client with a server that is busy, forgets, disconnects and rejects tokens: a socket that follows a script."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ def _serving(script: Script) -> Iterator[str]:
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Nothing."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -71,7 +71,7 @@ def _thing(name: str, version: int) -> dict[str, Any]:
 
 
 def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
-    """429 with Retry-After, also for writes; 503 without it for reads only."""
+    """429 with Retry-After is retried, also for writes; 503 without it only for reads."""
     answers: list[Answer] = [
         (429, {"Retry-After": "7"}, _status(429, "TooManyRequests")),
         (200, {}, {"metadata": {"name": "x"}}),
@@ -94,7 +94,7 @@ def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
 
 
 def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
-    """410 between two pages: all in one; 410 to the first page is told."""
+    """After a 410 between pages, the whole list is fetched at once. A 410 for the first page is an error."""
     first = {"kind": "ThingList", "metadata": {"continue": "t"}, "items": [_thing("gone", 1)]}
     whole = {"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": [_thing("a", 8), _thing("b", 9)]}
     gone: Answer = (410, {}, _status(410, "Expired"))
@@ -122,7 +122,7 @@ def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
-    """The file has a new token; the request is sent once more, and only once."""
+    """The file has a new token. The request is repeated once."""
     token, seen = tmp_path / "token", []
 
     def script(request: BaseHTTPRequestHandler) -> Answer:
@@ -144,7 +144,7 @@ def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
 def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever wrote them again did it wrong: the server's word alone would not say so."""
+    """The replaced kubeconfig is invalid. The server's answer alone would not show the cause."""
     with _serving(lambda request: (401, {}, _status(401, "Unauthorized"))) as url:
         path = _kubeconfig(tmp_path / "k", url, {"token": "t"})
         client = Client(from_kubeconfig(path), attempts=1)
@@ -156,12 +156,12 @@ def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
             with pytest.raises(Refused, match="Unauthorized"):
                 things.get("x")
         client.close()
-    (said,) = [x for x in caplog.messages if "used as they were" in x]
-    assert said == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
+    (message,) = [x for x in caplog.messages if "used as they were" in x]
+    assert message == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
 
 
 def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After the end of a stream, after a cut line, after a bookmark; after 410 it lists again."""
+    """After the end of a stream, a lost connection and a bookmark. After 410 it lists again."""
     versions: list[str] = []
     listed = [(1, ["a"]), (9, ["b"])]
     streams = [
@@ -210,7 +210,7 @@ def test_a_watch_of_a_server_that_was_restored_lists_anew(tmp_path: Path) -> Non
 
 
 def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
-    """403 does not mend itself."""
+    """A retry after 403 cannot succeed."""
     with _serving(lambda _: (403, {}, _status(403, "Forbidden"))) as url:
         client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})), wait=lambda _: None)
         with client.raw("v1", "things", namespaced=False).watch() as watch, pytest.raises(Refused):
@@ -219,7 +219,7 @@ def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
 
 
 def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server is inside."""
+    """The API server is inside the cluster network."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with _serving(lambda _: (200, {}, {"metadata": {"name": "x"}})) as url:
@@ -229,16 +229,16 @@ def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: py
 
 
 def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
-    """A busy server, and a stream that ends before it has begun: both are tried again, after a while."""
+    """A busy server, and a stream without events: both are retried after a delay."""
     answers: list[Answer] = [
         (503, {"Retry-After": "0"}, _status(503, "ServiceUnavailable")),
         (200, {}, {"kind": "ThingList", "metadata": {"resourceVersion": "1"}, "items": []}),
         (200, {}, b""),
     ]
-    told: list[str] = []
+    failures: list[str] = []
 
     def note(error: Exception) -> None:
-        told.append(str(error))
+        failures.append(str(error))
         if not answers:
             watch.close()
 
@@ -247,4 +247,4 @@ def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
         watch = client.raw("v1", "things", namespaced=False).watch(on_failure=note)
         assert [event.type for event in watch] == ["LISTED"]
         client.close()
-    assert told == ["503 ServiceUnavailable: no", "watch /api/v1/things: ended at once"]
+    assert failures == ["503 ServiceUnavailable: no", "watch /api/v1/things: ended at once"]

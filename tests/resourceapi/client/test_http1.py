@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the client reads and writes it, byte by byte; `python -m tests.fuzz http1-answers` has many more."""
+"""The client's HTTP/1.1 parser and writer, byte by byte; `python -m tests.fuzz http1-answers` tests many more."""
 
 import h11
 import pytest
@@ -10,7 +10,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, bytes, bool]:
-    """Return the head and the body of an answer after which the connection ends, and whether another may follow."""
+    """Return head and body of the last answer on a connection, and whether another answer could follow."""
     answers = Answers()
     answers.expect(method)
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]

@@ -1,4 +1,4 @@
-"""Following objects: lists, events, failures, and another list when somebody wants one."""
+"""Informers: lists, events, failures, and a new list on request."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.resourceapi.client.peer import Request, Script, Waits, claim, client_
 
 
 class Followed:
-    """What an informer has said."""
+    """The events and failures of an informer."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[str]]] = []
@@ -29,7 +29,7 @@ class Followed:
         self._notice()
 
     async def until(self, events: int, failures: int = 0) -> None:
-        """Return when there were so many."""
+        """Wait for the given number of events and failures."""
         async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(lambda: len(self.events) >= events and len(self.failures) >= failures)
 
@@ -45,7 +45,7 @@ class Followed:
 
 @contextlib.asynccontextmanager
 async def following(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceClaim], Followed]]:
-    """Follow claims meanwhile."""
+    """Run an informer for claims."""
     followed = Followed()
     async with serving(script) as peer:
         with client_of(peer, wait=Waits()) as client:
@@ -64,7 +64,7 @@ async def following(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceC
 
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for another attempt costs little."""
+    """Shorten the waits before retries."""
     monkeypatch.setattr("resourceapi.client.backoff._FIRST_WAIT", 0.001)
 
 
@@ -135,7 +135,7 @@ async def test_what_will_pass_is_told_and_the_watch_goes_on_where_it_was() -> No
 
 
 async def test_another_list_can_be_asked_for() -> None:
-    """Also during the wait after a failure, twice at once, and before anything has begun."""
+    """A list can be requested during the wait after a failure, twice in a row, and before the first list."""
     lists = 0
 
     async def script(request: Request) -> None:
@@ -143,7 +143,7 @@ async def test_another_list_can_be_asked_for() -> None:
         if request.is_watch:
             await asyncio.Event().wait()
         lists += 1
-        named = listed(claim(name=f"n{len(followed.events) + 1}"))  # on a slow machine the wait may be over by itself
+        named = listed(claim(name=f"n{len(followed.events) + 1}"))  # on a slow machine the wait can be over already
         await (request.answer(status(403), 403) if lists == 3 else request.answer(named))
 
     async with following(script) as (informer, followed):

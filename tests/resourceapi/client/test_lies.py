@@ -1,4 +1,4 @@
-"""The client against servers that lie, that never stop, and that take their time: always a ClientError, in bounds."""
+"""The client with malicious, endless and slow servers: always a ClientError, within limits of time and memory."""
 
 import asyncio
 import gzip
@@ -65,7 +65,7 @@ async def test_what_is_too_much_is_not_taken(script: Script) -> None:
 
 
 async def test_of_many_large_answers_one_is_read_at_a_time() -> None:
-    """As many claims as are asked for at once would have cost 64 MiB, of the 128 that the DaemonSet may have."""
+    """Reading all of them at once would need 64 MiB, of the DaemonSet's limit of 128 MiB."""
     async with serving(endless) as peer:
         with client_of(peer, limits=Limits(object=4 * MIB)) as client, memory(24 * MIB):
             claims = client.resource(v1.ResourceClaim)
@@ -130,7 +130,7 @@ async def test_answers_that_drip_do_not_hold_up_others() -> None:
 
 
 async def test_whoever_gives_up_gives_the_connection_back() -> None:
-    """More than may be under way at once, and none of them holds a place for long."""
+    """There are more requests than allowed at once, and a cancelled one frees its place immediately."""
     hanging = asyncio.Event()
 
     async def script(request: Request) -> None:
@@ -153,7 +153,7 @@ async def test_whoever_gives_up_gives_the_connection_back() -> None:
 async def test_whoever_waits_in_line_has_a_deadline_too() -> None:
     async with serving(drip) as peer:
         with client_of(peer, timeout=60.0) as slow, client_of(peer, timeout=0.2, attempts=2) as client:
-            client._line = slow._line  # all of which are taken, for long
+            client._line = slow._line  # the other client's requests occupy all places
             under_way = [asyncio.create_task(get(slow)) for _ in range(16)]
             await peer.until_asked(16)
             with pytest.raises(Unreachable, match=r"GET .*/one: no answer within 0\.4 s"):
@@ -165,7 +165,7 @@ async def test_whoever_waits_in_line_has_a_deadline_too() -> None:
 
 
 async def test_a_name_server_that_hangs_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it occupies no thread that a program waits for at its end."""
+    """The lookup also occupies no thread for which the interpreter waits at exit."""
     from threading import Event as Flag
 
     from resourceapi.client import wire

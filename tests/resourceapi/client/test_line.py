@@ -1,4 +1,4 @@
-"""The line in which requests wait."""
+"""The queue in which requests wait for a connection."""
 
 import asyncio
 

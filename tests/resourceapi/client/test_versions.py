@@ -1,4 +1,4 @@
-"""Objects of resource.k8s.io on servers of every age."""
+"""resource.k8s.io objects on servers of every release."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.controlplane.apiserver.running import Running
 
 @pytest.fixture
 def server() -> Iterator[Running]:
-    """A fresh server."""
+    """A new server."""
     with Running(collect_after=None) as running:
         yield running
 
@@ -29,7 +29,7 @@ def client(server: Running, tmp_path: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def serve(server: Running) -> Callable[..., None]:
-    """Call it to leave slices in some versions only."""
+    """A function that restricts the served versions of slices."""
     registry = server.server.registry
     slices = next(kind for kind in registry if kind.plural == "resourceslices")
 
@@ -72,7 +72,7 @@ def test_an_upgraded_server_is_followed(client: Client, serve: Callable[..., Non
 
 
 def test_a_missing_object_is_no_missing_version(client: Client) -> None:
-    """One request, and the version stays."""
+    """The client sends one request and keeps its version."""
     slices = client.any_version(v1.ResourceSlice)
     with pytest.raises(Refused, match='"gone" not found') as refused:
         slices.get("gone")

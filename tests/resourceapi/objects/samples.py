@@ -1,4 +1,4 @@
-"""Complete objects as plain values, one of each kind, with every part that the rules look at."""
+"""Complete sample objects as plain values, one per kind, with every field that the validation rules read."""
 
 import copy
 from functools import partial
@@ -8,7 +8,7 @@ from resourceapi.objects import KubernetesObject, read_object, validate
 from resourceapi.objects.release import RELEASES
 
 WRITTEN = RELEASES["1.36"]
-"""The release whose rules are all written as code: those of 1.37 are in test_releases.py."""
+"""The release whose validation rules are written as code. For those of 1.37 see test_releases.py."""
 validate_create = partial(validate.validate_create, release=WRITTEN)
 validate_update = partial(validate.validate_update, release=WRITTEN)
 validate_status_update = partial(validate.validate_status_update, release=WRITTEN)
@@ -229,7 +229,7 @@ ALL = {
 
 
 def changed(sample: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of a sample with another value at a path like `spec.devices.requests.0.name`; ... removes it."""
+    """A copy of a sample with another value at a path like `spec.devices.requests.0.name`; `...` removes the field."""
     result = copy.deepcopy(sample)
     *steps, last = path.split(".")
     here: Any = result
@@ -245,17 +245,17 @@ def changed(sample: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def made(sample: dict[str, Any], path: str = "", value: Any = None) -> KubernetesObject:
-    """The object of a sample, changed if there is a path."""
+    """The object of a sample, with a changed value if there is a path."""
     return read_object(changed(sample, path, value) if path else sample)
 
 
 def check_create(sample: dict[str, Any], path: str, value: Any, expected: list[str]) -> None:
-    """That a changed sample has these errors; texts that everybody knows may be cut at the end."""
+    """Check the errors of a changed sample. Expected texts can omit a common ending."""
     check_errors([str(error) for error in validate_create(made(sample, path, value))], expected)
 
 
 def check_errors(found: list[str], expected: list[str]) -> None:
-    """That each error begins with its expected text."""
+    """Check that each error starts with its expected text."""
     assert len(found) == len(expected), found
     for actual, start in zip(found, expected, strict=True):
         assert actual.startswith(start)

@@ -1,4 +1,4 @@
-"""Rules for how much of a capacity can be requested."""
+"""Rules for requests of a capacity."""
 
 from typing import Any
 

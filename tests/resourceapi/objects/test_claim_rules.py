@@ -1,4 +1,4 @@
-"""Rules for what claims and claim templates ask for: one row per rule of the specification."""
+"""Rules for the requests of claims and claim templates: one row per rule of the specification."""
 
 from typing import Any
 

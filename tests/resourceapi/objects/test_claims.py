@@ -1,4 +1,4 @@
-"""Questions about claims that several parts ask."""
+"""Functions about claims that several folders use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading and writing: what is kept, what is refused and where, and that nothing is lost."""
+"""Decoding and encoding: kept fields, refusals and their paths, and lossless round trips."""
 
 import copy
 import re
@@ -273,7 +273,7 @@ def test_every_field_malformed_in_every_way_is_refused_with_a_path_or_taken(samp
             assert write_object(decode(again)) == parse_json(again)
             continue
         assert refusal.reason
-        if path != "apiVersion":  # then the kind is what nobody knows
+        if path != "apiVersion":  # a wrong apiVersion makes the kind unknown
             assert refusal.path.startswith(path.split(".")[0])
 
 
@@ -307,7 +307,7 @@ def test_deep_free_form_values_are_refused() -> None:
         deep = {"a": deep}
     with pytest.raises(DecodeError, match="max depth"):
         from_dict(v1.OpaqueDeviceConfiguration, {"driver": "d", "parameters": deep})
-    while isinstance(deep, dict):  # or the interpreter's own stack ends when it lets go
+    while isinstance(deep, dict):  # otherwise its deallocation would overflow the interpreter's stack
         deep = deep["a"]
 
 
@@ -335,7 +335,7 @@ def test_lists_of_objects() -> None:
 
 
 def _without_empty(value: Any) -> Any:
-    """A value without the members that mean the same as their absence."""
+    """A value without members whose absence means the same."""
     if isinstance(value, dict):
         cleaned = {name: _without_empty(item) for name, item in value.items()}
         return {name: item for name, item in cleaned.items() if item not in (None, "", [], {}, 0) or item is False}
@@ -346,7 +346,7 @@ _MAPS = {"labels", "attributes", "capacity", "counters", "requests", "limits", "
 
 
 def _with_unknown(value: Any, name: str = "") -> Any:
-    """A value with a member in each of its objects that nobody knows."""
+    """A value with an unknown member in each of its objects."""
     if isinstance(value, list):
         return [_with_unknown(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""When two JSON values are the same."""
+"""Equality of JSON values."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def test_python_takes_for_the_same_what_json_tells_apart(wrap: Any) -> None:
 
 
 def test_values_of_drivers() -> None:
-    """Structs that hold free-form values compare them so."""
+    """Structs with free-form values use the same equality."""
     for made in (
         lambda value, driver="d": OpaqueDeviceConfiguration(driver=driver, parameters={"n": value}),
         lambda value, driver="d": AllocatedDeviceStatus(driver=driver, data={"n": value}),

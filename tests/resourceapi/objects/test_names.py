@@ -1,4 +1,4 @@
-"""Names, labels and identifiers, and the words for what is none."""
+"""Names, labels and identifiers, and the messages for invalid ones."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_resources() -> None:
 
 
 def test_long_hostile_names_end() -> None:
-    """With a rule that backtracks without end this would run into the time limit of tests."""
+    """A rule with exponential backtracking would exceed the tests' time limit."""
     for name in ("a" * 300_000 + "!", "a." * 150_000 + "!", "a-" * 150_000, "A" * 300_000 + "/" * 3):
         for rule in (names.dns_label, names.dns_subdomain, names.label_key, names.label_value, names.c_identifier):
             rule(name)

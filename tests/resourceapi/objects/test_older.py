@@ -1,4 +1,4 @@
-"""Older versions and v1: the shapes, and that nothing is lost on the way there and back."""
+"""Older API versions and v1: the shapes, and lossless conversion in both directions."""
 
 from typing import Any
 

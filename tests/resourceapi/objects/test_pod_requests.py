@@ -1,4 +1,4 @@
-"""What containers need together, against a run of them one after the other."""
+"""The peak demand of a pod's containers, compared with a simulation of their sequence."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Quantities: parsing, canonical text, arithmetic, and the reference's 64-bit answers."""
+"""Quantities: parsing, canonical form, arithmetic, and the reference's 64-bit results."""
 
 import copy
 import math
@@ -141,7 +141,7 @@ def test_sums_keep_the_first_format_unless_it_is_zero() -> None:
     total = Quantity.of(2**63 - 1) + Quantity.of(1)
     assert str(total) == "9223372036854775808"
     assert total.as_int64() is None
-    assert total.value() == -(2**63)  # as the reference wraps
+    assert total.value() == -(2**63)  # wraps like the reference
 
 
 def test_a_sum_with_zero_is_held_as_the_other_was() -> None:

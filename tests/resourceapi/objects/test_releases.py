@@ -1,4 +1,4 @@
-"""What releases say otherwise of the same objects."""
+"""Differences between releases for the same objects."""
 
 import json
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def _errors(release: Release, kind: str, values: list[dict[str, Any]]) -> list[s
 
 @pytest.mark.parametrize("version", ["1.36", "1.37"])
 def test_answers_of_real_servers(version: str) -> None:
-    """Fifty objects with faults, asked of the code of both releases."""
+    """Fifty invalid objects, checked by the original code of both releases."""
     release = RELEASES[version]
     expected = _answers(release)
     for line in (FOLDER / "objects.tsv").read_text().splitlines():
@@ -79,7 +79,7 @@ def test_the_fields_of_features_that_are_switched_off_are_dropped(version: str) 
     assert isinstance(claim, v1.ResourceClaim)
     assert claim.spec.devices.requests[0].exactly is not None
     assert claim.spec.devices.requests[0].exactly.capacity is None
-    assert claim.spec.devices.requests[0].exactly.tolerations  # these are kept
+    assert claim.spec.devices.requests[0].exactly.tolerations  # tolerations are kept
 
 
 def test_what_is_stored_keeps_its_fields() -> None:

@@ -1,4 +1,4 @@
-"""Selectors of labels, fields and nodes."""
+"""Label, field and node selectors."""
 
 import pytest
 from hypothesis import given

@@ -326,7 +326,7 @@ def test_where_devices_are_when_each_says_it(device: dict[str, Any], expected: l
 
 
 def changes(path: str, value: Any, sample: dict[str, Any] = samples.SLICE) -> list[str]:
-    """Errors when a stored sample is changed."""
+    """The errors of changing a stored sample."""
     old, new = samples.made(sample), samples.made(sample, path, value)
     meta = replace(old.metadata, resource_version="1")
     errors = validate_update(replace(new, metadata=meta), replace(old, metadata=meta))

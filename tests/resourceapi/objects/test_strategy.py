@@ -1,4 +1,4 @@
-"""Defaults, and what the API server makes of an object before it is stored."""
+"""Defaults, and the API server's changes to an object before it is stored."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ def claim(version: str, *requests: dict[str, Any]) -> dict[str, Any]:
 
 
 def request_after(value: dict[str, Any]) -> dict[str, Any]:
-    """The first request with defaults, as v1 writes it."""
+    """The first request with defaults, in v1 form."""
     written = write_object(read_object(value, defaults_at=NOW))
     request: dict[str, Any] = written["spec"]["devices"]["requests"][0]
     return request
@@ -174,7 +174,7 @@ def test_what_was_said_of_deallocated_devices_is_dropped() -> None:
     never = samples.made(samples.CLAIM, "status", {})
     kept = prepare_status_update(freed, never)
     assert isinstance(kept, v1.ResourceClaim)
-    assert len(kept.status.devices) == 1  # validation refuses it
+    assert len(kept.status.devices) == 1  # kept here, and refused by the validation
 
 
 def test_upper_case_in_driver_names_is_warned_about() -> None:

@@ -1,4 +1,4 @@
-"""Validation as a whole: recorded answers, objects that are fine, operations, the Status body."""
+"""Validation as a whole: recorded answers, valid objects, operations, the Status body."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +34,9 @@ def test_recorded_answers(case: Case) -> None:
 
 @recorded(*(str(DATA / name) for name in ("validation.jsonl.gz", "validation-1.37.jsonl.gz")))
 def test_objects_with_random_faults(case: Case) -> None:
-    """Answers of kube-apiserver 1.36.3's and 1.37.1's own code, recorded for this project.
+    """Answers of the code of kube-apiserver 1.36.3 and 1.37.1, recorded for this project.
 
-    Not among them: CEL syntax errors, whose words are free, and dumps of specs that tell `{}` from an absent map.
+    The answers exclude CEL syntax errors, whose texts can differ, and dumps that distinguish `{}` from an absent map.
     """
     case.run()
 
@@ -199,7 +199,7 @@ def test_selectors_are_compiled_as_new_or_stored() -> None:
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
 def test_validation_never_breaks_on_odd_texts(sample: dict[str, Any]) -> None:
-    """Every text replaced by odd ones, every number by extreme ones: complaints, but no crash."""
+    """Every text is replaced by unusual ones and every number by extreme ones: errors, but no exception."""
     for odd in ("", " ", "\0", "A/b/c", "\u00e9" * 300, "a" * 100_000, "-", "."):
         _check_all(_replaced(sample, str, odd))
     for extreme in (0, -1, 2**63 - 1, -(2**63)):

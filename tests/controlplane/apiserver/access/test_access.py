@@ -1,4 +1,4 @@
-"""Who one is and what one may do: tokens of service accounts, and roles."""
+"""Authentication and authorization: service account tokens and roles."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 def admin(server: Running) -> Iterator[Http]:
-    """The administrator of a server with the shipped account, its role and its policy, and nodes n1 and n2."""
+    """An administrator's client; the server has the shipped account, its role and policy, and nodes n1 and n2."""
     server.clear()
     shipped = to_builtins(read_documents(SHIPPED.read_bytes()))
     server.load(*first_roles(), *shipped, node("n1"), node("n2"))
@@ -50,31 +50,31 @@ def of_node(admin: Http, server: Running, name: str) -> Http:
 
 
 def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Running) -> None:
-    """As in a kubeconfig without TLS; it counts for as much as in a header."""
+    """A kubeconfig without TLS uses this form. The token has the same rights as in a header."""
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     with server.http("") as nobody:
         for first, user in ((server.server.token, "nodeplug"), (token, ACCOUNT)):
-            told = nobody.ok("POST", f"/{first}{review}", {})["status"]["userInfo"]
-            assert told["username"] == user
+            user_info = nobody.ok("POST", f"/{first}{review}", {})["status"]["userInfo"]
+            assert user_info["username"] == user
         assert nobody.send("POST", f"/{token}x{review}", {}).status == 403, "anonymous, with a path that nobody has"
     with server.http(token) as account:
-        told = account.ok("POST", f"/{server.server.token}{review}", {})["status"]["userInfo"]
-    assert told["username"] == ACCOUNT, "a credential in a header goes before"
+        user_info = account.ok("POST", f"/{server.server.token}{review}", {})["status"]["userInfo"]
+    assert user_info["username"] == ACCOUNT, "a credential in a header goes before"
 
 
 def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running) -> None:
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
-    told = admin.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})["status"]
-    assert told["authenticated"] is True
-    assert told["user"]["username"] == ACCOUNT
+    status = admin.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})["status"]
+    assert status["authenticated"] is True
+    assert status["user"]["username"] == ACCOUNT
     groups = ["system:serviceaccounts", "system:serviceaccounts:nodeplug", "system:authenticated"]
-    assert told["user"]["groups"] == groups
-    assert told["user"]["extra"][NODE_NAME] == ["n1"]
+    assert status["user"]["groups"] == groups
+    assert status["user"]["extra"][NODE_NAME] == ["n1"]
     uid = admin.ok("GET", "/api/v1/nodes/n1")["metadata"]["uid"]
-    assert told["user"]["extra"]["authentication.kubernetes.io/node-uid"] == [uid]
+    assert status["user"]["extra"]["authentication.kubernetes.io/node-uid"] == [uid]
     with server.http(token) as me:
-        assert me.ok("POST", WHO_AM_I, {})["status"]["userInfo"] == told["user"]
+        assert me.ok("POST", WHO_AM_I, {})["status"]["userInfo"] == status["user"]
 
 
 def test_the_servers_own_token_is_reviewed_as_whom_it_lets_in(admin: Http, server: Running) -> None:
@@ -116,7 +116,7 @@ def test_tokens_that_are_not_made_or_not_believed(admin: Http, server: Running) 
 
 
 def test_nobody_may_ask_whether_the_server_is_well(server: Running) -> None:
-    """Where roles say who may do what, somebody without a credential is one who may do next to nothing."""
+    """With RBAC, a client without a credential has almost no rights."""
     nobody = 'User "system:anonymous" cannot'
     with server.http("") as me:
         assert me.send("GET", "/readyz").text == "ok"
@@ -172,7 +172,7 @@ def test_a_role_counts_in_its_namespace_and_a_missing_one_is_named(admin: Http, 
 
 
 def test_the_shipped_policy_keeps_an_instance_to_its_own_nodes_slices(admin: Http, server: Running) -> None:
-    told = "nodeplug on node n1 may only write its own slices"
+    message = "nodeplug on node n1 may only write its own slices"
     of_other = slice_("n2", "gpu-0", name="other")
     with of_node(admin, server, "n1") as me:
         own = me.ok("POST", SLICES, slice_("n1", "gpu-0"))["metadata"]["name"]
@@ -180,19 +180,19 @@ def test_the_shipped_policy_keeps_an_instance_to_its_own_nodes_slices(admin: Htt
         about = "ValidatingAdmissionPolicy 'nodeplug-resourceslices' with binding 'nodeplug-resourceslices'"
         assert refused.status == 422
         assert refused.body["reason"] == "Invalid"
-        assert refused.body["details"]["causes"] == [{"message": f"{about} denied request: {told}"}]
+        assert refused.body["details"]["causes"] == [{"message": f"{about} denied request: {message}"}]
         assert refused.message == (
-            f'resourceslices.resource.k8s.io "other" is forbidden: {about} denied request: {told}'
+            f'resourceslices.resource.k8s.io "other" is forbidden: {about} denied request: {message}'
         )
-        admin.ok("POST", SLICES, of_other)  # the policy is about the account alone
-        assert told in me.send("DELETE", f"{SLICES}/other").message
+        admin.ok("POST", SLICES, of_other)  # the policy restricts only the account
+        assert message in me.send("DELETE", f"{SLICES}/other").message
         older = SLICES.replace("/v1/", "/v1beta2/")
-        assert told in me.send("PUT", f"{older}/other", admin.ok("GET", f"{older}/other")).message
+        assert message in me.send("PUT", f"{older}/other", admin.ok("GET", f"{older}/other")).message
         me.ok("DELETE", f"{SLICES}/{own}")
     plain = admin.ok("POST", TOKEN, {"spec": {}})["status"]["token"]
     with server.http(plain) as nobody:
-        told = "nodeplug's token names no node; it needs one that is bound to a pod"
-        assert told in nobody.send("POST", SLICES, slice_("n1", "gpu-0")).message
+        message = "nodeplug's token names no node; it needs one that is bound to a pod"
+        assert message in nobody.send("POST", SLICES, slice_("n1", "gpu-0")).message
 
 
 def test_a_driver_changes_its_own_devices_on_its_own_node(admin: Http, server: Running) -> None:

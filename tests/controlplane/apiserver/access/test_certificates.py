@@ -1,4 +1,4 @@
-"""Requests for certificates: what they must be, who approves them, and what a signed one is good for."""
+"""CertificateSigningRequests: validation, approval, and what the signed certificates permit."""
 
 import base64
 import http.client
@@ -22,7 +22,7 @@ OF_A_NODE = "/O=system:nodes/CN=system:node:n1"
 
 
 class Asked(NamedTuple):
-    """A request as PEM, and the file with its key."""
+    """A request as PEM, and the path of its private key."""
 
     pem: bytes
     key: Path
@@ -58,7 +58,7 @@ def _approved(**more: str) -> Plain:
 
 
 def _outcome(https: Http, name: str) -> Plain:
-    """The status of a request once it is signed, or has failed."""
+    """The status of a request after it was signed or has failed."""
     with https.watch(REQUESTS, fieldSelector=f"metadata.name={name}") as events:
         for event in events:
             status: Plain = event["object"].get("status", {})
@@ -69,7 +69,7 @@ def _outcome(https: Http, name: str) -> Plain:
 
 
 def test_a_kubelet_gets_its_certificate_and_is_known_by_it(secure: Running, https: Http, tmp_path: Path) -> None:
-    """As `kubelet --bootstrap-kubeconfig` asks: approved by itself, signed, and let in without a token."""
+    """The flow of `kubelet --bootstrap-kubeconfig`: automatic approval, signature, and access without a token."""
     asked = _asked(tmp_path, OF_A_NODE)
     made = https.ok("POST", REQUESTS, _request("kubelet", asked.pem, KUBELET, "digital signature", "client auth"))
     assert made["spec"]["username"] == "nodeplug"
@@ -103,7 +103,7 @@ def test_a_serving_certificate_waits_for_somebody(https: Http, kubectl: str, sec
 
 
 def test_what_a_signer_does_not_sign_fails(https: Http, tmp_path: Path) -> None:
-    """The reason is the reference signer's."""
+    """The failure reason and message are those of the reference signer."""
     asked = _asked(tmp_path, "/O=others/CN=system:node:n1")
     https.ok("POST", REQUESTS, _request("other", asked.pem, KUBELET, "digital signature", "client auth"))
     https.ok("PATCH", f"{REQUESTS}/other/approval", _approved(), content="application/merge-patch+json")
@@ -115,7 +115,7 @@ def test_what_a_signer_does_not_sign_fails(https: Http, tmp_path: Path) -> None:
 
 
 def test_who_asks_is_noted_and_nothing_else_changes(api: Http, tmp_path: Path) -> None:
-    """A request is its asker's; its conditions and its certificate have doors of their own."""
+    """The server records the requester. Conditions and certificate change only through their own subresources."""
     asked = _asked(tmp_path, "/CN=somebody")
     request = _request("mine", asked.pem, "example.com/signer", "client auth", username="root", groups=["all"])
     request["status"] = _approved()["status"]

@@ -1,4 +1,4 @@
-"""TLS: the kubeconfig has the authority, and what it takes to be let in."""
+"""TLS: the kubeconfig contains the certificate authority, and clients need a credential."""
 
 import shutil
 import stat
@@ -42,8 +42,8 @@ def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Pa
 
 
 def test_kubectl_sends_its_token(secure: Running, kubectl: str, tmp_path: Path) -> None:
-    told = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
-    assert "namespace/default" in told
+    names = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
+    assert "namespace/default" in names
 
 
 def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> None:
@@ -98,4 +98,4 @@ async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         async with Server(tls=True, data=tmp_path / "objects"):
             pass
     async with Server(data=tmp_path / "objects"):
-        pass  # the file has been given back
+        pass  # the failed server released the file

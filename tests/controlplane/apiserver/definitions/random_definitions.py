@@ -1,4 +1,4 @@
-"""Random CustomResourceDefinitions and objects of what they define: half of them wrong in one way or another."""
+"""Random CustomResourceDefinitions and objects of the kinds they define. About half of them are invalid."""
 
 import copy
 import random
@@ -19,13 +19,13 @@ _PATTERNS = ("^a", "[", "^[a-z]+$", "(?P<x>a)", "a{2,1}")
 
 
 class Definitions:
-    """Definitions, the same for the same seed."""
+    """Random definitions. Equal seeds produce equal definitions."""
 
     def __init__(self, seed: int, *, faults: float = 0.06) -> None:
         self._choose, self._faults = random.Random(seed), faults
 
     def next(self) -> Plain:
-        """A definition of drivers, with some version of a schema."""
+        """A definition of drivers with a random schema."""
         choose = self._choose
         made = definition()
         version = made["spec"]["versions"][0]
@@ -42,7 +42,7 @@ class Definitions:
         return made
 
     def schema(self, depth: int) -> Plain:
-        """A schema; the deeper, the smaller. At depth 0 it is of an object."""
+        """A schema. Deeper schemas are smaller. The schema at depth 0 has type object."""
         choose = self._choose
         kind = "object" if depth == 0 else choose.choice(_TYPES)
         made: Plain = {"type": kind}
@@ -65,7 +65,7 @@ class Definitions:
         return made
 
     def value(self, schema: Plain, depth: int = 0) -> Any:
-        """A value that more or less fits a schema."""
+        """A value that approximately fits a schema."""
         choose = self._choose
         if choose.random() < 0.08:
             return choose.choice((*_SCALARS, [], {}, {"a": 1}, ["a"], [None]))
@@ -104,7 +104,7 @@ class Definitions:
         return made
 
     def _limit(self, schema: Plain, kind: str, depth: int) -> None:
-        """Something else that a schema of this type may say."""
+        """Add another constraint that a schema of this type can have."""
         choose = self._choose
         ways: dict[str, tuple[Callable[[], Plain], ...]] = {
             "string": (
@@ -148,7 +148,7 @@ class Definitions:
             schema[name] = narrow if name == "not" else [narrow, choose.choice(({"maxLength": 2}, {"enum": ["a", 1]}))]
 
     def _spoil(self, schema: Plain, depth: int) -> None:
-        """Something that a schema may not say, or not everywhere."""
+        """Add something that is invalid in a schema, or invalid at this position."""
         choose = self._choose
         other = self.schema(depth + 1) if depth < 3 else {"type": "string"}
         schema |= choose.choice(
@@ -191,7 +191,7 @@ class Definitions:
         return {"scale": {name: choose.choice(paths[:2] if choose.random() < 0.7 else paths) for name in names}}
 
     def _change(self, made: Plain) -> None:
-        """Something beside the schemas."""
+        """Change a part of the definition outside its schemas."""
         choose = self._choose
         spec, version = made["spec"], made["spec"]["versions"][0]
         bad_names = ("A", "a.b", "-", "x" * 64, "1a", "")

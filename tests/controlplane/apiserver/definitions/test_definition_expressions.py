@@ -1,4 +1,4 @@
-"""x-kubernetes-validations, as real API servers (1.34.4, 1.36.3, 1.37.1) answered."""
+"""x-kubernetes-validations: the answers of real API servers (1.34.4, 1.36.3, 1.37.1)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -54,7 +54,7 @@ NOT_CHECKED = (
 
 
 def with_rules(spec: dict[str, Any]) -> dict[str, Any]:
-    """The definition with another spec, and a rule for names."""
+    """The definition with another spec schema and a rule for names."""
     made = definition()
     made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {
         "type": "object",
@@ -103,7 +103,7 @@ def test_the_root_has_a_name(ruled: Http) -> None:
 
 
 def test_rules_about_what_was_before(ruled: Http) -> None:
-    """They count once there is something before; what they find is told at the path and for the reason they name."""
+    """Transition rules apply only if there is an old value. Errors have the path and the reason of the rule."""
     ruled.ok("POST", DRIVERS, driver("kept", {"b": "q"}))
     refused = ruled.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
     assert refused.message == 'Driver.example.com "kept" is invalid: spec.b: Forbidden: b is immutable'
@@ -226,7 +226,7 @@ OF_BEFORE = {"a": 9, "b": "x", "m": {"p": "1"}, "l": ["abc"], "k": [{"k": "1", "
 
 @pytest.fixture
 def tightened(api: Http) -> Http:
-    """A server whose resource `old` was stored before the rules were as tight as they are."""
+    """A server that stored the resource `old` before the definition's rules became stricter."""
     api.ok("POST", DEFINITIONS, with_rules({"type": "object", "properties": LOOSE}))
     api.ok("POST", DRIVERS, driver("old", OF_BEFORE))
     api.ok(
@@ -252,12 +252,12 @@ def tightened(api: Http) -> Http:
     ],
 )
 def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], expected: str) -> None:
-    """As far as it can be told what it was; a rule in CEL warns of it."""
+    """Unchanged values are not validated again where they can be matched. A violated CEL rule only causes a warning."""
     body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
     answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
     assert answer.status == (422 if expected else 200)
     assert expected in (answer.message if expected else "")
-    is_asked = not expected or "should be" in expected  # what is wrong otherwise keeps the rules from being asked
+    is_asked = not expected or "should be" in expected  # other errors prevent the evaluation of the rules
     assert answer.warnings == (['299 - "spec.b: Invalid value: \\"x\\": no x"'] if is_asked else [])
 
 

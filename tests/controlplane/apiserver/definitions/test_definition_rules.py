@@ -1,4 +1,4 @@
-"""What definitions may say, in the words of a real API server 1.37 (`python -m tests.e2e.compare_definitions`)."""
+"""Validation of definitions, with a real API server's messages (1.37; `python -m tests.e2e.compare_definitions`)."""
 
 from typing import Any
 
@@ -118,9 +118,9 @@ def test_no_default_where_every_object_has_its_own(api: Http) -> None:
 
 
 def test_the_root_of_a_kind_whose_status_is_apart(api: Http) -> None:
-    (told,) = complaints(api, with_schema({"minProperties": 0}))
-    assert told.startswith(f'{ROOT}: Invalid value: {{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object",')
-    assert told.endswith(f": {WITH_STATUS}")
+    (why,) = complaints(api, with_schema({"minProperties": 0}))
+    assert why.startswith(f'{ROOT}: Invalid value: {{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object",')
+    assert why.endswith(f": {WITH_STATUS}")
     api.ok("POST", DEFINITIONS, with_schema({"minProperties": 0}, subresources={}), dryRun="All")
 
 
@@ -170,7 +170,7 @@ def test_what_is_beside_the_schema(api: Http, spec: Plain, version: Plain, expec
 
 
 def test_versions_that_differ_are_told_apart(api: Http) -> None:
-    """What all say alike is the definition's, what one says is that version's."""
+    """Errors that all versions share are reported for the definition, others for the version that has them."""
     made = with_schema({"properties": {"a": {}}})
     other = made["spec"]["versions"][0] | {"name": "v2", "storage": False}
     made["spec"]["versions"].append(other)
@@ -277,7 +277,7 @@ def test_embedded_objects_are_objects(api: Http) -> None:
     ],
 )  # fmt: skip
 def test_values(api: Http, schema: Plain, value: Any, expected: list[str]) -> None:
-    """Each complaint at its place and in its order."""
+    """Each error has its path, and the errors have upstream's order."""
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": {"type": "object", "properties": {"v": schema}}}}))
     answer = api.send("POST", DRIVERS, driver("a", {"v": value}))
     assert [f"{each['field']}: {each['message']}" for each in answer.body["details"]["causes"]] == expected
@@ -292,7 +292,7 @@ def test_whole_numbers_are_written_without_a_point(api: Http) -> None:
 
 
 def test_an_applied_null_is_refused_where_a_sent_one_is_dropped(drivers: Http) -> None:
-    """As a real server has it: what is applied does not come through its decoder."""
+    """As on a real server: applied configurations do not pass through the decoder that drops null."""
     assert "spec" not in drivers.ok("POST", DRIVERS, driver("a", None))
     applied = drivers.send("PATCH", f"{DRIVERS}/b", driver("b", None), content=APPLY, fieldManager="m")
     assert 'spec: Invalid value: "null": spec in body must be of type object: "null"' in applied.message
@@ -301,7 +301,7 @@ def test_an_applied_null_is_refused_where_a_sent_one_is_dropped(drivers: Http) -
 
 
 def test_an_object_of_another_kind(drivers: Http) -> None:
-    """Whether there is one to replace, and which, is asked first; its status has no kind of its own."""
+    """The server first checks whether the object exists and its version. A status update ignores the kind."""
     made = drivers.ok("POST", DRIVERS, driver("a", {"type": "x"}))
     other = driver("a", {"type": "x"}) | {"kind": "Other"}
     assert drivers.send("POST", DRIVERS, other).message.endswith('kind: Invalid value: "Other": must be Driver')
@@ -314,7 +314,7 @@ def test_an_object_of_another_kind(drivers: Http) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [("x", 201), ("0", 201), ("5", 500)])
 def test_a_new_object_has_no_version(drivers: Http, version: str, code: int) -> None:
-    """One that is no number is none; a dry run does not ask, and shows it."""
+    """A version that is not a number is ignored. A dry run does not check the version and returns it."""
     made = driver("a", {"type": "x"})
     made["metadata"]["resourceVersion"] = version
     dry = drivers.ok("POST", DRIVERS, made, dryRun="All")
@@ -327,7 +327,7 @@ def test_a_new_object_has_no_version(drivers: Http, version: str, code: int) -> 
 
 
 def test_what_is_unwise_in_a_definition(api: Http) -> None:
-    """Formats that nobody checks, and sets of objects; an update is told of its own alone."""
+    """Warnings: unknown formats and sets of objects. An update warns only about what it adds."""
     atomic = {"type": "object", "x-kubernetes-map-type": "atomic"}
     properties: Plain = {"a": TEXT | {"format": "none"}, "s": {"type": "array", "items": atomic, LIST: "set"}}
     made = api.send("POST", DEFINITIONS, with_schema({"properties": properties}))

@@ -1,4 +1,4 @@
-"""The scale of custom resources, as a real API server (1.37.1) answered."""
+"""The scale subresource of custom resources: the answers of a real API server (1.37.1)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ OF_A = f"{DRIVERS}/a/scale"
 
 @pytest.fixture
 def sized(api: Http) -> Http:
-    """A server that has a resource of size 3."""
+    """A server with a resource of size 3."""
     made = definition()
     (version,) = made["spec"]["versions"]
     version["subresources"]["scale"] = SCALE
@@ -40,7 +40,7 @@ def test_what_a_scale_says(sized: Http) -> None:
 
 
 def test_a_scale_is_no_list(sized: Http) -> None:
-    """Told with the type that Go has for it."""
+    """The message names the Go type of the scale."""
     refused = sized.send("GET", OF_A, accept="application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList")
     assert refused.message.endswith("but the requested object is not a list (*v1.Scale)")
 
@@ -85,13 +85,13 @@ def test_what_is_refused(sized: Http) -> None:
 
 
 def owners(http: Http, name: str = "a") -> dict[tuple[str, str], Any]:
-    """What each manager of a resource owns, by its name and the part that it wrote."""
+    """The fields that each manager of a resource owns, by manager name and subresource."""
     entries = http.ok("GET", f"{DRIVERS}/{name}")["metadata"]["managedFields"]
     return {(each["manager"], each.get("subresource", "")): each["fieldsV1"] for each in entries}
 
 
 def test_who_scales_owns_the_number(sized: Http) -> None:
-    """As a part of its own, whatever version and path; who writes the object takes it back."""
+    """The owner is recorded for the subresource `scale`. A later write to the object takes the ownership."""
     sized.ok("PATCH", OF_A, {"spec": {"replicas": 4}}, content=MERGE, fieldManager="scaler")
     assert owners(sized)["scaler", "scale"] == {"f:spec": {"f:size": {}}}
     sized.ok("PATCH", OF_A, {"spec": {"replicas": 4}}, content=MERGE, fieldManager="other")
@@ -113,13 +113,13 @@ def test_one_that_says_no_number_can_be_scaled(sized: Http) -> None:
 
 def test_fields_that_a_scale_has_not(sized: Http) -> None:
     patch = {"spec": {"replicas": 4}, "x": 1}
-    told = ['299 - "unknown field \\"x\\""']
-    assert sized.send("PATCH", OF_A, patch, content=MERGE).warnings == told
+    warnings = ['299 - "unknown field \\"x\\""']
+    assert sized.send("PATCH", OF_A, patch, content=MERGE).warnings == warnings
     strict = sized.send("PATCH", OF_A, patch, content=MERGE, fieldValidation="Strict")
     assert strict.status == 422
     assert strict.message.endswith('strict decoding error: unknown field "x"')
     whole = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}} | patch
-    assert sized.send("PUT", OF_A, whole).warnings == told
+    assert sized.send("PUT", OF_A, whole).warnings == warnings
     strict = sized.send("PUT", OF_A, whole, fieldValidation="Strict")
     assert strict.message == 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: kinds that come and go while the server runs."""
+"""CustomResourceDefinitions: kinds that are added and removed while the server runs."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def drivers(api: Http) -> Http:
 
 
 def test_a_definition_is_served_at_once(drivers: Http) -> None:
-    """It says so in its status; discovery has the kind; it goes with its objects."""
+    """Status and discovery show the kind. Deleting the definition deletes the objects."""
     found = drivers.ok("GET", f"{DEFINITIONS}/drivers.example.com")
     assert [each["type"] for each in found["status"]["conditions"]] == ["NamesAccepted", "Established"]
     assert found["spec"]["names"]["listKind"] == "DriverList"
@@ -70,7 +70,7 @@ def test_a_definition_is_served_at_once(drivers: Http) -> None:
 
 
 def test_defaults_and_pruning(drivers: Http) -> None:
-    """Defaults come in, what the schema does not know goes, and is told."""
+    """The server adds defaults, drops unknown fields, and warns about them."""
     made = drivers.send("POST", DRIVERS, driver("a", {"type": "x", "extra": 1, "free": {"b": 1}}, status={"x": 1}))
     assert made.body["spec"] == {"type": "x", "n": 3, "free": {"b": 1}}
     assert "status" not in made.body
@@ -80,7 +80,7 @@ def test_defaults_and_pruning(drivers: Http) -> None:
 
 
 def test_validation(drivers: Http) -> None:
-    """All that is wrong, in the order of the names."""
+    """All errors are reported, ordered by field name."""
     value = driver("b", {"type": 5, "n": 0, "l": [{"a": 1}], "e": "z", "p": "b"})
     assert drivers.send("POST", DRIVERS, value).message == (
         'Driver.example.com "b" is invalid: [spec.e: Unsupported value: "z": supported values: "x", "y",'
@@ -107,7 +107,7 @@ def test_validation(drivers: Http) -> None:
 
 
 def test_life(drivers: Http) -> None:
-    """Generation, versions that must be given, status, tables, apply."""
+    """Generation, required resource versions, status, tables, apply."""
     made = drivers.ok("POST", DRIVERS, driver("a", {"type": "gpu"}))
     assert made["metadata"]["managedFields"][0]["fieldsV1"] == {"f:spec": {".": {}, "f:n": {}, "f:type": {}}}
     assert drivers.ok("PATCH", f"{DRIVERS}/a", {"spec": {"type": "nic"}}, content=MERGE)["metadata"]["generation"] == 2
@@ -142,14 +142,14 @@ def test_life(drivers: Http) -> None:
     ],
 )
 def test_definitions_that_are_refused(api: Http, change: Any, message: str) -> None:
-    """Words of the reference."""
+    """The messages are the reference server's."""
     answer = api.send("POST", DEFINITIONS, definition() | change)
     assert answer.status == 422
     assert message in answer.message
 
 
 def test_a_definition_of_one_of_the_apis_own_kinds_changes_nothing(api: Http) -> None:
-    """It is stored, as on a real server; the kind and its objects stay, also when it goes."""
+    """The server stores it, as a real server does. The kind and its objects remain, even after it is deleted."""
     names = {"plural": "deviceclasses", "kind": "DeviceClass"}
     theirs = definition(group="resource.k8s.io", scope="Cluster", names=names)
     metadata = {"name": "deviceclasses.resource.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}}
@@ -162,7 +162,7 @@ def test_a_definition_of_one_of_the_apis_own_kinds_changes_nothing(api: Http) ->
 
 
 def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: Http) -> None:
-    """The kinds that `nodeplug apiserver` has besides the API's own are there without a definition."""
+    """The prototype's kinds are served without a definition, and again after a definition is deleted."""
     configs = "/apis/foozer.example.com/v1alpha1/namespaces/default/foozerconfigs"
     names = {"plural": "foozerconfigs", "kind": "FoozerConfig"}
     assert api.ok("GET", configs)["items"] == []
@@ -191,7 +191,7 @@ def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: H
     ],
 )
 def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: str) -> None:
-    """Of a wrong shape, or not structural; nothing of them is served."""
+    """Schemas with invalid types or that are not structural: no version of the kind is served."""
     wanted = definition()
     whole = {"type": "object"} | schema if isinstance(schema, dict) else schema
     wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = whole
@@ -202,7 +202,7 @@ def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: st
 
 
 def test_a_definition_that_waits_for_dependents_goes_as_any_other(api: Http) -> None:
-    """Deleted in the foreground, it takes the kind and its objects along."""
+    """Foreground deletion of a definition also deletes the kind and its objects."""
     api.ok("POST", DEFINITIONS, definition())
     value = {"apiVersion": "example.com/v1alpha1", "kind": "Driver", "metadata": {"name": "d"}, "spec": {"type": "a"}}
     api.ok("POST", DRIVERS, value)

@@ -1,4 +1,4 @@
-"""What a pod's status may say of the health of devices."""
+"""Validation of device health in a pod's status."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Profiles of AppArmor and seccomp that annotations of a pod name, as a real API server 1.37.1 answers."""
+"""AppArmor and seccomp profiles in pod annotations: the answers of a real API server 1.37.1."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What pods, templates of pods and claims for storage must be: word for word as a real API server, 1.37.1, says it."""
+"""Validation of pods, pod templates and storage claims, with the exact messages of a real API server 1.37.1."""
 
 import json
 from typing import Any
@@ -447,7 +447,7 @@ def test_paths_that_overlap_are_told(api: Http) -> None:
     ],
 )
 def test_when_images_are_pulled(image: str, policy: str) -> None:
-    """What Go's parser refuses has no tag, so not `latest` either."""
+    """A reference that Go's parser rejects has no tag, so it does not have the tag `latest` either."""
     assert pull_policy(image) == policy
 
 

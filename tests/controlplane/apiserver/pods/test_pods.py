@@ -1,4 +1,4 @@
-"""Pods: the defaults that a kubelet takes for granted, and the time that it has to end them."""
+"""Pods: the defaults that a kubelet depends on, and the grace period for their deletion."""
 
 import itertools
 from collections.abc import Iterator
@@ -33,13 +33,13 @@ def _is_there(api: Http, name: str) -> bool:
 
 
 def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
-    """It is marked, takes its status meanwhile, and goes once no time is left."""
+    """The pod is marked, its status can still be written, and a grace period of zero removes it."""
     api.ok("POST", PODS, _pod("p", nodeName="ready", terminationGracePeriodSeconds=20))
     marked = api.ok("DELETE", f"{PODS}/p")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 20
     assert marked["deletionTimestamp"]
-    told = {"status": {"phase": "Running"}}
-    assert api.ok("PATCH", f"{PODS}/p/status", told, content=MERGE)["status"]["phase"] == "Running"
+    running = {"status": {"phase": "Running"}}
+    assert api.ok("PATCH", f"{PODS}/p/status", running, content=MERGE)["status"]["phase"] == "Running"
     assert api.ok("DELETE", f"{PODS}/p")["metadata"] | {"resourceVersion": ""} == marked | {
         "resourceVersion": "",
         "managedFields": api.ok("GET", f"{PODS}/p")["metadata"]["managedFields"],
@@ -53,7 +53,7 @@ def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
 
 @pytest.mark.parametrize(("name", "spec"), [("a", {}), ("b", {"nodeName": "lost"}), ("c", {"nodeName": "nowhere"})])
 def test_one_that_no_kubelet_runs_goes_at_once(api: Http, name: str, spec: Plain) -> None:
-    """Nobody would end it."""
+    """No kubelet would confirm the deletion."""
     api.ok("POST", PODS, _pod(name, **spec))
     api.ok("DELETE", f"{PODS}/{name}")
     assert not _is_there(api, name)
@@ -67,7 +67,7 @@ def test_one_that_has_ended_goes_at_once(api: Http) -> None:
 
 
 def test_defaults(api: Http) -> None:
-    """What the kubelet refuses to start without, and what a container asks for if it says its limits alone."""
+    """Fields that the kubelet requires, and requests that default to the limits."""
     pod = _pod("d", volumes=[{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}])
     (container,) = pod["spec"]["containers"]
     container |= {"resources": {"limits": {"example.com/gpu": "1"}}, "livenessProbe": {"httpGet": {"port": 80}}}
@@ -88,7 +88,7 @@ def test_defaults(api: Http) -> None:
 
 
 def test_a_new_pod_has_a_priority_tolerations_and_its_class(api: Http) -> None:
-    """Whatever status its author gives it: it is pending. Amounts come back as Go's type writes them."""
+    """A status in the request is ignored: a new pod is pending. Quantities are returned in Go's canonical form."""
     asked = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1, "cpu": "1000m"}}}
     made = api.ok("POST", PODS, _pod("q", containers=[asked]) | {"status": {"phase": "Running"}})
     assert made["status"] == {"phase": "Pending", "qosClass": "Burstable"}
@@ -137,7 +137,7 @@ def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
 
 
 def test_watches_see_one_that_ends(api: Http) -> None:
-    """First that it ends, then that it is gone: as it was stored last, with the finalizer that went."""
+    """Watches first see the deletion mark, then the deletion: the object as last stored, with the removed finalizer."""
     body = _pod("w", nodeName="nowhere")
     body["metadata"]["finalizers"] = ["x.dev/a"]
     made = api.ok("POST", PODS, body)
@@ -161,7 +161,7 @@ def test_watches_see_two_events_of_one_that_goes_at_once(api: Http) -> None:
 
 
 def _events(api: Http, start: str, count: int) -> list[tuple[str, Plain]]:
-    """The first events after a version: their types, and the metadata of what they tell."""
+    """The first events after a version: their types, and the metadata of their objects."""
     with api.watch(PODS, resourceVersion=start) as events:
         return [(event["type"], event["object"]["metadata"]) for event in itertools.islice(events, count)]
 
@@ -176,7 +176,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     assert "deletionTimestamp" not in api.ok("GET", f"{PODS}/e")["metadata"], "as `kubectl drain --dry-run` has it"
     wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | {"deleteOptions": {"gracePeriodSeconds": "1"}})
     assert (wrong.status, "cannot unmarshal string" in wrong.message) == (400, True)
-    for members, said in (
+    for members, message in (
         (
             {"deleteOptions": 5},
             "json: cannot unmarshal number into Go struct field Eviction.deleteOptions of type v1.Del",
@@ -192,7 +192,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
         ),
     ):
         wrong = api.send("POST", f"{PODS}/e/eviction", body | dry | members)
-        handled = f'{members.get("kind", "Eviction")} in version "v1" cannot be handled as a Eviction: {said}'
+        handled = f'{members.get("kind", "Eviction")} in version "v1" cannot be handled as a Eviction: {message}'
         assert (wrong.status, wrong.message[: len(handled)]) == (400, handled)
     assert api.send("POST", f"{PODS}/e/eviction", body | {"apiVersion": 5}).status == 400
     api.ok("POST", f"{PODS}/e/eviction", body | dry | {"apiVersion": "policy/v1beta1"})
@@ -202,7 +202,7 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
 
 
 def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
-    """As `kubectl debug` has it."""
+    """The request that `kubectl debug` sends."""
     api.ok("POST", PODS, _pod("joined"))
     part, added = f"{PODS}/joined/ephemeralcontainers", {"name": "e", "image": "i", "targetContainerName": "c"}
     change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [added], "activeDeadlineSeconds": 5}}
@@ -300,7 +300,7 @@ NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
 
 
 @pytest.mark.parametrize(
-    ("path", "spec", "status", "said"),
+    ("path", "spec", "status", "message"),
     [
         ("log", {}, 204, ""),
         ("log?container=b", {"containers": TWO}, 204, ""),
@@ -319,13 +319,13 @@ NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
         ("portforward", {"nodeName": "ready"}, 500, "pod {}: portforward is its kubelet's to answer, and this"),
     ],
 )
-def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, said: str) -> None:
+def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, message: str) -> None:
     name = f"silent-{next(COUNT)}"
     api.ok("POST", PODS, _pod(name, **spec))
     answer = api.send("GET", f"{PODS}/{name}/{path}")
     assert answer.status == status
-    if said:
-        assert answer.body["message"].startswith(said.format(name))
+    if message:
+        assert answer.body["message"].startswith(message.format(name))
 
 
 def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
@@ -335,7 +335,7 @@ def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
 
 
 def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> None:
-    """To what it asks for, if that is more."""
+    """The limit is the request of the pod if that is greater."""
     limited = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
     free = {"name": "d", "image": "i", "resources": {"limits": {"cpu": "1"}}}
     whole = {"requests": {"cpu": "3"}}

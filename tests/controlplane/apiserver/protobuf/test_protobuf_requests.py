@@ -8,7 +8,7 @@ from controlplane.apiserver.protobuf import MEDIA_TYPE, decode, encode
 from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Answer, Http, Running, device_class
 
-GO = f"{MEDIA_TYPE},application/json"  # what client-go accepts
+GO = f"{MEDIA_TYPE},application/json"  # the Accept header of client-go
 ONLY = MEDIA_TYPE
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -26,13 +26,13 @@ def body_of(answer: Answer, *, code: int = 200) -> dict[str, Any]:
 
 
 def send(api: Http, method: str, path: str, body: dict[str, Any] | None = None, **options: str) -> Answer:
-    """A request that is all protobuf."""
+    """Send a request whose body and answer are protobuf."""
     options = {"content": MEDIA_TYPE, "accept": GO} | options
     return api.send(method, path, None if body is None else encode(body), **options)
 
 
 def test_an_object_s_life(api: Http) -> None:
-    """Created, read, replaced, patched and deleted; each answer is what JSON says."""
+    """Create, read, replace, patch and delete; each answer agrees with JSON."""
     created = body_of(send(api, "POST", CLASSES, device_class()), code=201)
     assert created["spec"] == device_class()["spec"]
     assert created == api.ok("GET", f"{CLASSES}/gpu")
@@ -58,7 +58,7 @@ def test_an_object_s_life(api: Http) -> None:
 
 
 def test_kinds_of_core(api: Http) -> None:
-    """Maps of bytes, what is deleted with a Status, bindings, a pod's status."""
+    """Maps of bytes, kinds whose deletion returns a Status, bindings, a pod's status."""
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "binaryData": {"b": "AP8="}}
     assert body_of(send(api, "POST", MAPS, value), code=201)["binaryData"] == {"b": "AP8="}
     deleted = body_of(send(api, "DELETE", f"{MAPS}/m"))
@@ -93,7 +93,7 @@ def test_lists_and_pages(api: Http) -> None:
 
 
 def test_watches(server: Running, api: Http) -> None:
-    """Frames: those before the watch, the bookmark that ends them, those after it, and the error that ends all."""
+    """Frames: earlier objects, the bookmark after them, later changes, and the final error."""
     api.ok("POST", CLASSES, device_class("first"))
     with server.http() as watcher:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -171,7 +171,7 @@ def test_discovery_and_reviews(api: Http) -> None:
 
 
 def test_a_core_object_that_its_type_does_not_hold(api: Http) -> None:
-    """It is refused when it is written, or no list in protobuf could be answered."""
+    """The write is refused, because otherwise no protobuf list could contain the object."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"priority": "high"}}
     text = "json: cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32"
     answer = api.send("POST", PODS, pod)

@@ -1,4 +1,4 @@
-"""Events as a real API server 1.37.1 takes them: as of old through core/v1, strictly through their own group."""
+"""Validation of events, as in a real API server 1.37.1: lenient through core/v1, strict through events.k8s.io."""
 
 from typing import Any
 

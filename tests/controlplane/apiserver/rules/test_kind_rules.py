@@ -1,4 +1,4 @@
-"""Rules of the kinds that charts, drivers and controllers bring: what is wrong is refused in upstream's words."""
+"""Validation of the kinds that charts, drivers and controllers create, with upstream's messages."""
 
 import copy
 from typing import Any
@@ -13,7 +13,7 @@ SEEDS = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in objects()}
 
 
 def changed(seed: str, path: str, value: Any) -> Plain:
-    """A valid object with another value in one place."""
+    """A valid object with one value changed."""
     obj: Any = copy.deepcopy(SEEDS[seed])
     *above, last = (int(step) if step.isdecimal() else step for step in path.split("."))
     holder = obj
@@ -176,7 +176,7 @@ def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
 
 @pytest.mark.parametrize("release", ["1.36", "1.37"])
 def test_an_update_that_cannot_be_tracked(release: str) -> None:
-    """Of one field that is of no type: a newer server leaves all owners as they were, an older one forgets them."""
+    """The update contains an invalid list key. 1.37 keeps the recorded owners, 1.36 drops them."""
     with Running(release=RELEASES[release]) as server, server.http() as api:
         path, account = "/api/v1/namespaces/default/serviceaccounts", SEEDS["ServiceAccount/account"]
         owners = api.ok("POST", path, account)["metadata"]["managedFields"]

@@ -1,4 +1,4 @@
-"""What policies, their bindings and bindings of roles must be, in a real server's words and order."""
+"""Validation of policies, their bindings and role bindings, with a real server's messages in its order."""
 
 from typing import Any
 

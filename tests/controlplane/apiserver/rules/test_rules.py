@@ -1,4 +1,4 @@
-"""What built-in kinds must be: refusals word for word as a real API server, 1.37.1, gives them."""
+"""Validation of built-in kinds, with the exact messages of a real API server 1.37.1."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NO_MATCH = "`selector` does not match template `labels`"
 
 
 def refused(api: Http, kind: str, path: str, members: Any, *, api_version: str = "v1", name: str = "x") -> list[str]:
-    """What is wrong with a new object."""
+    """The errors of creating an object."""
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **members}
     answer = api.send("POST", path, body)
     assert answer.status == 422, answer
@@ -112,7 +112,7 @@ def test_pods(api: Http, spec: Any, found: list[str]) -> None:
 
 
 def test_what_pods_ask_for_as_a_whole(api: Http) -> None:
-    """Their containers' sum, or the limit; the class of their quality of service goes by it."""
+    """The sum of the containers' requests, or the limit. The QoS class depends on it."""
 
     def made(name: str, containers: Any, resources: Any) -> Any:
         spec = {"containers": containers, "resources": resources}

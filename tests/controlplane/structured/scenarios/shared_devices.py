@@ -1,4 +1,4 @@
-"""Shared and partitioned devices, and what an allocator answers about them: a line a device."""
+"""Builders for shared and partitioned devices, and allocation results with one line per device."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,24 +14,24 @@ HERE: Json = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "o
 
 
 def value(amount: str, *, default: str | None = None, values: Iterable[str] = ()) -> Json:
-    """A capacity; with a default it has a policy, which may list the only amounts that can be had."""
+    """A capacity. With a default it has a request policy, which can list the only valid amounts."""
     listed = {"validValues": list(values)} if values else {}
     return {"value": amount, **({} if default is None else {"requestPolicy": {"default": default, **listed}})}
 
 
 def even(amount: str) -> Json:
-    """A capacity of which 2 or 4 can be had, and 2 is."""
+    """A capacity whose valid amounts are 2 and 4, with the default 2."""
     return {"value": amount, "requestPolicy": {"default": "2", "validRange": {"min": "2", "max": "4", "step": "2"}}}
 
 
 def shared(name: str, **fields: Any) -> Json:
-    """A device for several claims; `c` is its capacity."""
+    """A device that several claims can share; `c` is its capacity."""
     capacity = {"capacity": {"c": fields.pop("c")}} if "c" in fields else {}
     return device(name, allowMultipleAllocations=True, **capacity, **fields)
 
 
 def takes(amount: str, *selectors: str, count: int | None = 1, **fields: Any) -> Json:
-    """What a request for that much of the capacity `c` asks for."""
+    """The content of a request for that much of the capacity `c`."""
     return wants(count, *selectors, capacity={"requests": {"c": amount}}, **fields)
 
 
@@ -45,14 +45,14 @@ def consumed(**amounts: str) -> AllocatedState:
 
 
 def partitioned(devices: Iterable[Json], **amounts: str) -> list[ResourceSlice]:
-    """A pool with devices that draw on one counter set."""
+    """A pool whose devices consume one counter set."""
     return [slice_("devices", devices, count=2), counters("counters", **amounts)]
 
 
 def allocated(
     slices: Sequence[ResourceSlice], *claims: ResourceClaim, on: Node = NODE, **options: Any
 ) -> list[Json] | None:
-    """The allocations as JSON, all share ids different. Pruning or not, they are the same but for the share ids."""
+    """The allocations as JSON. Checks that share IDs are unique, and that pruning changes nothing else."""
     pruned, plain = (
         None if results is None else [to_dict(result) for result in results]
         for results in (
@@ -67,9 +67,9 @@ def allocated(
 
 
 def found(slices: Sequence[ResourceSlice], *claims: ResourceClaim, on: Node = NODE, **options: Any) -> list[str] | None:
-    """The devices as `request=pool/device`, with ` shared` and what they consume; they are bound to the node.
+    """The devices as `request=pool/device`, with ` shared` and the consumed capacity. Checks the node selector.
 
-    Anything else that an allocation says fails the test. Claims follow each other without a sign.
+    Any other content of an allocation fails the test. The result does not separate the claims.
     """
     results = allocated(slices, *claims, on=on, **options)
     here = {"key": "metadata.name", "operator": "In", "values": [on.metadata.name]}
@@ -81,7 +81,7 @@ def found(slices: Sequence[ResourceSlice], *claims: ResourceClaim, on: Node = NO
 
 
 def line(result: Json) -> str:
-    """One device of an allocation, of which nothing else may be said."""
+    """One device of an allocation as text. Any other content fails the test."""
     assert result.keys() <= {"request", "driver", "pool", "device", "shareID", "consumedCapacity"}
     share = " shared" if "shareID" in result else ""
     amounts = "".join(f" {name}={amount}" for name, amount in sorted(result.get("consumedCapacity", {}).items()))

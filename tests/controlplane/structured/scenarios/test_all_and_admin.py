@@ -1,4 +1,4 @@
-"""All devices of a class, and admin access to devices that others use."""
+"""All devices of a class, and admin access to devices in use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Requests with alternatives: which is taken, and what is undone for it."""
+"""Requests with alternatives: the choice, and backtracking."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Alternatives that want all devices, and the limit of what one claim can hold."""
+"""Alternatives that request all devices, and the limit of devices per claim."""
 
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (

@@ -1,4 +1,4 @@
-"""Requests for some devices: what is taken, what is given up again, and when there is nothing."""
+"""Requests for a number of devices: the choice, backtracking, and requests that cannot be satisfied."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Devices that are not ready before they are bound, and devices that bind an allocation to its node."""
+"""Devices with binding conditions, and devices that bind an allocation to its node."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ TOLERATION = {"key": "key1", "operator": "Exists", "effect": "NoSchedule"}
 
 
 def _prepared(name: str, **fields: Any) -> Json:
-    """A device whose conditions are named after it."""
+    """A device whose conditions contain its name."""
     return device(name, bindingConditions=[f"{name}-ready"], bindingFailureConditions=[f"{name}-failed"], **fields)
 
 
@@ -22,7 +22,7 @@ def _drawing(name: str, memory: str = "4Gi", **fields: Any) -> Json:
 
 
 def _conditions(slices: list[ResourceSlice], *claims: ResourceClaim) -> list[str] | None:
-    """The devices in order, each with its conditions; all else is as it always is."""
+    """The devices in order, each with its conditions. Checks the other content of the allocation."""
     results = allocated(slices, *claims)
     lines = []
     for each in results or ():

@@ -1,4 +1,4 @@
-"""Which configuration of classes and claims an allocation keeps, and for which requests."""
+"""The configuration of classes and claims in an allocation, and the requests it applies to."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.controlplane.structured.scenarios.two_drivers import allocated, slice
 
 
 def _set(name: str, driver: str = "driver-a") -> Json:
-    """A parameter of a driver."""
+    """A driver's configuration parameters."""
     return {"opaque": {"driver": driver, "parameters": {name: "value"}}}
 
 

@@ -1,4 +1,4 @@
-"""Devices that several claims share, each consuming some of their capacity."""
+"""Devices that several claims share, each of which consumes a part of their capacity."""
 
 import pytest
 
@@ -140,7 +140,7 @@ def test_a_full_device_is_passed_over() -> None:
 
 @scenario(150)
 def test_capacity_of_a_device_that_did_not_do_is_there_for_the_next_claim() -> None:
-    """Two requests must be on one device; the small one is first, and has to be free again for the other claim."""
+    """Both requests must use one device. The search tries the small one first, then releases it for the next claim."""
     small = shared("small", c=even("2"), attributes={"n": 1})
     large = shared("large", c=even("4"), attributes={"n": 2})
     pair = claim(request("q", takes("2")), request("r", takes("2")), constraints=[match("n")], name="pair")
@@ -267,7 +267,7 @@ def test_the_counters_of_a_shared_partition_are_paid_once() -> None:
 @scenario(228, 234)
 @pytest.mark.parametrize("amount", ["1", "0"])
 def test_the_last_share_that_is_given_back_frees_the_counters(amount: str) -> None:
-    """The exclusive partition can have them only when no request has the shared one any more, even of nothing of it."""
+    """The counters become free only when no request uses the shared device, even with an amount of zero."""
     devices = [shared("a", **consumes(m="4"), c=value("2")), device("b", **consumes(m="4")), shared("other")]
     either = takes(amount), wants(1, "device.allowMultipleAllocations && device.capacity.size() == 0")
     exclusive = request("r", wants(1, "!device.allowMultipleAllocations"))

@@ -1,4 +1,4 @@
-"""Devices that draw on the counters of their pool."""
+"""Devices that consume the counters of their pool."""
 
 import pytest
 
@@ -73,7 +73,7 @@ PAIR = claim(request("r", wants_a(2)))
 
 @scenario(88)
 def test_sets_of_the_same_name_in_two_pools_are_two_sets() -> None:
-    """What is in use leaves nothing of the first pool's counters, and all of the second's."""
+    """The devices in use consume all of the first pool's counters and nothing of the second's."""
     slices = _pool(THREE, EIGHT) + _pool(UNEVEN, EIGHT, pool="pool-2")
     assert found(slices, PAIR, state=held_a("a1", "a3")) == [["r=pool-2/a2", "r=pool-2/a3"]]
 
@@ -88,7 +88,7 @@ def test_counters_that_no_device_draws_on_are_harmless() -> None:
 @pytest.mark.parametrize("in_use", ["16Gi", "20Gi"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_in_use_leaves_too_little_or_less_than_nothing(in_use: str, count: int) -> None:
-    """With a count of one, the two slices are no pool at all."""
+    """With a count of one, the two slices do not form a valid pool."""
     slices = _pool([_partition("a1", "4Gi"), _partition("a2", in_use)], counter_set(memory="18Gi"), count=count)
     assert found(slices, ONE, state=held_a("a2")) is None
 

@@ -1,4 +1,4 @@
-"""Attributes with several values: devices agree in one that all have, and differ if no two have a common one."""
+"""List attributes: devices match if all share a value, and are distinct if no two share one."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def _versions(*versions: str) -> Json:
 
 
 def _found(values: list[object], count: int, constraint: Json, features: Features | None = None) -> str | None:
-    """Which of the devices a, b, c with these values a request for some gets."""
+    """The allocated devices among a, b and c, which have these attribute values."""
     devices = [device(name, attributes={"x": value}) for name, value in zip("abc", values, strict=False)]
     wanted = request("r", wants(count, 'device.driver == "drv"'))
     lines = found([slice_("s", devices)], claim(wanted, constraints=[constraint]), features=features)

@@ -1,4 +1,4 @@
-"""Devices that more than one node can reach, and which nodes their allocation allows."""
+"""Devices that several nodes can reach, and the node selector of their allocation."""
 
 from controlplane.structured import Features
 from resourceapi.objects import to_dict
@@ -24,7 +24,7 @@ REGION_1 = where(is_in("region", "region-1"))
 
 
 def _found(slices: list[ResourceSlice], wanted: ResourceClaim) -> tuple[list[list[str]] | None, Json | None]:
-    """The devices of the claim, and the nodes that its allocation allows."""
+    """The devices of the claim, and the node selector of its allocation."""
     results = allocated(slices, wanted)
     assert results is not None
     return names(results), to_dict(results[0]).get("nodeSelector")

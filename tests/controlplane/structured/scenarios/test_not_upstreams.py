@@ -1,4 +1,4 @@
-"""What the allocator does in cases of which its original has no tests."""
+"""The allocator's behaviour in cases that upstream's tests do not cover."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is no problem of a node, but a fault of the claim or class: the error says which."""
+"""Errors of a claim or class, independent of the node: the message names the object."""
 
 import pytest
 

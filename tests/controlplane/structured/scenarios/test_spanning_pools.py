@@ -1,4 +1,4 @@
-"""Pools that span nodes, that are being updated, or that break a rule."""
+"""Pools that span nodes, that are being updated, or that violate a rule."""
 
 from functools import partial
 
@@ -53,13 +53,13 @@ def test_a_node_whose_slice_is_stale_has_nothing_of_the_pool() -> None:
     slices = [slice_("s", [A], count=2), there("t", [B], count=2, generation=2)]
     assert found(slices, ONE) is None
     other = slice_("u", [A], pool="p2")
-    assert found([*slices, other], EVERY) == ["r=p2/a"]  # it is not even incomplete, which would stop mode All
+    assert found([*slices, other], EVERY) == ["r=p2/a"]  # an incomplete pool would stop mode All
 
 
 @scenario(198, 200)
 @pytest.mark.parametrize("updated", [1, 2])
 def test_a_complete_old_generation_is_used_while_the_new_one_is_elsewhere(updated: int) -> None:
-    """Documented upstream as undesirable: with all slices at hand, nobody looks for newer ones."""
+    """Upstream documents this as undesirable: it does not search for newer slices if the old ones are complete."""
     old = [slice_("s", [A], count=2), slice_("s", [B], count=2)]
     new = [there("t", [device(name)], count=2, generation=2) for name in "ab"]
     assert found([*old, *new[:updated]], ONE) == ["r=pool/a"]

@@ -1,4 +1,4 @@
-"""In which order devices are tried, and in how many steps without pruning."""
+"""The order in which devices are tried, and the number of search steps without pruning."""
 
 import pytest
 

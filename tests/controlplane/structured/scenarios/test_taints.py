@@ -1,4 +1,4 @@
-"""Tainted devices: who does not tolerate all of a device's taints goes without it."""
+"""Tainted devices: a request must tolerate all taints of a device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Two drivers with a class each, two nodes, and what every allocation on them is checked for."""
+"""Two drivers with a class each, two nodes, and checks for every allocation on them."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -38,12 +38,12 @@ ALL = claim(request("r", wants_a(None)))
 
 
 def sized(name: str, memory: str, **fields: Any) -> Json:
-    """A device with this much memory."""
+    """A device with this amount of memory."""
     return device(name, capacity={"memory": {"value": memory}}, **fields)
 
 
 def at_least(memory: str) -> str:
-    """The selector of devices of driver-a with this much memory."""
+    """A selector for devices of driver-a with at least this amount of memory."""
     return f'device.capacity["driver-a"].memory.compareTo(quantity("{memory}")) >= 0'
 
 
@@ -54,7 +54,7 @@ def allocated(
     classes: Iterable[DeviceClass] = CLASSES,
     **options: Any,
 ) -> list[AllocationResult] | None:
-    """What an allocator answers. It takes the same devices with and without pruning."""
+    """The allocator's results. Checks that pruning does not change the devices."""
     plain, pruned = (
         allocator(slices, classes=classes, prune=prune, **options).allocate(on, claims) for prune in (False, True)
     )
@@ -65,7 +65,7 @@ def allocated(
 def found(
     slices: Sequence[ResourceSlice], *claims: ResourceClaim, on: Node = NODE_1, **options: Any
 ) -> list[list[str]] | None:
-    """The devices of each claim as `request=pool/device`; each allocation is for that node and has no configuration."""
+    """The devices of each claim as `request=pool/device`. Checks the node selector and the absence of configuration."""
     results = allocated(slices, *claims, on=on, **options)
     for result in results or ():
         plain = to_dict(result)
