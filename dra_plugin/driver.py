@@ -59,7 +59,7 @@ class Driver(Protocol):
     async def known(self) -> None:
         """Wait until the devices that pods hold are known, or the time for that is over.
 
-        Call it before taking a claim's turn.
+        Call it before acquiring a claim's lock.
         """
         ...
 

@@ -62,7 +62,7 @@ class Interface(Struct, frozen=True):
     data: bytes = b""
     lower: str = ""
 
-    def is_it(self, link: "Link") -> bool:
+    def matches(self, link: "Link") -> bool:
         """Return whether `link`, of any network namespace, is this interface."""
         if self.parent:
             ours = not (self.permanent and link.permanent) or self.permanent == link.permanent
@@ -77,7 +77,7 @@ def mark(name: str, mtu: int, mac: str, uid: str) -> str:
     return f"{MARK}{name},{mtu},{mac},{uid}"
 
 
-def marked(alias: str) -> LinkState | None:
+def state_from_mark(alias: str) -> LinkState | None:
     """Return an interface's state before it got this alias; None if the alias is not a mark of nodeplug."""
     found = _MARK.fullmatch(alias)
     if found is None or found[1] in (".", "..") or len(found[1].encode()) > _LONGEST_NAME:

@@ -64,11 +64,11 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
             amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
-        device: f"it shares counter sets with other devices: {len(drawn)}, and the limit for a device is {MOST_SETS}"
-        for device, drawn in taken.items()
-        if len(drawn) + bool(devices[device].partition) > MOST_SETS
+        device: f"it shares counter sets with other devices: {len(consumed)}, and the limit for a device is {MOST_SETS}"
+        for device, consumed in taken.items()
+        if len(consumed) + bool(devices[device].partition) > MOST_SETS
     }
-    return Counters(sets, {x: tuple(drawn) for x, drawn in taken.items() if x not in left_out}, left_out)
+    return Counters(sets, {x: tuple(consumed) for x, consumed in taken.items() if x not in left_out}, left_out)
 
 
 def _by_id(devices: Mapping[str, Excluding]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:

@@ -37,7 +37,9 @@ def fixed(path: Path) -> Callable[[], Path]:
 async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[LastingServer]:
     """A server that runs meanwhile."""
     with closing(FolderWatcher()) as watcher:
-        server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, patience=0.01)
+        server = LastingServer(
+            path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, max_backoff=0.01
+        )
         async with running(server.run()):
             yield server
 
