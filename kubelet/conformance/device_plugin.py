@@ -57,7 +57,7 @@ class Conformance(Run):
         self,
         command: Sequence[str],
         seconds: float,
-        tell: Callable[[Check], None],
+        report: Callable[[Check], None],
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Conformance(Run):
 
         The kubelet's own folder is `folder`, by default a new one.
         """
-        super().__init__(seconds, tell)
+        super().__init__(seconds, report)
         self._command = command
         self._kubernetes: Version = kubernetes
         self._folder = folder
@@ -74,7 +74,9 @@ class Conformance(Run):
         """Run all checks. Raises OSError if the command cannot be started."""
         with kubelet_folder(self._folder) as folder:
             async with Node(folder, kubernetes=self._kubernetes) as node:
-                await self.try_out(node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command])
+                await self.start_and_check(
+                    node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command]
+                )
 
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks."""
@@ -83,13 +85,13 @@ class Conformance(Run):
             return
         resources = sorted(node.endpoints())
         self._lists(node)
-        if await self._questions(node, resources):
+        if await self._check_calls(node, resources):
             self.group = "restarts of the kubelet"
             await self._restarts(node, resources)
         self.group = "shutdown"
         await self._shutdown(node, process)
 
-    async def _questions(self, node: Node, resources: Sequence[str]) -> bool:
+    async def _check_calls(self, node: Node, resources: Sequence[str]) -> bool:
         """Send requests for each resource; return False if the kubelet still waits for an answer and is blocked."""
         for resource in resources:
             self.group = resource
@@ -119,31 +121,33 @@ class Conformance(Run):
         except TimeoutError:
             listed = node.endpoints().keys() & node.devices().keys()
             missing = sorted(set(wanted) - listed)
-            unlisted = sorted(node.endpoints().keys() - listed)
+            without_list = sorted(node.endpoints().keys() - listed)
             what = "nothing was registered and listed"
             if missing:
                 what = f"still missing: {', '.join(missing)}"
-            elif unlisted:
-                what = f"no list of {', '.join(unlisted)} came"
+            elif without_list:
+                what = f"no list of {', '.join(without_list)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            return self.record(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         count = len(node.endpoints())
-        return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
+        return self.record(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
-            odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
-            if wrong := self._fault_of_ids(resource, devices):
-                self.note(f"ids of {resource}", "warn", wrong)
-            if odd:
-                self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
+            unknown_health = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
+            if wrong := self._id_problem(resource, devices):
+                self.record(f"ids of {resource}", "warn", wrong)
+            if unknown_health:
+                self.record(
+                    f"health of {resource}", "warn", f"{', '.join(map(repr, unknown_health))} counts as unhealthy"
+                )
             negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
             if negative:
-                self.note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
-            self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
+                self.record(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
+            self.record(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
 
-    def _fault_of_ids(self, resource: str, ids: Collection[str]) -> str:
+    def _id_problem(self, resource: str, ids: Collection[str]) -> str:
         """Return the faults of the ids of a list; empty if there are none."""
         wrong = ["a device has none"] if "" in ids else []
         if resource in self.repeated:
@@ -162,83 +166,83 @@ class Conformance(Run):
             )
             if is_set
         ]
-        self.note("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
+        self.record("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
 
     async def _allocations(self, node: Node, resource: str) -> bool:
         """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
         healthy = _healthy(node, resource)
         if not healthy:
-            return self.note("allocation", "skip", "no healthy device")
+            return self.record("allocation", "skip", "no healthy device")
         answers: list[api.ContainerAllocateResponse] = []
-        for words, amount in _amounts(len(healthy), has_half=False).items():
+        for label, amount in _amounts(len(healthy), has_half=False).items():
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
-                name = f"a container with {words}{repetition}"
+                name = f"a container with {label}{repetition}"
                 started = time.monotonic()
                 try:
-                    status = await self.soon(node.admit(wanted))
+                    status = await self.within_timeout(node.admit(wanted))
                 except TimeoutError:
-                    late = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
-                    return self.note(name, "fail", late)
+                    timeout_text = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
+                    return self.record(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
                     waiting = next((each.state.waiting for each in status.container_statuses), None)
-                    self.note(name, "fail", status.message or (waiting.message if waiting is not None else ""))
+                    self.record(name, "fail", status.message or (waiting.message if waiting is not None else ""))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
                         f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
                     )
-                    self.note(name, "warn" if slow else "pass", detail)
+                    self.record(name, "warn" if slow else "pass", detail)
                     answers.append(node.plugin_responses("verify", "c")[resource])
                 await node.remove("verify")
         if answers:
-            wrong = next(filter(None, map(_fault_of, answers)), "")
-            self.note("the answer for the runtime", "fail" if wrong else "pass", wrong)
+            wrong = next(filter(None, map(_response_problem, answers)), "")
+            self.record("the answer for the runtime", "fail" if wrong else "pass", wrong)
         return True
 
     async def _preferred(self, node: Node, resource: str) -> None:
         endpoint = node.endpoints()[resource]
         healthy = _healthy(node, resource)
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
-            self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
+            self.record("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
-        for must in ([], healthy[-1:]):
-            for words, size in _amounts(len(healthy)).items():
-                name = f"preferred allocation of {words}{', one of them given' if must else ''}"
+        for must_include in ([], healthy[-1:]):
+            for label, size in _amounts(len(healthy)).items():
+                name = f"preferred allocation of {label}{', one of them given' if must_include else ''}"
                 try:
-                    response = await self.soon(endpoint.preferred_allocation(healthy, must, size))
+                    response = await self.within_timeout(endpoint.preferred_allocation(healthy, must_include, size))
                 except (PluginCallError, TimeoutError) as error:
-                    self.note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
+                    self.record(name, "fail", f"{error or 'no answer'}; it would fail the pod")
                     continue
-                self.note(name, *_judge(response, healthy, must, size))
+                self.record(name, *_evaluate_preferred(response, healthy, must_include, size))
 
     async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
         try:
-            await self.soon(endpoint.allocate([_UNKNOWN]))
+            await self.within_timeout(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
             is_asked = not endpoint.is_stopped
             text = str(error) if is_asked else f"it could not be asked{self.reasons}"
-            self.note("an unknown device is refused", "pass" if is_asked else "skip", text)
+            self.record("an unknown device is refused", "pass" if is_asked else "skip", text)
         except TimeoutError:
-            self.note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
+            self.record("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
         else:
-            self.note("an unknown device is refused", "fail", "it was allocated")
+            self.record("an unknown device is refused", "fail", "it was allocated")
         async with connect(endpoint.socket) as channel:
             client = Client(channel, _PLUGIN)
             for name, method, request in _BAD_REQUESTS:
                 try:
                     with contextlib.suppress(PluginCallError):
-                        await self.soon(await_unary(client.call(method, request)))
+                        await self.within_timeout(await_unary(client.call(method, request)))
                 except TimeoutError:
-                    self.note(name, "fail", "no answer")
-            second = await self._gets_list(client)
+                    self.record(name, "fail", "no answer")
+            second = await self._receives_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
-        self.note("continues after bad requests", "pass" if is_alive else "fail")
+        self.record("continues after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
-        self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
+        self.record("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
-    async def _gets_list(self, client: Client) -> bool:
+    async def _receives_list(self, client: Client) -> bool:
         try:
             async with asyncio.timeout(self.seconds):
                 async for _ in client.stream("ListAndWatch", api.Empty()):
@@ -255,21 +259,21 @@ class Conformance(Run):
                 return
         after = {resource: sorted(devices) for resource, devices in node.devices().items()}
         same = before == after
-        self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
+        self.record("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
-        if not await self.ended(process):
+        if not await self.stop_and_check(process):
             return
         with contextlib.suppress(TimeoutError):
             await node.until(lambda: not any(node.allocatable().values()), self.seconds)
         offered = [resource for resource, count in node.allocatable().items() if count]
-        self.note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
+        self.record("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
         left = {path.name for path in node.device_plugins.iterdir() if path.is_socket()}
         is_there = node.kubelet_socket.name in left
         missing = "" if is_there else "no plugin can register until the kubelet starts again"
-        self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
+        self.record("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
         left.discard(node.kubelet_socket.name)
-        self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
+        self.record("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
 
 
 def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
@@ -282,7 +286,7 @@ def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
     return amounts
 
 
-def _fault_of(found: api.ContainerAllocateResponse) -> str:
+def _response_problem(found: api.ContainerAllocateResponse) -> str:
     """Return the first fault in a response to Allocate that a runtime would refuse; empty if there is none."""
     wrong = [f"environment variable {name!r} cannot be set" for name in found.envs if not name or "=" in name]
     for device in found.devices:
@@ -303,8 +307,8 @@ def _fault_of(found: api.ContainerAllocateResponse) -> str:
     return wrong[0] if wrong else ""
 
 
-def _judge(
-    response: api.PreferredAllocationResponse, available: Sequence[str], must: Sequence[str], size: int
+def _evaluate_preferred(
+    response: api.PreferredAllocationResponse, available: Sequence[str], must_include: Sequence[str], size: int
 ) -> tuple[Outcome, str]:
     """Return the outcome for a preference. An invalid one is a warning: the kubelet corrects it, so it is harmless."""
     if not response.container_responses:
@@ -314,7 +318,7 @@ def _judge(
         return "warn", f"{len(set(chosen))} device(s) instead of {size}"
     if not set(chosen) <= set(available):
         return "warn", "names devices that were not offered"
-    if not set(chosen) >= set(must):
+    if not set(chosen) >= set(must_include):
         return "warn", "leaves out a device that is given"
     return "pass", ""
 

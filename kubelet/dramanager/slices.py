@@ -33,12 +33,12 @@ class SliceWiper:
         """Delete the slices of all drivers, in the background."""
         self._begin(None)
 
-    def driver_lost(self, driver: str) -> None:
+    def driver_disconnected(self, driver: str) -> None:
         """Schedule the deletion for a driver without a connected instance; one in progress continues."""
         if driver not in self._due and driver not in self._wiping:
             self._due[driver] = self._clock.call_later(WIPING_DELAY, partial(self._begin, driver))
 
-    def driver_back(self, driver: str) -> None:
+    def driver_connected(self, driver: str) -> None:
         """Cancel the scheduled deletion of a driver that is back; a deletion that has begun continues, with retries."""
         due = self._due.pop(driver, None)
         if due is not None:
