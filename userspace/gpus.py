@@ -106,7 +106,7 @@ class NvidiaUserspace:
         files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:
             return DriverFiles()
-        return self._files_of(self._folders.fuller_than(files) or self._folders.make(files))
+        return self._files_of(self._folders.more_complete_than(files) or self._folders.make(files))
 
     def _files_of(self, folder: Path) -> DriverFiles:
         self._current = folder
