@@ -3,8 +3,8 @@
 A notification only means that something might have changed; its receiver lists the folder.
 """
 
+from folderwatch.existence import is_folder, is_missing, path_exists
 from folderwatch.mounts import FolderGone, check_mount, check_mounts
-from folderwatch.there import is_folder, is_missing, is_there
 from folderwatch.watcher import FolderWatch, FolderWatcher
 
 __all__ = [
@@ -15,5 +15,5 @@ __all__ = [
     "check_mounts",
     "is_folder",
     "is_missing",
-    "is_there",
+    "path_exists",
 ]

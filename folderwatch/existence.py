@@ -10,10 +10,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_NOTHING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_ABSENT_ERRORS: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Return whether `path` exists, following links. Raises OSError if that cannot be determined."""
     return _mode(path) is not None
 
@@ -27,7 +27,7 @@ def is_folder(path: Path) -> bool:
 def is_missing(path: Path) -> bool:
     """Return whether `path` certainly does not exist, following links; False if that cannot be determined."""
     try:
-        return not is_there(path)
+        return not path_exists(path)
     except OSError:
         return False
 
@@ -36,6 +36,6 @@ def _mode(path: Path) -> int | None:
     try:
         return os.stat(path).st_mode
     except OSError as error:
-        if error.errno in _NOTHING:
+        if error.errno in _ABSENT_ERRORS:
             return None
         raise
