@@ -17,7 +17,7 @@ from deviceplugin.folder import SUPERSEDED, has_successor, is_ours, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher, is_missing
-from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
+from grpcunix import Backoff, Context, Handler, PersistentServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
 from telemetry.trace import RESOURCE
@@ -58,7 +58,7 @@ class WatcherRegistration:
         self._is_silent = False
         self._telemetry = telemetry or Telemetry()
         self._timings = timings
-        self._server = LastingServer(
+        self._server = PersistentServer(
             lambda: new_socket(folder, resource_name, instance),
             (handler(_SERVICE, self), plugin),
             self._cannot_serve,

@@ -20,7 +20,7 @@ from dra_plugin.serving.registration import Registrar, Registration
 from dra_plugin.serving.server import services
 from dra_plugin.serving.sockets import plugin_socket, registration_socket, remove_dead_instances
 from folderwatch import FolderWatcher, is_missing
-from grpcunix import LastingServer, Transport, handler
+from grpcunix import PersistentServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
 
@@ -73,7 +73,7 @@ class KubeletPlugin:
         self._calls = ClaimCalls(driver, claims, claim_locks)
         telemetry = telemetry or Telemetry()
         self._registrar = Registrar(driver_name, self.endpoint, telemetry=telemetry)
-        self._plugin = LastingServer(
+        self._plugin = PersistentServer(
             self._make_endpoint,
             services(self._calls, health, telemetry),
             _cannot_serve("the driver", folders.data),
@@ -83,7 +83,7 @@ class KubeletPlugin:
             transport=transport,
         )
         registered_at = registration_socket(folders.registry, driver_name, pod_uid)
-        self._registration = LastingServer(
+        self._registration = PersistentServer(
             lambda: registered_at,
             [handler(_REGISTRATION, self._registrar)],
             _cannot_serve("the registration", folders.registry),

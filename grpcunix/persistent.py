@@ -18,7 +18,7 @@ from grpcunix.socket import GrpcUnixError, UnixServer
 RESCAN = 30.0  # seconds between checks without any event
 
 
-class LastingServer:
+class PersistentServer:
     """Serves `handlers` while `run` runs.
 
     `path` returns the socket's path, before every attempt; it can create the folder. `failed` is called with the reason
