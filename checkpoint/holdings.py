@@ -55,14 +55,14 @@ class Listed(Struct, frozen=True):
     """What pod-resources lists: the holders of units, and the devices that claims have.
 
     `units`: (resource, unit) -> `pod/<namespace>/<name>/<container>`. `claims`: (namespace, name) -> units of
-    nodeplug's driver, `<device>` or `<device>/<share id>`. `pods_synced`: since its start this kubelet has listed a
+    nodeplug's driver, `<device>` or `<device>/<share id>`. `knows_its_pods`: since its start this kubelet has listed a
     pod from the API server; before that an empty list means nothing (static pods come from files and are listed at
     once).
     """
 
     units: Mapping[tuple[str, str], str] = {}
     claims: Mapping[tuple[str, str], frozenset[str]] = {}
-    pods_synced: bool = False
+    knows_its_pods: bool = False
 
 
 class UnitEntry(Struct, frozen=True):
@@ -146,7 +146,7 @@ class Holdings(Struct, frozen=True):
             return Verdict.HELD
         if pods and pods <= self.ended_pods:
             return Verdict.ENDED
-        if self.listed is None or not self.listed.pods_synced:
+        if self.listed is None or not self.listed.knows_its_pods:
             return Verdict.NOT_KNOWN
         if self.device_file is None:
             return Verdict.ENDED if pods and self.pods is not None else Verdict.NOT_KNOWN
@@ -158,7 +158,7 @@ class Holdings(Struct, frozen=True):
         claim, pods = claim_of(lease), self.pods_of(lease)
         if self.lists_claim(lease) or not pods.isdisjoint(self.pods or ()):
             return Verdict.HELD
-        if self.listed is None or not self.listed.pods_synced:
+        if self.listed is None or not self.listed.knows_its_pods:
             return Verdict.NOT_KNOWN
         if self.claim_file is None and not (pods and self.pods is not None):
             return Verdict.NOT_KNOWN

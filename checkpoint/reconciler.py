@@ -103,7 +103,7 @@ class Reconciler:
         self.units: UnitFront | None = None
         self.claims: ClaimFront | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
-        self.waits_for_first_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
+        self.awaits_a_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
         self._ledger = ledger
         self._witnesses = witnesses
         self._interval = interval
@@ -354,7 +354,7 @@ class Reconciler:
         self._files_name_any = found.holdings.files_name_any
         self.problem = self._restoring.end() or self._why_unknown(found.holdings)
         listed = found.holdings.listed
-        self.waits_for_first_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
+        self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
                 log.warning("the lease database was empty or lost; the devices of all pods have a lease again")
@@ -371,7 +371,7 @@ class Reconciler:
             )
         if holdings.listed is None:
             return "pod-resources does not answer"
-        if not holdings.listed.pods_synced:
+        if not holdings.listed.knows_its_pods:
             return _NO_PODS
         return ""
 

@@ -60,7 +60,7 @@ def _listed(holdings: Holdings, named: str) -> Statement:
         return Statement("pod-resources", named, True)
     if holdings.listed is None:
         return Statement("pod-resources", "does not answer")
-    if not holdings.listed.pods_synced:
+    if not holdings.listed.knows_its_pods:
         return Statement("pod-resources", "does not know its pods yet")
     return Statement("pod-resources", "names it for no container")
 

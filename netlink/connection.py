@@ -10,7 +10,7 @@ from typing import Self
 from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Message, message, messages
 
 # bytes of a datagram; the kernel sends at most 32 KiB at once, except for interfaces with hundreds of VFs
-_RECEIVE_SIZE = 1 << 18
+_ROOM = 1 << 18
 _TIMEOUT = 5.0  # seconds; the kernel answers during the call of send, once it has its lock
 _MAX_DUMPS = 10  # attempts to list something that changes meanwhile
 _ANSWER = struct.Struct("=i")
@@ -83,9 +83,9 @@ class Connection:
 
     def _receive(self) -> bytes:
         try:
-            data, _, flags, _ = self._socket.recvmsg(_RECEIVE_SIZE)
+            data, _, flags, _ = self._socket.recvmsg(_ROOM)
         except TimeoutError:
             raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None
         if flags & socket.MSG_TRUNC:  # what was cut off would pass for absent
-            raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_RECEIVE_SIZE} bytes at once")
+            raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_ROOM} bytes at once")
         return data

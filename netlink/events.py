@@ -13,7 +13,7 @@ from netlink.messages import DELLINK, DELNSID, NEWLINK, NEWNSID, messages
 
 _LINKS, _NAMESPACES = 1, 28  # RTNLGRP_LINK, RTNLGRP_NSID
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
-_RECEIVE_SIZE = 1 << 16
+_ROOM = 1 << 16
 _CHUNK = 64  # datagrams before the loop continues
 _BUFFER = 1 << 20
 
@@ -48,7 +48,7 @@ class LinkEvents:
         with contextlib.suppress(BlockingIOError):
             for _ in range(_CHUNK):
                 try:
-                    data = self._socket.recv(_RECEIVE_SIZE)
+                    data = self._socket.recv(_ROOM)
                 except BlockingIOError:
                     raise
                 except OSError:  # the buffer was too small for a burst: events are lost

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from checkpoint import Ledger
 from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
-from folderwatch import FolderWatcher, path_exists
+from folderwatch import FolderWatcher, is_there
 from hostdevices import Host
 from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
@@ -204,7 +204,7 @@ def remove_features(settings: Settings) -> None:
     if settings.features_directory:
         return
     try:
-        if not path_exists(state / "node-features"):
+        if not is_there(state / "node-features"):
             return
     except OSError:  # the ledger, which lies beside it, says what is wrong with the folder
         return

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from hostdevices.shown import shown
 from nodeplug.version import VERSION
 from telemetry import Span, Telemetry, Tracer
-from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, RecordedSpan, SpanKind
+from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, KeptSpan, SpanKind
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -179,7 +179,7 @@ class _KeepingTracer(Tracer):
         return _OtelSpan(self, span) if span.is_recording() else NO_SPAN
 
 
-class _OtelSpan(RecordedSpan):
+class _OtelSpan(KeptSpan):
     """A span of OpenTelemetry's."""
 
     def __init__(self, tracer: _KeepingTracer, span: "OtelSpan") -> None:

@@ -50,7 +50,7 @@ class Timings(Struct, frozen=True):
 _DEFAULT_TIMINGS = Timings()
 
 
-class _ProcessFailed(Exception):
+class _Ended(Exception):
     """Why the process is no longer usable, in words."""
 
 
@@ -122,31 +122,31 @@ class NvmlMonitor:
                 continue
             try:
                 await self._read_lines()
-            except _ProcessFailed as error:
+            except _Ended as error:
                 self._report_problem(str(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timings.again):
                     await self._changed.wait()
 
     async def _read_lines(self) -> None:
-        """Process a process's lines until the host's GPUs change. Raises `_ProcessFailed`."""
+        """Process a process's lines until the host's GPUs change. Raises `_Ended`."""
         process = await self._start()
         assert process.stdout is not None
         changed = asyncio.ensure_future(self._changed.wait())
         line = asyncio.ensure_future(process.stdout.readline())
-        timeout = self._timings.start
+        patience = self._timings.start
         try:
             while True:
-                done, _ = await asyncio.wait({line, changed}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({line, changed}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
-                    raise _ProcessFailed(f"NVIDIA's library has not answered for {timeout:g} s")
+                    raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
                 if line not in done:
                     return
                 try:
-                    self._on_line(await line)
+                    self._take(await line)
                 except ValueError as error:  # of the stream: its line has no end
-                    raise _ProcessFailed(f"the process that asks NVIDIA's library sent too much: {error}") from None
-                line, timeout = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
+                    raise _Ended(f"the process that asks NVIDIA's library sent too much: {error}") from None
+                line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:
             changed.cancel()
             line.cancel()
@@ -154,7 +154,7 @@ class NvmlMonitor:
 
     async def _start(self) -> Process:
         if self._process is not None and self._process.returncode is None:
-            raise _ProcessFailed("the process that asks NVIDIA's library hangs in the driver and cannot be ended")
+            raise _Ended("the process that asks NVIDIA's library hangs in the driver and cannot be ended")
         library = self._library()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         addresses = sorted(address for address, _ in self._gpus)
@@ -164,30 +164,30 @@ class NvmlMonitor:
                 *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_MAX_LINE
             )
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available to wait for its end
-            raise _ProcessFailed(f"the process that asks NVIDIA's library cannot be started: {error}") from error
+            raise _Ended(f"the process that asks NVIDIA's library cannot be started: {error}") from error
         return self._process
 
     def _library(self) -> str:
-        """Return the library's path; empty if the loader finds it. Raises `_ProcessFailed`."""
+        """Return the library's path; empty if the loader finds it. Raises `_Ended`."""
         if not self._root:
             return ""
         root = Folder(self._root)
         found = (root.resolve(f"{folder}/{SONAME}") for folder in nvidia.LIBRARY_FOLDERS)
         if (path := next(filter(None, found), None)) is None:
-            raise _ProcessFailed(f"there is no {SONAME} below {self._driver_root}; set settings.driverRoot")
+            raise _Ended(f"there is no {SONAME} below {self._driver_root}; set settings.driverRoot")
         return f"{self._root}{path}"
 
-    def _on_line(self, line: bytes) -> None:
-        """Process a line. Raises `_ProcessFailed`."""
+    def _take(self, line: bytes) -> None:
+        """Process a line. Raises `_Ended`."""
         if not line:
-            raise _ProcessFailed("the process that asks NVIDIA's library ended without a message")
+            raise _Ended("the process that asks NVIDIA's library ended without a message")
         try:
             message = decode(line)
         except msgspec.MsgspecError as error:
-            raise _ProcessFailed(f"the process that asks NVIDIA's library sent an invalid message: {error}") from None
+            raise _Ended(f"the process that asks NVIDIA's library sent an invalid message: {error}") from None
         before, problem = self._known, self._problem
         if isinstance(message, Problem):
-            raise _ProcessFailed(message.text)
+            raise _Ended(message.text)
         if isinstance(message, Xid):
             self._known = before.failed(message, self._ignored)
             effect = "an error of the application" if self._known is before else "the GPU counts as unhealthy"

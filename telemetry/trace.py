@@ -58,7 +58,7 @@ NO_SPAN: Final = Span()
 _CURRENT: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
 
 
-class RecordedSpan(Span):
+class KeptSpan(Span):
     """A span that is the current one while it lasts."""
 
     is_recorded = True

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from checkpoint.holdings import Listed
-from folderwatch import path_exists
+from folderwatch import is_there
 from grpcunix import Client, RpcError, Transport, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from witnesses.threads import in_thread
@@ -51,7 +51,7 @@ class PodResources:
     def is_absent(self) -> bool:
         """Return whether the socket is absent, which means that no kubelet is running; False if that is unknown."""
         try:
-            return not path_exists(self._socket)
+            return not is_there(self._socket)
         except OSError:
             return False
 
@@ -75,8 +75,8 @@ class PodResources:
             kubelet = None  # another kubelet listens now: which of the two answered is unknown
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._synced_kubelet = kubelet
-        pods_synced = kubelet is not None and self._synced_kubelet == kubelet
-        listed = partial(listed_in, answer, self._serves, self._driver, pods_synced=pods_synced)
+        knows_its_pods = kubelet is not None and self._synced_kubelet == kubelet
+        listed = partial(listed_in, answer, self._serves, self._driver, knows_its_pods=knows_its_pods)
         return (await in_thread(listed) if answer.ByteSize() > _MAX_ON_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
@@ -94,10 +94,10 @@ class PodResources:
 
 
 def listed_in(
-    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, *, pods_synced: bool
+    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, *, knows_its_pods: bool
 ) -> Listed:
     """Return what an answer lists of the resources that `serves` accepts and the claims of `driver` (empty: none)."""
-    return Listed(units=_units(answer, serves), claims=_claims(answer, driver), pods_synced=pods_synced)
+    return Listed(units=_units(answer, serves), claims=_claims(answer, driver), knows_its_pods=knows_its_pods)
 
 
 def _units(answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool]) -> dict[tuple[str, str], str]:

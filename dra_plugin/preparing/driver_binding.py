@@ -10,7 +10,7 @@ Rules:
    A function that the node uses by then is not taken.
 2. A reboot undoes everything: a record from before it applies to no function.
 3. A write blocks in the kernel while a program uses the function (a virtual machine that has not closed its vfio
-   device). After `WRITE_TIMEOUT` the call fails with a message; until the write returns, the function is not changed.
+   device). After `PATIENCE` the call fails with a message; until the write returns, the function is not changed.
 4. If a driver is no longer loaded, or does not bind to its function again, the claim ends all the same: the function
    stays without a driver, with an error in the log.
 """
@@ -29,7 +29,7 @@ from hostdevices.readers.pci import is_on
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
-WRITE_TIMEOUT = 5.0  # seconds that a write may take; the kubelet repeats the call
+PATIENCE = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
 _PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TRANSIENT_ERRORS = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -52,8 +52,8 @@ def override_of(host: Host, address: str) -> str:
 class Drivers:
     """Binds and restores. One thread per claim at a time."""
 
-    def __init__(self, host: Host, timeout: float = WRITE_TIMEOUT) -> None:
-        """Prepare; nothing is read yet. `timeout` is in seconds, see `WRITE_TIMEOUT`."""
+    def __init__(self, host: Host, timeout: float = PATIENCE) -> None:
+        """Prepare; nothing is read yet. `timeout` is in seconds, see `PATIENCE`."""
         self._host = host
         self._timeout = timeout
         self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not returned

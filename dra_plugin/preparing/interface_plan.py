@@ -23,8 +23,8 @@ from netlink import Link
 from resources.resource import InterfaceMoves
 
 _ETHERNET = len("00:00:00:00:00:00")
-_NETNS_IMMUTABLE = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
-_MAX_ADDRESSES = 16  # addresses of an interface's own that its claim's lease keeps
+_KEPT_HERE = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
+_MOST_KEPT = 16  # addresses of an interface's own that its claim's lease keeps
 
 
 class Links(Struct, frozen=True):
@@ -59,8 +59,8 @@ def plan_interface(
         )
     _check_movable(nic, link, links, where)
     addresses = links.addresses.get(link.index, {})
-    if len(addresses) > _MAX_ADDRESSES:
-        raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MAX_ADDRESSES} can move")
+    if len(addresses) > _MOST_KEPT:
+        raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # An interface left behind by a claim states in its alias how it was before; its addresses are that claim's.
     leftover = state_from_mark(link.alias)
     if leftover is not None and not _is_plausible(leftover, link):
@@ -114,7 +114,7 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
 
 def _check_movable(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what the kernel keeps here, and what carries the node or something of it."""
-    if (kind := nic.attributes.get("devType")) in _NETNS_IMMUTABLE:
+    if (kind := nic.attributes.get("devType")) in _KEPT_HERE:
         raise InterfaceRefused(f"{where}: {nic.name} is a {kind} interface, which leaves no network namespace")
     is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
     if is_uplink or link.index in links.ways_out:

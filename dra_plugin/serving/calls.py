@@ -5,8 +5,8 @@ Rules:
    are prepared and recorded, the kubelet's event names the one that failed, and the next call repeats them all anyway.
 2. Calls for one claim take turns, in the order in which they came; calls for different claims do not wait for others.
 3. Until the driver works, a call that the kubelet gave up is dropped. From then on the work goes on without the caller,
-   and keeps its lock until it is done: a repeated call finds it finished, never half-finished.
-4. A call that waits for the driver holds no claim's lock: the driver repairs claims, under their locks, before it is
+   and keeps its turn until it is done: a repeated call finds it finished, never half-finished.
+4. A call that waits for the driver has no claim's turn: the driver repairs claims, with their turns, before it is
    ready.
 Source: DRA specification, sections 1.7 and 2.6.
 """

@@ -197,7 +197,7 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     if not configuration.is_current:
         yield f"{configuration.file} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     yield from running.not_ready()
-    if not ledger.is_complete and not running.reconciler.waits_for_first_pod:
+    if not ledger.is_complete and not running.reconciler.awaits_a_pod:
         yield f"nothing is allocated yet, because the lease database is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
         yield f"the last attempt to write leases failed: {ledger.problem}"

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from folderwatch import is_folder, path_exists
+from folderwatch import is_folder, is_there
 from grpcunix import is_live
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
@@ -32,7 +32,7 @@ def examine(settings: Settings, *, needs_registry: bool) -> Iterator[Finding]:
 
 def _socket(path: Path, without: str) -> Finding:
     """Return whether somebody listens there. Raises PermissionError for whoever may not ask."""
-    if not path_exists(path):
+    if not is_there(path):
         return Finding("wrong", _SUBJECT, f"there is no {path}", without)
     if not os.access(path, os.W_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

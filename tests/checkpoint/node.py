@@ -16,7 +16,7 @@ class Scripted:
     """Says what it was given last."""
 
     def __init__(self) -> None:
-        self.list: Listed | None = Listed(pods_synced=True)
+        self.list: Listed | None = Listed(knows_its_pods=True)
         self.file: DeviceFile | None = DeviceFile()
         self.claims: Mapping[str, ClaimEntry] | None = {}
         self.cgroups: frozenset[str] | None = None

@@ -8,7 +8,7 @@ from tests.checkpoint.build import claimed, lease
 
 HELD, ENDED, NOT_KNOWN = Verdict.HELD, Verdict.ENDED, Verdict.NOT_KNOWN
 UNIT = ("example.com/gpu", "gpu-0")
-NOBODY = Listed(pods_synced=True)  # lists other pods, and the unit for none of them
+NOBODY = Listed(knows_its_pods=True)  # lists other pods, and the unit for none of them
 EMPTY = Listed()  # a kubelet that has just started
 NAMES = DeviceFile({UNIT: UnitEntry("uid-1", "c")})
 OLD = DeviceFile({UNIT: UnitEntry("uid-1", "c")}, is_fresh=False)
@@ -58,7 +58,7 @@ FILE = {"uid-c": ClaimEntry("default", "uid-c", frozenset({"uid-1"}))}
 
 
 def listed(*units: str, name: str = "uid-c") -> Listed:
-    return Listed(claims={("default", name): frozenset(units)}, pods_synced=True)
+    return Listed(claims={("default", name): frozenset(units)}, knows_its_pods=True)
 
 
 CLAIMS: dict[str, tuple[Lease, Holdings, Verdict]] = {

@@ -26,7 +26,7 @@ async def test_who_asks_for_a_pass_while_the_reconciler_ends_does_not_wait_for_e
 
 async def test_a_lease_of_a_pod_that_the_kubelet_has_ended_ends(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), lease("gpu-1", holder="pod/x/y/z")])
-    node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, pods_synced=True)
+    node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, knows_its_pods=True)
     await node.passes()
     assert node.units == ["gpu-1"]
 
@@ -99,7 +99,7 @@ async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_
 
 async def test_holders_and_pods_are_learnt(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0"), claimed("gpu-1", "1")])
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, pods_synced=True)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.file = DeviceFile({UNIT: UnitEntry("uid-1", "z")})
     node.witnesses.claims = {"1": ClaimEntry("default", "1", frozenset({"uid-2", "uid-3"}))}
     await node.passes()
@@ -141,9 +141,9 @@ async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_p
     ledger.is_complete = True
     witnesses = Scripted()
     reconciler = Asked(ledger, witnesses, grace=(grace := 0.3))
-    listed = Listed({UNIT: "pod/x/y/z"} if before == "named" else {}, pods_synced=True)
+    listed = Listed({UNIT: "pod/x/y/z"} if before == "named" else {}, knows_its_pods=True)
     async with asyncio.timeout(30), running(reconciler.run()):
-        for witnesses.list in (listed, Listed(pods_synced=True)):
+        for witnesses.list in (listed, Listed(knows_its_pods=True)):
             await ledger.grant([lease("gpu-0")])
             await until(lambda: all(ledger.age(x) > grace for x in ledger.leases()))
             await reconciler.refresh()
@@ -192,7 +192,7 @@ async def test_a_kubelet_that_does_not_write_its_file_again_ends_nothing(node: N
 
 async def test_the_api_server_is_asked_about_claims_that_nobody_on_the_node_names(node: Node) -> None:
     await node.ledger.grant([claimed("gpu-0", "1"), claimed("gpu-1", "2"), claimed("gpu-2", "3")])
-    node.witnesses.list = Listed(claims={("default", "1"): frozenset({"gpu-0"})}, pods_synced=True)
+    node.witnesses.list = Listed(claims={("default", "1"): frozenset({"gpu-0"})}, knows_its_pods=True)
     node.witnesses.server = {"2": False}
     await node.passes()
     assert set(node.witnesses.asked) == {"2", "3"}
@@ -228,7 +228,7 @@ async def test_those_who_ask_during_a_pass_share_the_next(node: Node) -> None:
 
 async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), lease("gpu-1", holder="pod/x/y/z")])
-    node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, pods_synced=True)
+    node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, knows_its_pods=True)
     await node.ledger.grant([lease("gpu-0", "example.com/other")])
     with pytest.raises(LeaseRefused, match="pod/x/y/z"):
         await node.ledger.grant([lease("gpu-1", "example.com/other")])
@@ -308,7 +308,7 @@ async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_fail
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, pods_synced=True)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, knows_its_pods=True)
     await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     async with running(node.reconciler.run()):
         await node.passes()
@@ -335,7 +335,7 @@ async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once
         await node.reconciler.release(ledger.leases()[0], force=True)
         await node.passes(2)
         assert not node.units
-        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, pods_synced=True)
+        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {}, knows_its_pods=True)
         await until(lambda: node.units)
     await ledger.close()
 
@@ -346,7 +346,7 @@ async def test_where_it_is_known_that_nothing_is_held_nobody_is_asked(tmp_path: 
     ledger.is_complete = True
     node = Node(ledger, interval=0.0)
     node.witnesses.absent = away
-    node.witnesses.list = None if away else Listed(pods_synced=True)
+    node.witnesses.list = None if away else Listed(knows_its_pods=True)
     async with running(node.reconciler.run()):
         await node.passes()
         for _ in range(100):
@@ -360,7 +360,7 @@ async def test_who_has_a_lease_is_learnt_soon_also_while_there_are_others(tmp_pa
     ledger.is_complete = True
     node = Node(ledger, grace=0.01)
     await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z", (UNIT[0], "gpu-1"): "pod/x/later/z"}, {}, pods_synced=True)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z", (UNIT[0], "gpu-1"): "pod/x/later/z"}, {}, knows_its_pods=True)
     async with running(node.reconciler.run()):
         await node.passes()
         await ledger.grant([lease("gpu-1")])

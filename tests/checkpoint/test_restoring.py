@@ -68,7 +68,9 @@ async def test_what_another_pod_is_given_while_units_are_restored_stays_its(node
 
     node.front.meanwhile = allocate
     units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(4)}
-    node.witnesses.list = Listed(units | {("example.com/other", unit): "pod/a/b/c" for unit in taken}, pods_synced=True)
+    node.witnesses.list = Listed(
+        units | {("example.com/other", unit): "pod/a/b/c" for unit in taken}, knows_its_pods=True
+    )
     await node.passes()
     await asyncio.gather(*allocated)
     assert {x.unit: x.holder for x in node.ledger.leases() if x.resource == "example.com/gpu"} == {
@@ -84,7 +86,9 @@ async def test_a_resource_that_a_new_configuration_leaves_out_while_units_are_re
         node.front.names = "example.com/gpu"
 
     node.front.meanwhile = configure
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z", ("example.com/other", "other-0"): "pod/a/b/c"}, pods_synced=True)
+    node.witnesses.list = Listed(
+        {UNIT: "pod/x/y/z", ("example.com/other", "other-0"): "pod/a/b/c"}, knows_its_pods=True
+    )
     await node.passes()
     assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
 
@@ -111,7 +115,7 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
 ) -> None:
     """The kubelet is asked every half minute, and names it each time."""
     await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
-    said = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, pods_synced=True)
+    said = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
     node.witnesses.list, node.front.why_never = said, "claim gone not found"
     node.witnesses.cgroups, node.witnesses.file = frozenset(), None
 
@@ -126,7 +130,7 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
     node.front.why_never = "claim gone is not allocated"
     await node.passes(2)
     assert len(reported()) == 3
-    node.witnesses.list = Listed(pods_synced=True)
+    node.witnesses.list = Listed(knows_its_pods=True)
     await node.passes()
     node.witnesses.list = said
     await node.passes(2)
@@ -136,7 +140,7 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
 async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
     """Every refusal repeats them."""
     names = [("default", f"c{i}") for i in range(50)]
-    node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, pods_synced=True)
+    node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, knows_its_pods=True)
     node.front.why_not = "the API server does not answer"
     await node.passes()
     assert node.reconciler.problem == "the API server does not answer"
@@ -144,7 +148,7 @@ async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
 
 async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0"), claimed("gpu-1", "1")])
-    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, pods_synced=True)
+    node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.claims = {"1": ClaimEntry("default", "1")}
     node.witnesses.meanwhile = lambda: node.ledger.end(node.ledger.leases())
     await node.passes()
@@ -161,7 +165,7 @@ async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_
         await ledger.grant([claimed("gpu-0", "1", name="c")])
         ended = asyncio.get_running_loop().time()
         await ledger.end(ledger.leases())
-        node.witnesses.list = Listed({}, {("default", "c"): frozenset({"gpu-0"})}, pods_synced=True)
+        node.witnesses.list = Listed({}, {("default", "c"): frozenset({"gpu-0"})}, knows_its_pods=True)
         node.witnesses.claims = {uid: ClaimEntry("default", "c")} if uid else {}
         await node.passes()
         was_quick = asyncio.get_running_loop().time() < ended + 0.2  # a busy machine may take longer
@@ -175,7 +179,7 @@ async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_
 async def test_of_two_claims_of_one_name_the_one_has_the_devices_that_was_given_them(node: Node) -> None:
     """One was deleted by force while its pod runs."""
     await node.ledger.grant([claimed("gpu-1", "1", name="d")])
-    node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-1"})}, pods_synced=True)
+    node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.claims = {
         "2": ClaimEntry("default", "d"),
         "1": ClaimEntry("default", "d", units=frozenset({"gpu-1"})),
@@ -197,7 +201,7 @@ async def test_a_lost_ledger_grants_nothing_until_what_pods_hold_is_leased(tmp_p
     async with running(node.reconciler.run()):
         with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
             await ledger.grant([lease("gpu-1", "example.com/other")])
-        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, pods_synced=True)
+        node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
         with pytest.raises(LeaseRefused, match="pod/x/y/z"):
             await ledger.grant([lease("gpu-0", "example.com/other")])
         await ledger.grant([lease("gpu-1", "example.com/other")])
@@ -228,7 +232,7 @@ async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path:
             LedgerUnavailable, match="the kubelet does not run, and its files name devices that nodeplug allocated"
         ):
             await ledger.grant([lease("gpu-0", "example.com/other")])
-        node.witnesses.list, node.witnesses.absent = Listed(pods_synced=True), False
+        node.witnesses.list, node.witnesses.absent = Listed(knows_its_pods=True), False
         await ledger.grant([lease("gpu-0", "example.com/other")])
     await ledger.close()
 
@@ -259,7 +263,7 @@ async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more
 ) -> None:
     """A kubelet may list any number of units of a resource."""
     units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(150)}
-    node.witnesses.list = Listed(units, pods_synced=True)
+    node.witnesses.list = Listed(units, knows_its_pods=True)
     with caplog.at_level("WARNING"):
         await node.passes(2)
     assert len(node.units) == 150

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from folderwatch import is_folder, is_missing, path_exists
+from folderwatch import is_folder, is_missing, is_there
 
 
 def test_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
-    assert [path_exists(tmp_path / x) for x in ("", "file", "link")] == [True, True, True]
+    assert [is_there(tmp_path / x) for x in ("", "file", "link")] == [True, True, True]
     assert [is_folder(tmp_path / x) for x in ("", "file", "link")] == [True, False, True]
 
 
@@ -21,7 +21,7 @@ def test_what_is_not(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "circle").symlink_to("circle")
     for name in ("missing", "missing/below", "file/below", "dangling", "circle"):
-        assert not path_exists(tmp_path / name)
+        assert not is_there(tmp_path / name)
         assert not is_folder(tmp_path / name)
 
 
@@ -29,7 +29,7 @@ def test_what_is_certainly_missing(tmp_path: Path) -> None:
     assert [is_missing(tmp_path / x) for x in ("", "missing", "a" * 300)] == [False, True, False]
 
 
-@pytest.mark.parametrize("ask", [path_exists, is_folder])
+@pytest.mark.parametrize("ask", [is_there, is_folder])
 def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path, ask: Callable[[Path], bool]) -> None:
     with pytest.raises(OSError, match="File name too long"):
         ask(tmp_path / ("a" * 300))
@@ -41,6 +41,6 @@ def test_a_folder_that_may_not_be_searched_says_nothing_of_what_lies_in_it(tmp_p
     os.seteuid(65534)
     try:
         with pytest.raises(PermissionError):
-            path_exists(tmp_path / "file")
+            is_there(tmp_path / "file")
     finally:
         os.seteuid(0)

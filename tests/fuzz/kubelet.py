@@ -35,7 +35,7 @@ def pod_resources(data: bytes) -> str:
         answer = podresources.ListPodResourcesResponse.FromString(data)
     except DecodeError:
         return "no list"
-    found = listed_in(answer, lambda name: name.startswith("example.com/"), "nodeplug.dev", pods_synced=True)
+    found = listed_in(answer, lambda name: name.startswith("example.com/"), "nodeplug.dev", knows_its_pods=True)
     assert all(holder.startswith("pod/") for holder in found.units.values())
     assert all(found.claims.values())
     return "held" if found.units or found.claims else "nothing held"

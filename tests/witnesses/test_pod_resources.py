@@ -37,7 +37,7 @@ async def test_holders_of_units_and_devices_of_claims_are_named(kubelet: SaidKub
     assert await asking(kubelet).listed() == Listed(
         {(GPU, "gpu-0"): "pod/default/a/c", (GPU, "gpu-1"): "pod/default/a/c"},
         {("default", "c"): frozenset({"gpu-2", "gpu-3/share-1"})},
-        pods_synced=True,
+        knows_its_pods=True,
     )
 
 
@@ -75,7 +75,7 @@ async def test_a_kubelet_knows_its_pods_once_it_has_listed_one_of_the_api_server
     async def knows() -> bool:
         listed = await asked.listed()
         assert listed is not None
-        return listed.pods_synced
+        return listed.knows_its_pods
 
     assert not await knows()
     kubelet.answer = [pod("etcd-node"), pod("kube-apiserver-node")]  # static ones, which it has from files
@@ -107,11 +107,11 @@ async def test_a_kubelet_that_started_while_it_was_asked_is_not_the_one_that_kne
     kubelet.answer = [pod("web-1")]
     listed = await asked.listed()
     assert listed is not None
-    assert listed.pods_synced
+    assert listed.knows_its_pods
     kubelet.answer = []
     listed = await asked.listed()
     assert listed is not None
-    assert not listed.pods_synced
+    assert not listed.knows_its_pods
     await kubelet.stop()
 
 
@@ -119,14 +119,14 @@ async def test_where_nobody_knows_the_nodes_name_no_pod_is_certainly_the_api_ser
     kubelet.answer = [pod("web-1")]
     listed = await asking(kubelet, "").listed()
     assert listed is not None
-    assert not listed.pods_synced
+    assert not listed.knows_its_pods
 
 
 async def test_a_static_pod_may_have_any_of_the_nodes_names(kubelet: SaidKubelet) -> None:
     kubelet.answer = [pod("etcd-node.example.com"), pod("proxy-node")]
     listed = await asking(kubelet, "node", "node.example.com").listed()
     assert listed is not None
-    assert not listed.pods_synced
+    assert not listed.knows_its_pods
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kubelet.node import Node
 from telemetry import Span, Tracer
-from telemetry.trace import RESOURCE, RecordedSpan, SpanKind
+from telemetry.trace import RESOURCE, KeptSpan, SpanKind
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
@@ -24,7 +24,7 @@ class Spans(Tracer):
         return _Remembered(self, name)
 
 
-class _Remembered(RecordedSpan):
+class _Remembered(KeptSpan):
     def __init__(self, spans: Spans, name: str) -> None:
         self._spans, self._name, self._resource = spans, name, object()
 
