@@ -17,15 +17,15 @@ ms of a slow core, less than 8 MiB; 40,000 devices: 100 ms):
    differ by at most one, as far as there are units; it remains to choose which devices give one more.
 2. `spread`: the least used devices do. That is exact.
 3. Otherwise devices form a tree (hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the cheapest
-   way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS pairs of
+   way to take n units below a node follows from its children. That is exact; it compares up to MAX_STEPS pairs of
    counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for 300 units
    of any.
 4. Beyond that, from the top down: the node in which all n have room (the one with the most units that are fixed
    already, then the tightest), or else the largest one, and the rest elsewhere. Units of one device are as much apart,
    or together, as with 3; only the distance between devices can be worse (by how much:
    tests/deviceplugin/test_preferred.py).
-5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices all choices are
-   searched (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.
+5. GPUs of which some pairs have more links than others form no tree: among up to MAX_LINKED devices all choices are
+   searched (linked.py). That is exact. Among more, or beyond MAX_STEPS, only hives count, by 3 and 4.
 """
 
 from bisect import bisect_left
@@ -39,11 +39,11 @@ from hostdevices import Device
 from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy
 
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """The most steps of an exact choice: some 20 ms."""
-MOST_LINKED = 16
+MAX_LINKED = 16
 """The most devices whose numbers of links count."""
-MOST_DEVICES = 10_000
+MAX_DEVICES = 10_000
 """The most devices whose places count; of more, all are taken as equally close."""
 _STEPS_OF_A_NODE = 20
 _SAME_DEVICE_COST = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
@@ -69,7 +69,7 @@ def prefer(
     must_include: Sequence[str],
     size: int,
     *,
-    steps: int = MOST_STEPS,
+    steps: int = MAX_STEPS,
 ) -> list[str]:
     """Choose `size` of the `available` unit ids, including all of `must_include`; fewer if there are not enough.
 
@@ -140,7 +140,7 @@ class _Devices:
         """Return the devices with any fixed or spare units, by place and id."""
         ids = [device.id for device in self.devices]
         usable = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
-        if len(usable) > MOST_DEVICES:
+        if len(usable) > MAX_DEVICES:
             return [(("", (), "", ""), usable)]
         places: dict[_Place, list[int]] = {}
         for i in usable:
@@ -218,7 +218,7 @@ class _Choice:
 
     def _choose_linked(self, steps: int) -> bool:
         """Rule 5, if it applies; return whether it did."""
-        if sum(len(devices) for _, devices in self._root) > MOST_LINKED:
+        if sum(len(devices) for _, devices in self._root) > MAX_LINKED:
             return False
         members = list(_devices(self._root))
         distances = _distances([self._devices.devices[i] for i in members])

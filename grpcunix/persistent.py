@@ -60,7 +60,7 @@ class PersistentServer:
                 await self._serve()
                 if self._server is not None and self._server.is_in_place():
                     self._backoff.reset()
-                    await self._lost(self._server)
+                    await self._wait_until_lost(self._server)
         finally:
             if self._server is not None:
                 await self._server.stop(self._grace)
@@ -71,7 +71,7 @@ class PersistentServer:
             await self._server.stop()
         self._changed.set()
 
-    async def _lost(self, server: UnixServer) -> None:
+    async def _wait_until_lost(self, server: UnixServer) -> None:
         """Wait until the file at the path is not this server's socket any more."""
         watch = self._watcher.watch(server.path.parent, self._changed.set)
         try:

@@ -197,7 +197,7 @@ class KubeletProcess:
     async def _await_api_server(self) -> None:
         if self._settings.api_delay > 0:
             await self._settings.clock.sleep(self._settings.api_delay)
-        await self._workers.sources.arrive()
+        await self._workers.sources.api_server_available()
 
     def _new_managers(self) -> Managers:
         settings = self._settings

@@ -26,12 +26,12 @@ class Timeouts(Struct, frozen=True):
 DEFAULT_TIMEOUTS = Timeouts()
 # "sendmsg:": the plugin ended before grpcio noticed; Go notices at once
 _DIAL_ERRORS = ("failed to connect", "sendmsg:")
-LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet does not change
+MAX_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet does not change
 
 
 def connect(path: Path, authority: str = "localhost") -> GrpcioChannel:
     """Open a channel as the kubelet would: with grpcio, a gRPC library independent of the plugin under test."""
-    return GrpcioChannel(path, authority, LONGEST_MESSAGE)
+    return GrpcioChannel(path, authority, MAX_MESSAGE)
 
 
 async def dial(path: Path, seconds: float, authority: str = "localhost") -> GrpcioChannel:

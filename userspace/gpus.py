@@ -99,9 +99,9 @@ class NvidiaUserspace:
         root = Folder("" if self._root == "/" else self._root)
         installed = certainly(partial(nvidia.versions, root))
         if version not in installed:
-            made = self._folders.of_version(version) if self._folders is not None else None
-            if made is not None:
-                return self._files_of(made)
+            folder = self._folders.of_version(version) if self._folders is not None else None
+            if folder is not None:
+                return self._files_of(folder)
             return DriverFiles(problem=self._why_none(version, installed))
         files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:

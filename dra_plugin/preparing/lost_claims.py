@@ -122,5 +122,5 @@ class LostClaims:
 
 
 def uid_by_name(claim: ClaimName | ClaimRef) -> str:
-    """Return the substitute for the uid of a claim that the witnesses know only by name (`LostClaims.keep`)."""
+    """Return the substitute for the uid of a claim that the witnesses know only by name (`LostClaims.reserve`)."""
     return f"{claim.namespace}.{claim.name}"

@@ -52,7 +52,7 @@ _OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM,
 _REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
 _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 _TRACE: Final = (b"traceparent", b"tracestate")
-_LONGEST_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
+_MAX_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
 _COLON: Final = ord(":")
 _LENGTH: Final = "the request is not as long as content-length says"
 _ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
@@ -159,7 +159,7 @@ class ServerConnection(Connection[ServerEvent]):
     def _forget(self, stream: Stream) -> None:
         if self._streams.get(stream.id) is stream:
             self._shared.streams -= 1
-            self._release(stream)
+            self._discard_body(stream)
             super()._forget(stream)
             self._close_if_done()
 
@@ -183,7 +183,7 @@ class ServerConnection(Connection[ServerEvent]):
         stream = Stream(stream_id, OPEN, self.outbox.initial, frames.DEFAULT_WINDOW)
         self._streams[stream_id] = stream
         self._shared.streams += 1
-        if self._is_too_many():
+        if self._exceeds_limits():
             self._frame_budget.spend()
             self._send_reset(stream, ErrorCode.REFUSED_STREAM)
             return
@@ -209,12 +209,12 @@ class ServerConnection(Connection[ServerEvent]):
             return refusal
         return _read_request(stream, fields)
 
-    def _is_too_many(self) -> bool:
-        limits, mine = self.limits, len(self._streams)
+    def _exceeds_limits(self) -> bool:
+        limits, own_streams = self.limits, len(self._streams)
         return (
             self.is_going_away
-            or mine > limits.streams
-            or (mine > limits.streams_guaranteed and self._shared.streams > limits.streams_total)
+            or own_streams > limits.streams
+            or (own_streams > limits.streams_guaranteed and self._shared.streams > limits.streams_total)
         )
 
     def _on_trailers(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
@@ -239,14 +239,14 @@ class ServerConnection(Connection[ServerEvent]):
             self._on_request_end(stream, payload)
             return
         if payload and stream.trailers is None:
-            self._keep(stream, payload)
+            self._buffer_body(stream, payload)
         if ends:
             self._on_request_end(stream, stream.body or b"")
         elif stream.receive_window < frames.DEFAULT_WINDOW // 2:
             self.outbox.add(frames.window_update(stream_id, frames.DEFAULT_WINDOW - stream.receive_window))
             stream.receive_window = frames.DEFAULT_WINDOW
 
-    def _keep(self, stream: Stream, payload: bytes) -> None:
+    def _buffer_body(self, stream: Stream, payload: bytes) -> None:
         """Store a part of a request, or refuse the call."""
         if stream.body is None:
             stream.body = bytearray()
@@ -262,10 +262,10 @@ class ServerConnection(Connection[ServerEvent]):
                 text = "too much of unfinished requests is kept here already; try again when they have ended"
                 raise RpcError(Status.RESOURCE_EXHAUSTED, text)
         except RpcError as error:
-            self._release(stream)
+            self._discard_body(stream)
             self.finish(stream.id, error.code, error.details)
 
-    def _release(self, stream: Stream) -> None:
+    def _discard_body(self, stream: Stream) -> None:
         """Discard the received part of a request."""
         if stream.body is not None:
             self._unfinished -= len(stream.body)
@@ -278,7 +278,7 @@ class ServerConnection(Connection[ServerEvent]):
         stream.state = step(stream.state, RECEIVE_END)
         if stream.trailers is not None:  # answered already
             return
-        self._release(stream)
+        self._discard_body(stream)
         try:
             if message_size(body, self.limits.message) != len(body) - PREFIX:
                 raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
@@ -329,7 +329,7 @@ def _read_request(stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, byt
     timeout = rest.get(b"grpc-timeout")
     if timeout is not None:
         stream.timeout = decode_timeout(timeout)
-    if 0 < len(rest.get(b"traceparent", b"")) <= _LONGEST_TRACE:
+    if 0 < len(rest.get(b"traceparent", b"")) <= _MAX_TRACE:
         named = ((name, rest.get(name, b"")) for name in _TRACE)
-        stream.trace = tuple(each for each in named if 0 < len(each[1]) <= _LONGEST_TRACE)
+        stream.trace = tuple(each for each in named if 0 < len(each[1]) <= _MAX_TRACE)
     return None

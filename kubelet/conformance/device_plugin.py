@@ -26,7 +26,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESTARTS = 3
 SLOW_ANSWER = 1.0  # seconds; a kubelet admits no other pod meanwhile
-LONGEST_ID = 63
+MAX_ID_LENGTH = 63
 
 _UNKNOWN = "nodeplug-no-such-device"
 _BAD_REQUESTS: list[tuple[str, str, Message]] = [
@@ -152,7 +152,7 @@ class Conformance(Run):
         wrong = ["a device has none"] if "" in ids else []
         if resource in self.repeated:
             wrong.append(f"{self.repeated[resource]}, and is one device to the kubelet")
-        wrong += [f"{each} has more than {LONGEST_ID} characters" for each in ids if len(each) > LONGEST_ID][:1]
+        wrong += [f"{each} has more than {MAX_ID_LENGTH} characters" for each in ids if len(each) > MAX_ID_LENGTH][:1]
         return "; ".join(wrong)
 
     async def _options(self, endpoint: Endpoint) -> None:

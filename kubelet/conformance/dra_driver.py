@@ -148,9 +148,9 @@ class DriverConformance(Run):
             self.record("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
             return ""
         self.record("publishes devices", "pass", f"{len(devices)} device(s)")
-        elsewhere = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
-        if elsewhere:
-            text = f"for {', '.join(elsewhere)}, but it runs on {NODE}: no pod can get them"
+        other_nodes = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
+        if other_nodes:
+            text = f"for {', '.join(other_nodes)}, but it runs on {NODE}: no pod can get them"
             self.record("publishes for its node", "fail", text)
         self._published_as = devices
         return next(iter(devices))
@@ -356,13 +356,13 @@ class DriverConformance(Run):
 
     async def _claim(self, name: str, device: str) -> ClaimInfo:
         """Create a claim to which the device is allocated, reserved for the pod with the same name."""
-        made = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
-        status = _as_scheduled(made.status, self._published_as.get(device))
+        allocated = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
+        status = _as_scheduled(allocated.status, self._published_as.get(device))
         exactly = v1.ExactDeviceRequest(device_class_name=_DEVICE_CLASS, allocation_mode=v1.EXACT_COUNT, count=1)
         spec = v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=(v1.DeviceRequest(name=REQUEST, exactly=exactly),)))
 
         def put() -> v1.ResourceClaim:
-            created = self._claims.create(replace(made, spec=spec))
+            created = self._claims.create(replace(allocated, spec=spec))
             return self._claims.update_status(replace(created, status=status))
 
         return ClaimInfo.of_claim(await asyncio.to_thread(put))

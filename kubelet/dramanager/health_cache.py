@@ -25,7 +25,7 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
 
-MOST_DEVICES = 16_384  # the most devices of one driver, since 1.37
+MAX_DEVICES = 16_384  # the most devices of one driver, since 1.37
 
 _DEFAULT_TIMEOUT = 30  # seconds; for files of a 1.34 kubelet, which has no other timeout
 _SECOND = 1_000_000_000  # nanoseconds
@@ -102,8 +102,8 @@ class HealthCache:
         for report in reports:
             key = report.pool, report.device
             reported.add(key)
-            if forgets and key not in known and len(known) >= MOST_DEVICES:
-                log.error("driver %s: more than %d devices; %s/%s is left out", driver, MOST_DEVICES, *key)
+            if forgets and key not in known and len(known) >= MAX_DEVICES:
+                log.error("driver %s: more than %d devices; %s/%s is left out", driver, MAX_DEVICES, *key)
                 continue
             if key not in known or known[key].report != report:
                 changed.append(report)

@@ -13,7 +13,7 @@ from kubelet.dramanager.cluster import Cluster, ClusterError
 
 WIPING_DELAY = 30.0  # seconds
 FIRST_RETRY = 1.0
-LONGEST_RETRY = 300.0  # no further attempt when the delay would exceed this: a Go Backoff ends at its cap
+MAX_RETRY = 300.0  # no further attempt when the delay would exceed this: a Go Backoff ends at its cap
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class SliceWiper:
 
     async def _wipe(self, driver: str | None) -> None:
         wait = FIRST_RETRY
-        while wait <= LONGEST_RETRY:
+        while wait <= MAX_RETRY:
             try:
                 await self._cluster.delete_slices(self._node_name, driver)
             except ClusterError as error:
