@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from grpcunix.accepting import ACCEPT_BACKLOG
+from grpcunix.accepting import ONE_AT_ONCE
 from grpcunix.eager import start
 from grpcunix.endpoint import LINGER, Endpoint, FairScheduler
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Request, ServerConnection, SharedUsage
@@ -67,7 +67,7 @@ class BuiltinServer:
         loop = asyncio.get_running_loop()
         scheduler = FairScheduler(loop)
         self._listening = await loop.create_unix_server(
-            lambda: ServerEndpoint(self, scheduler, loop), sock=bound, backlog=ACCEPT_BACKLOG
+            lambda: ServerEndpoint(self, scheduler, loop), sock=bound, backlog=ONE_AT_ONCE
         )
         bound.listen(BACKLOG)
 

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from grpcunix.accepting import ACCEPT_BACKLOG, set_listen_backlog
+from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from telemetry.exposition import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class StatusServer:
 
         if self._address.startswith("/"):
             # in the place of one that was left
-            server = await loop.create_unix_server(connection, self._address, backlog=ACCEPT_BACKLOG)
+            server = await loop.create_unix_server(connection, self._address, backlog=ONE_AT_ONCE)
         else:
-            server = await loop.create_server(connection, self._host, self.port, backlog=ACCEPT_BACKLOG)
+            server = await loop.create_server(connection, self._host, self.port, backlog=ONE_AT_ONCE)
         try:
-            set_listen_backlog(server)
+            let_others_wait(server)
         except OSError:
             server.close()
             raise

@@ -121,31 +121,31 @@ class Conformance(Run):
         except TimeoutError:
             listed = node.endpoints().keys() & node.devices().keys()
             missing = sorted(set(wanted) - listed)
-            without_list = sorted(node.endpoints().keys() - listed)
+            unlisted = sorted(node.endpoints().keys() - listed)
             what = "nothing was registered and listed"
             if missing:
                 what = f"still missing: {', '.join(missing)}"
-            elif without_list:
-                what = f"no list of {', '.join(without_list)} came"
+            elif unlisted:
+                what = f"no list of {', '.join(unlisted)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
-            return self.record(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         count = len(node.endpoints())
-        return self.record(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
+        return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
             unknown_health = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             if wrong := self._id_problem(resource, devices):
-                self.record(f"ids of {resource}", "warn", wrong)
+                self.note(f"ids of {resource}", "warn", wrong)
             if unknown_health:
-                self.record(
+                self.note(
                     f"health of {resource}", "warn", f"{', '.join(map(repr, unknown_health))} counts as unhealthy"
                 )
             negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
             if negative:
-                self.record(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
-            self.record(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
+                self.note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
+            self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
 
     def _id_problem(self, resource: str, ids: Collection[str]) -> str:
         """Return the faults of the ids of a list; empty if there are none."""
@@ -166,13 +166,13 @@ class Conformance(Run):
             )
             if is_set
         ]
-        self.record("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
+        self.note("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
 
     async def _allocations(self, node: Node, resource: str) -> bool:
         """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
         healthy = _healthy(node, resource)
         if not healthy:
-            return self.record("allocation", "skip", "no healthy device")
+            return self.note("allocation", "skip", "no healthy device")
         answers: list[api.ContainerAllocateResponse] = []
         for label, amount in _amounts(len(healthy), has_half=False).items():
             for repetition in ("", ", again"):
@@ -183,29 +183,29 @@ class Conformance(Run):
                     status = await self.within_timeout(node.admit(wanted))
                 except TimeoutError:
                     timeout_text = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
-                    return self.record(name, "fail", timeout_text)
+                    return self.note(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
                     waiting = next((each.state.waiting for each in status.container_statuses), None)
-                    self.record(name, "fail", status.message or (waiting.message if waiting is not None else ""))
+                    self.note(name, "fail", status.message or (waiting.message if waiting is not None else ""))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
                         f"took {took:.1f} s; no other pod is admitted meanwhile" if slow else f"{took * 1000:.1f} ms"
                     )
-                    self.record(name, "warn" if slow else "pass", detail)
+                    self.note(name, "warn" if slow else "pass", detail)
                     answers.append(node.plugin_responses("verify", "c")[resource])
                 await node.remove("verify")
         if answers:
             wrong = next(filter(None, map(_response_problem, answers)), "")
-            self.record("the answer for the runtime", "fail" if wrong else "pass", wrong)
+            self.note("the answer for the runtime", "fail" if wrong else "pass", wrong)
         return True
 
     async def _preferred(self, node: Node, resource: str) -> None:
         endpoint = node.endpoints()[resource]
         healthy = _healthy(node, resource)
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
-            self.record("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
+            self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
         for must_include in ([], healthy[-1:]):
             for label, size in _amounts(len(healthy)).items():
@@ -213,9 +213,9 @@ class Conformance(Run):
                 try:
                     response = await self.within_timeout(endpoint.preferred_allocation(healthy, must_include, size))
                 except (PluginCallError, TimeoutError) as error:
-                    self.record(name, "fail", f"{error or 'no answer'}; it would fail the pod")
+                    self.note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
                     continue
-                self.record(name, *_evaluate_preferred(response, healthy, must_include, size))
+                self.note(name, *_evaluate_preferred(response, healthy, must_include, size))
 
     async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
         try:
@@ -223,11 +223,11 @@ class Conformance(Run):
         except PluginCallError as error:
             is_asked = not endpoint.is_stopped
             text = str(error) if is_asked else f"it could not be asked{self.reasons}"
-            self.record("an unknown device is refused", "pass" if is_asked else "skip", text)
+            self.note("an unknown device is refused", "pass" if is_asked else "skip", text)
         except TimeoutError:
-            self.record("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
+            self.note("an unknown device is refused", "fail", "no answer; every pod on the node would wait")
         else:
-            self.record("an unknown device is refused", "fail", "it was allocated")
+            self.note("an unknown device is refused", "fail", "it was allocated")
         async with connect(endpoint.socket) as channel:
             client = Client(channel, _PLUGIN)
             for name, method, request in _BAD_REQUESTS:
@@ -235,12 +235,12 @@ class Conformance(Run):
                     with contextlib.suppress(PluginCallError):
                         await self.within_timeout(await_unary(client.call(method, request)))
                 except TimeoutError:
-                    self.record(name, "fail", "no answer")
+                    self.note(name, "fail", "no answer")
             second = await self._receives_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
-        self.record("continues after bad requests", "pass" if is_alive else "fail")
+        self.note("continues after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
-        self.record("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
+        self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
     async def _receives_list(self, client: Client) -> bool:
         try:
@@ -259,7 +259,7 @@ class Conformance(Run):
                 return
         after = {resource: sorted(devices) for resource, devices in node.devices().items()}
         same = before == after
-        self.record("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
+        self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
         if not await self.stop_and_check(process):
@@ -267,13 +267,13 @@ class Conformance(Run):
         with contextlib.suppress(TimeoutError):
             await node.until(lambda: not any(node.allocatable().values()), self.seconds)
         offered = [resource for resource, count in node.allocatable().items() if count]
-        self.record("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
+        self.note("offers nothing any more", "fail" if offered else "pass", ", ".join(offered))
         left = {path.name for path in node.device_plugins.iterdir() if path.is_socket()}
         is_there = node.kubelet_socket.name in left
         missing = "" if is_there else "no plugin can register until the kubelet starts again"
-        self.record("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
+        self.note("leaves the kubelet its socket", "pass" if is_there else "fail", missing)
         left.discard(node.kubelet_socket.name)
-        self.record("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
+        self.note("leaves no socket behind", "warn" if left else "pass", ", ".join(sorted(left)))
 
 
 def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:

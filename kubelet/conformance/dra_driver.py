@@ -126,12 +126,12 @@ class DriverConformance(Run):
             self._driver = await node.until(usable_driver, self.seconds)
         except TimeoutError:
             found = [self._driver] if self._driver else plugins.drivers()
-            unserved = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
-            what = f"no driver serves {', '.join(unserved)}" if unserved else "no driver is registered and connected"
-            return self.record(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
+            what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
         versions = ", ".join(self._plugin(node).versions)
         took = time.monotonic() - started
-        return self.record(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")
+        return self.note(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")
 
     def _plugin(self, node: Node) -> DRAPlugin:
         return node.dra_manager.plugins.get(self._driver)
@@ -139,19 +139,19 @@ class DriverConformance(Run):
     async def _published(self) -> str:
         """Return the device to claim; empty if there is none."""
         if self._device:
-            self.record("publishes devices", "skip", f"{self._device} is claimed, as requested")
+            self.note("publishes devices", "skip", f"{self._device} is claimed, as requested")
             return self._device
         devices = await self._wait_for_slices(self.seconds)
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
             what = _what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
-            self.record("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
+            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
             return ""
-        self.record("publishes devices", "pass", f"{len(devices)} device(s)")
+        self.note("publishes devices", "pass", f"{len(devices)} device(s)")
         other_nodes = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
         if other_nodes:
             text = f"for {', '.join(other_nodes)}, but it runs on {NODE}: no pod can get them"
-            self.record("publishes for its node", "fail", text)
+            self.note("publishes for its node", "fail", text)
         self._published_as = devices
         return next(iter(devices))
 
@@ -203,10 +203,10 @@ class DriverConformance(Run):
         if node.status("verify").phase != "Running":
             text = await self._pod_reasons(node, "verify")
         if text:
-            self.record("a pod with a claim runs", "fail", text)
+            self.note("a pod with a claim runs", "fail", text)
         else:
             slow = took > SLOW_ANSWER
-            self.record("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
+            self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
             self._answer(node, device)
             await self._prepare_again(node, info)
             if not await self._restarts(node):
@@ -241,11 +241,11 @@ class DriverConformance(Run):
         names = node.claimed_devices("verify", "c")
         wrong += [f"CDI name {name!r}" for name in names if not CDI_NAME.fullmatch(name)]
         if wrong:
-            self.record("its answer lists the prepared devices", "fail", wrong[0])
+            self.note("its answer lists the prepared devices", "fail", wrong[0])
         elif not prepared:
-            self.record("its answer lists the prepared devices", "warn", "no device; its health can never be shown")
+            self.note("its answer lists the prepared devices", "warn", "no device; its health can never be shown")
         else:
-            self.record("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
+            self.note("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
 
     async def _prepare_again(self, node: Node, info: ClaimInfo) -> None:
         """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""
@@ -256,10 +256,10 @@ class DriverConformance(Run):
             return
         found = answers.get(info.uid)
         if found is None or found.error:
-            self.record(name, "fail", found.error if found is not None else "the claim is not in the answer")
+            self.note(name, "fail", found.error if found is not None else "the claim is not in the answer")
             return
         same = sorted(_device_key(entry) for entry in before) == sorted(_device_key(entry) for entry in found.devices)
-        self.record(name, "pass" if same else "fail", "" if same else "other devices")
+        self.note(name, "pass" if same else "fail", "" if same else "other devices")
 
     async def _restarts(self, node: Node) -> bool:
         """Restart the kubelet, which deletes its node's slices at each start; then wait once for the new slices."""
@@ -275,7 +275,7 @@ class DriverConformance(Run):
             republished = await self._wait_for_slices(seconds, deleted)
             late = f"they are not there after {seconds:.0f} s; the kubelet deletes them when it starts"
             detail = f"in {time.monotonic() - began:.1f} s" if republished else late
-            self.record("publishes its devices again", "pass" if republished else "fail", detail)
+            self.note("publishes its devices again", "pass" if republished else "fail", detail)
         return True
 
     async def _end(self, node: Node, info: ClaimInfo) -> None:
@@ -286,10 +286,10 @@ class DriverConformance(Run):
         try:
             await node.until(lambda: not node.pods(), self.seconds)
         except TimeoutError:
-            self.record(name, "fail", f"the pod has not ended after {self.seconds:.0f} s")
+            self.note(name, "fail", f"the pod has not ended after {self.seconds:.0f} s")
             await node.remove("verify", force=True)
             return
-        self.record(name, "pass")
+        self.note(name, "pass")
         await self._unprepares(node, "unpreparing again does no harm", info)
 
     async def _bad_requests(self, node: Node, device: str) -> None:
@@ -304,7 +304,7 @@ class DriverConformance(Run):
         if answers is not None:
             good = answers.get(claim.uid)
             text = good.error if good is not None else "the good one is not in the answer"
-            self.record(name, "fail" if text else "pass", text)
+            self.note(name, "fail" if text else "pass", text)
         await self._unprepares(node, "a claim that no pod has is unprepared", claim)
         for method in (PREPARE, UNPREPARE):
             await self._call(node, method, f"{method} without claims is answered")
@@ -316,9 +316,9 @@ class DriverConformance(Run):
             return
         found = answers.get(info.uid)
         if found is None:
-            self.record(name, "fail", "it is not in the answer; every claim has to be")
+            self.note(name, "fail", "it is not in the answer; every claim has to be")
         else:
-            self.record(name, "pass" if found.error else "fail", found.error or "it was prepared")
+            self.note(name, "pass" if found.error else "fail", found.error or "it was prepared")
         with contextlib.suppress(ClaimError, PluginCallError, TimeoutError):
             await self.within_timeout(self._plugin(node).call(UNPREPARE, [info]))
 
@@ -328,7 +328,7 @@ class DriverConformance(Run):
             return
         found = answers.get(info.uid)
         text = found.error if found is not None else "it is not in the answer; every claim has to be"
-        self.record(name, "fail" if text else "pass", f"{text}; its pod would never end" if text else "")
+        self.note(name, "fail" if text else "pass", f"{text}; its pod would never end" if text else "")
 
     async def _call(
         self, node: Node, method: str, name: str, *infos: ClaimInfo, of_whole_call: Outcome = "fail"
@@ -341,18 +341,18 @@ class DriverConformance(Run):
         try:
             return await self.within_timeout(self._plugin(node).call(method, infos))
         except ClaimError as error:
-            self.record(name, "fail", str(error))
+            self.note(name, "fail", str(error))
         except PluginCallError as error:
-            self.record(name, of_whole_call, f"the whole call failed, for all claims: {error}")
+            self.note(name, of_whole_call, f"the whole call failed, for all claims: {error}")
         except TimeoutError:
-            self.record(name, "fail", "no answer")
+            self.note(name, "fail", "no answer")
         return None
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
         if not await self.stop_and_check(process):
             return
         left = sorted(path.name for path in node.plugins_registry.rglob("*") if path.is_socket())
-        self.record("leaves no registration socket behind", "warn" if left else "pass", ", ".join(left))
+        self.note("leaves no registration socket behind", "warn" if left else "pass", ", ".join(left))
 
     async def _claim(self, name: str, device: str) -> ClaimInfo:
         """Create a claim to which the device is allocated, reserved for the pod with the same name."""

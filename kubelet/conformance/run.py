@@ -91,7 +91,7 @@ class Run(ABC):
         self.group = ""  # the group of the current checks
         self.seconds = seconds
         self._report = report
-        self._last_refusal = self._last_disconnect = ""  # the kubelet's texts since the last successful registration
+        self._refusal = self._ending = ""  # the kubelet's texts since the last successful registration
         self.repeated: dict[str, str] = {}  # resource -> the repeated id in its list
 
     @property
@@ -99,29 +99,29 @@ class Run(ABC):
         """Whether no check failed."""
         return all(check.outcome != "fail" for check in self.checks)
 
-    def record(self, name: str, outcome: Outcome, detail: str = "") -> bool:
+    def note(self, name: str, outcome: Outcome, detail: str = "") -> bool:
         """Record a check; return whether it did not fail."""
         check = Check(self.group, name, outcome, detail)
         self.checks.append(check)
         self._report(check)
         return outcome != "fail"
 
-    async def _record_events(self, node: Node) -> None:
+    async def _listen(self, node: Node) -> None:
         """Record the reasons for refused registrations and ended streams; never returns."""
         async for event in node.events():
             if event.kind == "refused":
-                self._last_refusal = f"refused {event.about}: {event.text}"
+                self._refusal = f"refused {event.about}: {event.text}"
             elif event.kind == "disconnected" and event.text:
-                self._last_disconnect = f"the stream of {event.about} ended: {event.text}"
+                self._ending = f"the stream of {event.about} ended: {event.text}"
             elif event.kind in ("registered", "driver registered"):
-                self._last_refusal = self._last_disconnect = ""
+                self._refusal = self._ending = ""
             elif event.kind == "devices" and event.text:
                 self.repeated[event.about] = event.text
 
     @property
     def reasons(self) -> str:
         """The recorded reasons, to append to the text of a failed check."""
-        return "".join(f"; {each}" for each in (self._last_refusal, self._last_disconnect) if each)
+        return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
 
     async def within_timeout(self, call: Awaitable[T]) -> T:
         """Await a call within `seconds` and return its result. Raises TimeoutError."""
@@ -144,14 +144,14 @@ class Run(ABC):
     async def _check_while_running(self, node: Node, process: PluginProcess) -> None:
         """Perform the checks; if the process ends without being told to, they end too."""
         checking, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.unexpected_exit())
-        listening = asyncio.create_task(self._record_events(node))
+        listening = asyncio.create_task(self._listen(node))
         try:
             await asyncio.wait([checking, ended], return_when=asyncio.FIRST_COMPLETED)
             if checking.done():
                 checking.result()
             else:
-                refusal = f"; the kubelet had {self._last_refusal}" if self._last_refusal else ""
-                self.record("still runs", "fail", f"the command ended with {_exit_message(process.exit_code)}{refusal}")
+                refusal = f"; the kubelet had {self._refusal}" if self._refusal else ""
+                self.note("still runs", "fail", f"the command ended with {_exit_message(process.exit_code)}{refusal}")
         finally:
             tasks = [checking, ended, listening]
             for task in tasks:
@@ -164,10 +164,10 @@ class Run(ABC):
         code = await process.terminate(min(self.seconds, 30.0))
         took = f"{time.monotonic() - started:.2f} s"
         if code is None:
-            self.record("stops on SIGTERM", "fail", f"had to be killed after {took}")
+            self.note("stops on SIGTERM", "fail", f"had to be killed after {took}")
             return False
         message = _exit_message(code) if code >= 0 else f"{_exit_message(code)}, which it does not handle,"
-        self.record("stops on SIGTERM", "pass" if code == 0 else "warn", f"{message} after {took}")
+        self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{message} after {took}")
         return True
 
 

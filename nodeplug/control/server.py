@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
-from grpcunix.accepting import ACCEPT_BACKLOG, set_listen_backlog
+from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
 
@@ -83,10 +83,10 @@ class ControlServer:
                     listening = bound(folder)
                     # not start_server, which loads TLS to see that the socket has none
                     server = await asyncio.start_unix_server(
-                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ACCEPT_BACKLOG
+                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ONE_AT_ONCE
                     )
                     try:
-                        set_listen_backlog(server)
+                        let_others_wait(server)
                         return server, _identity(self._path)
                     except OSError:  # it was removed just now
                         server.close()
