@@ -133,7 +133,7 @@ async def _measure(credentials: Callable[[], Credentials], server: int, size: in
     for node in itertools.islice(itertools.cycle(nodes), CHANGES):
         begin = time.perf_counter()
         node.change()
-        await node.controller.settled()
+        await node.controller.wait_synced()
         took.append(1e3 * (time.perf_counter() - begin))
     found |= {"change_p50": quantile(took, 0.5), "change_longest": max(took)}
     found["change_requests"] = asked.total() / CHANGES
@@ -172,7 +172,7 @@ async def _stored(nodes: list[_Node]) -> None:
     """Wait until the slices of every node are stored, after any number of attempts."""
     for node in nodes:
         while not node.controller.is_stored:
-            await node.controller.settled()
+            await node.controller.wait_synced()
             await asyncio.sleep(0.01)  # the controller repeats a failed sync
 
 

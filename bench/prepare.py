@@ -17,8 +17,8 @@ from bench.quantile import quantile
 from bench.table import Cell, Table
 from checkpoint import Ledger
 from dra_plugin.driver import ClaimFailed, ClaimRef
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.preparing.prepare import Paths, Preparer
-from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.publishing.offers import Offers
 from hostdevices import Device, Devnode, Host
 from hostdevices.presence import Presence
@@ -58,7 +58,7 @@ async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float
     presence.update({device.id: device for device in devices}, devices)
     offers.update({resource.name: devices})
     paths = Paths(cdi=cdi, metadata=folder / "metadata")
-    preparer = Preparer(DRIVER, NODE, host, presence, ledger, paths, offers.find, offers.attributes, ClaimTurns())
+    preparer = Preparer(DRIVER, NODE, host, presence, ledger, paths, offers.find, offers.attributes, ClaimLocks())
     await preparer.repair()
 
     async def prepare(number: int) -> None:

@@ -67,10 +67,10 @@ async def _measure(url: str, count: int) -> dict[str, float]:
     found: dict[str, float] = {}
 
     begin = time.perf_counter()
-    limits = Limits(longest_settle=Limits().settle)  # so that repeated wipes do not increase the delay
+    limits = Limits(max_debounce=Limits().debounce)  # so that repeated wipes do not increase the delay
     controller = Controller(client.aio, DRIVER, Owner.node(NODE), resources=_resources(devices), limits=limits)
     publishing = asyncio.create_task(controller.run())
-    await controller.settled()
+    await controller.wait_synced()
     found["publish"] = 1e3 * (time.perf_counter() - begin)
     found["writes"] = _sum(controller.statistics)
 
@@ -81,7 +81,7 @@ async def _measure(url: str, count: int) -> dict[str, float]:
         wanted = _resources(devices)
         begin = time.perf_counter()
         controller.update(wanted)
-        await controller.settled()
+        await controller.wait_synced()
         took.append(1e3 * (time.perf_counter() - begin))
     found |= {"change_p50": quantile(took, 0.5), "change_p99": quantile(took, 0.99)}
     found["change_writes"] = _sum(controller.statistics) - before
@@ -91,12 +91,12 @@ async def _measure(url: str, count: int) -> dict[str, float]:
     for _ in range(WIPES):
         goal = controller.statistics.creates + slices
         took.append(await _wipe(url, controller, goal))
-        await controller.settled()
+        await controller.wait_synced()
     found |= {"wipe_p50": quantile(took, 0.5), "wipe_longest": max(took)}
     found["wipe_writes"] = (_sum(controller.statistics) - before) / WIPES
 
     controller.update(DriverResources())
-    await controller.settled()
+    await controller.wait_synced()
     publishing.cancel()
     await asyncio.wait([publishing])
     await asyncio.to_thread(nodes.delete, NODE)

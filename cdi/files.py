@@ -27,12 +27,12 @@ from cdi.validate import own_problems, validate
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
 FILE_PREFIX = "nodeplug-"
 _OWNER = re.compile(r"[a-z0-9-]+")
-_HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # see `_replace`
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # see `_replace`
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OTHERS, _READ_BY_OTHERS = 0o066, 0o044  # permissions of users other than the owner
-_LONGEST_NAME = 160  # leaves room in the 255 bytes of a file name for the prefix and a temporary name's suffix
+_MAX_NAME = 160  # leaves room in the 255 bytes of a file name for the prefix and a temporary name's suffix
 
-_Mark: TypeAlias = tuple[int, ...]
+_FileState: TypeAlias = tuple[int, ...]
 """The state of a file: its identity, owner, permissions, size, and when it was last written.
 
 Not the time of change, which labels and links also update without any effect for readers.
@@ -42,33 +42,35 @@ Not the time of change, which labels and links also update without any effect fo
 def file_name(kind: str, key: str = "") -> str:
     """Return the file name for the spec of `kind`; `key`, such as a claim's uid, distinguishes several of a kind."""
     name = kind.replace("/", "~") + (f"~{key}" if key else "")
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME:
         from hashlib import blake2b  # on first use: it loads OpenSSL
 
         digest = blake2b(name.encode(), digest_size=8).hexdigest()
-        name = f"{name[: _LONGEST_NAME - len(digest) - 1]}~{digest}"
+        name = f"{name[: _MAX_NAME - len(digest) - 1]}~{digest}"
     return name
 
 
-def replace_file(path: str | Path, data: bytes, appears: Callable[[os.stat_result], object] | None = None) -> None:
+def replace_file(
+    path: str | Path, data: bytes, before_rename: Callable[[os.stat_result], object] | None = None
+) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
     Missing folders are created. An existing file is replaced, never written to: a process that has it open keeps the
     old content. After a power cut the file can be empty, so this is for files that are checked and written again at
-    every start. `appears` is called with the file's status just before it appears.
+    every start. `before_rename` is called with the file's status just before it appears.
     """
     try:
-        _replace(path, data, appears)
+        _replace(path, data, before_rename)
     except (FileNotFoundError, NotADirectoryError):  # the folder vanished, or another daemon removed the temporary file
         os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-        _replace(path, data, appears)
+        _replace(path, data, before_rename)
 
 
-def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], object] | None) -> None:
+def _replace(path: str | Path, data: bytes, before_rename: Callable[[os.stat_result], object] | None) -> None:
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
     try:
-        descriptor = os.open(temporary, _NEW, 0o644)
+        descriptor = os.open(temporary, _CREATE_FLAGS, 0o644)
         try:
             os.fchmod(descriptor, 0o644)  # regardless of the umask
             while data:
@@ -76,8 +78,8 @@ def _replace(path: str | Path, data: bytes, appears: Callable[[os.stat_result], 
             status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if appears is not None:
-            appears(status)
+        if before_rename is not None:
+            before_rename(status)
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -91,8 +93,8 @@ def remove_half_written(folder: Path) -> None:
     Raises OSError.
     """
     with os.scandir(folder) as entries:
-        left = [x.path for x in entries if _HALF_WRITTEN.fullmatch(x.name) and x.is_file(follow_symlinks=False)]
-    for path in left:
+        leftover = [x.path for x in entries if _TEMPORARY.fullmatch(x.name) and x.is_file(follow_symlinks=False)]
+    for path in leftover:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -111,7 +113,7 @@ class CdiDirectory:
         self._folder = os.fspath(path)
         self._prefix = f"{FILE_PREFIX}{owner}~"
         # of the last written or compared state, by name; None while it is being written
-        self._marks: dict[str, _Mark | None] = {}
+        self._states: dict[str, _FileState | None] = {}
 
     def write(self, name: str, spec: Spec) -> bool:
         """Write `spec` under `name` (see `file_name`) and return whether anything changed.
@@ -123,24 +125,24 @@ class CdiDirectory:
         if problems:
             raise InvalidSpec(f"CDI spec {name}", problems)
         target, data = self.file(name), encode(spec)
-        if (mark := _mark_of_content(target, data)) is not None:
-            self._marks[name] = mark
+        if (state := _state_if_content(target, data)) is not None:
+            self._states[name] = state
             return False
-        self._marks[name] = None
+        self._states[name] = None
         try:
-            replace_file(target, data, partial(self._appears, name))
+            replace_file(target, data, partial(self._record_state, name))
         except BaseException:
-            del self._marks[name]
+            del self._states[name]
             raise
         return True
 
-    def _appears(self, name: str, status: os.stat_result) -> None:
-        self._marks[name] = _mark_of(status)  # before the file appears: another program can change it at once
+    def _record_state(self, name: str, status: os.stat_result) -> None:
+        self._states[name] = _state_of(status)  # before the file appears: another program can change it at once
 
     def remove(self, name: str) -> bool:
         """Remove the file and return whether it existed. Raises OSError of the disk."""
         target = self.file(name)
-        self._marks.pop(name, None)
+        self._states.pop(name, None)
         try:
             os.unlink(target)
         except (FileNotFoundError, NotADirectoryError):
@@ -152,8 +154,8 @@ class CdiDirectory:
 
         The file's status is compared, not its content; `name` can be any name.
         """
-        mark = self._marks.get(name, ())
-        return mark is not None and mark != _mark(self._path(name))
+        state = self._states.get(name, ())
+        return state is not None and state != _read_state(self._path(name))
 
     def ours(self) -> tuple[str, ...]:
         """Return the names of nodeplug's files, sorted; none if the directory is missing."""
@@ -167,15 +169,15 @@ class CdiDirectory:
         """Return whether `entry` in the directory is a file of this owner."""
         return entry.startswith(self._prefix) and entry.endswith(".json")
 
-    def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
-        """Make the files exactly `wanted`: at start, after a reboot, after a crash. Raises the errors of `write`.
+    def sync(self, desired: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
+        """Make the files exactly `desired`: at start, after a reboot, after a crash. Raises the errors of `write`.
 
         With `stale` only those of them that are not wanted are removed, and other files stay. Writes come first, so
         that a name that stays exists at every moment; one after the other, because a spec of thousands of devices is
         large.
         """
         names = set()
-        for name, spec in wanted:
+        for name, spec in desired:
             self.write(name, spec)
             names.add(name)
         if stale is None:
@@ -199,7 +201,7 @@ class CdiDirectory:
 
     def file(self, name: str) -> str:
         """Return the path of a spec. Raises `CdiError` for a name that is not from `file_name`."""
-        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
             raise CdiError(f'"{name}" cannot be a file name of ours; make it with file_name()')
         return self._path(name)
 
@@ -213,19 +215,19 @@ class CdiDirectory:
             return []
 
 
-def _mark(path: str) -> _Mark:
+def _read_state(path: str) -> _FileState:
     """Return the state of the file at a path; empty if there is none."""
     try:
-        return _mark_of(os.lstat(path))
+        return _state_of(os.lstat(path))
     except OSError:
         return ()
 
 
-def _mark_of(found: os.stat_result) -> _Mark:
+def _state_of(found: os.stat_result) -> _FileState:
     return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns
 
 
-def _mark_of_content(path: str, data: bytes) -> _Mark | None:
+def _state_if_content(path: str, data: bytes) -> _FileState | None:
     """Return the state of a file if it has this content and nodeplug's owner and permissions, otherwise None.
 
     All users can read it, and only its owner, the daemon's user, can write to it.
@@ -240,6 +242,6 @@ def _mark_of_content(path: str, data: bytes) -> _Mark | None:
         if not is_ours or found.st_mode & _OTHERS != _READ_BY_OTHERS or found.st_size != len(data):
             return None
         with open(descriptor, "rb", closefd=False) as file:
-            return _mark_of(found) if file.read(len(data)) == data else None
+            return _state_of(found) if file.read(len(data)) == data else None
     finally:
         os.close(descriptor)

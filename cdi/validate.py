@@ -28,11 +28,11 @@ def own_problems(spec: Spec) -> list[str]:
 
 def _problems(spec: Spec) -> Iterator[str]:
     declared = spec.cdi_version.removeprefix("v")
-    least = required_version(spec)
+    required = required_version(spec)
     if declared not in VERSIONS:
         yield f'invalid version "{spec.cdi_version}"'
-    elif VERSIONS.index(declared) < VERSIONS.index(least):
-        yield f"the spec version must be at least v{least}"
+    elif VERSIONS.index(declared) < VERSIONS.index(required):
+        yield f"the spec version must be at least v{required}"
     if problem := kind_problem(spec.kind):
         yield problem
     if spec.annotations:

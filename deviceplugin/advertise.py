@@ -12,7 +12,7 @@ from msgspec import Struct
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-_MOST_SPLICED = 64  # units whose bytes are replaced one by one; each replacement copies the list
+_MAX_SPLICED = 64  # units whose bytes are replaced one by one; each replacement copies the list
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -37,25 +37,25 @@ class Advertised:
 
     def replace(self, units: Mapping[str, tuple[bool, tuple[int, ...]]]) -> bool:
         """Replace the whole list: health and NUMA nodes by unit. Returns whether anything changed."""
-        alike: dict[tuple[bool, tuple[int, ...]], Entry] = {}
-        known = self._entries
+        new_entries: dict[tuple[bool, tuple[int, ...]], Entry] = {}
+        current = self._entries
         entries: dict[str, Entry] = {}
-        for unit, what in units.items():
-            entry = known.get(unit)
-            if entry is None or (entry.is_healthy, entry.numa_nodes) != what:
-                entry = alike.setdefault(what, Entry(*what))
+        for unit, state in units.items():
+            entry = current.get(unit)
+            if entry is None or (entry.is_healthy, entry.numa_nodes) != state:
+                entry = new_entries.setdefault(state, Entry(*state))
             entries[unit] = entry
-        if entries == known and list(entries) == list(known):
+        if entries == current and list(entries) == list(current):
             return False
-        self._take(entries)
+        self._set_entries(entries)
         return True
 
     def set_health(self, units: Iterable[str], is_healthy: bool) -> bool:
         """Change the health of listed units. Returns whether anything changed."""
         changed = [unit for unit in units if self._entries[unit].is_healthy != is_healthy]
         if changed:
-            alike = {nodes: Entry(is_healthy, nodes) for nodes in map(self.numa_nodes, changed)}
-            self._take(self._entries | {unit: alike[self.numa_nodes(unit)] for unit in changed})
+            new_entries = {nodes: Entry(is_healthy, nodes) for nodes in map(self.numa_nodes, changed)}
+            self._set_entries(self._entries | {unit: new_entries[self.numa_nodes(unit)] for unit in changed})
         return bool(changed)
 
     def numa_nodes(self, unit: str) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Advertised:
         entries = tuple(self._entries.values())  # called from other threads, too
         return len(entries), sum(entry.is_healthy for entry in entries)
 
-    def _take(self, entries: dict[str, Entry]) -> None:
+    def _set_entries(self, entries: dict[str, Entry]) -> None:
         """Store another list, which differs from the current one."""
         spliced = _spliced(self._encoded, self._entries, entries)
         self._encoded = b"".join([_encode(*each) for each in entries.items()]) if spliced is None else spliced
@@ -91,7 +91,7 @@ def _spliced(encoded: bytes, before: Mapping[str, Entry], now: Mapping[str, Entr
     gone = [unit for unit in before if unit not in now]
     changed = [unit for unit, entry in now.items() if before.get(unit, entry) != entry]
     added = {unit for unit in now if unit not in before}
-    if len(gone) + len(changed) + len(added) > _MOST_SPLICED or any("\n" in unit for unit in now):
+    if len(gone) + len(changed) + len(added) > _MAX_SPLICED or any("\n" in unit for unit in now):
         return None
     order = list(now)
     if [unit for unit in order if unit not in added] != [unit for unit in before if unit in now]:

@@ -23,16 +23,16 @@ import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from checkpoint.lease import Book
 from checkpoint.withheld import why_withheld
-from deviceplugin import answered, container_record
-from deviceplugin.answered import Answered
+from deviceplugin import container_record, stored_response
 from deviceplugin.container_record import ContainerRecord
-from deviceplugin.descriptions import Terms
+from deviceplugin.descriptions import SpecSettings
 from deviceplugin.device_info import variable
 from deviceplugin.errors import DeviceNotReady, InvalidRequest, StateUnavailable
 from deviceplugin.peers import check_peers
 from deviceplugin.response import container_response, has_own_names
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, Units, devices_of, name_in, owner_of
+from deviceplugin.stored_response import StoredResponse
+from deviceplugin.units import API, Units, device_name_of, devices_of, owner_of
 from hostdevices import Device, HostDevicesError
 from hostdevices.presence import Presence, Seen
 from hostdevices.readers.pci import ADDRESS, pci_id
@@ -45,9 +45,9 @@ from resources.unit_names import unit_names
 from telemetry.trace import part
 
 NOT_DESCRIBED: Final = "its CDI spec is not written yet"
-_SPECS_PATIENCE = 5.0  # seconds for CDI specs to be written before a container starts
-_RUNTIME_NOTICES = 0.1  # seconds for a runtime that watches its folder to read new specs
-_NONE: Final = frozenset[str]()  # shared by thousands of leases: each new object takes 216 bytes
+_SPECS_TIMEOUT = 5.0  # seconds for CDI specs to be written before a container starts
+_RUNTIME_WATCH_DELAY = 0.1  # seconds for a runtime that watches its folder to read new specs
+_NO_IDS: Final = frozenset[str]()  # shared by thousands of leases: each new object takes 216 bytes
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -74,7 +74,7 @@ class Allocator:
         resource = self.resource
         if resource.cdi is False or not device.devnodes:
             return False
-        return self._specs.has(cdi.kind_of(resource.name), Terms.of(resource), device)
+        return self._specs.has(cdi.kind_of(resource.name), SpecSettings.of(resource), device)
 
     def check(self, unit_ids: Sequence[str]) -> Units:
         """Return the units of a request. Raises `AllocationRefused`."""
@@ -82,11 +82,11 @@ class Allocator:
         if not unit_ids:
             raise InvalidRequest(f"{name}: the request names no device; request at least one")
         if len(set(unit_ids)) != len(unit_ids):
-            twice = sorted(u for u, times in Counter(unit_ids).items() if times > 1)
-            raise InvalidRequest(f"{name}: {_some(twice)} requested more than once; name each device once")
+            repeated = sorted(u for u, count in Counter(unit_ids).items() if count > 1)
+            raise InvalidRequest(f"{name}: {_abbreviated(repeated)} requested more than once; name each device once")
         unknown = [u for u in unit_ids if u not in self.units]
         if unknown:
-            raise InvalidRequest(f"{name}: {_some(unknown)} not offered here; `nodeplug check` lists what is")
+            raise InvalidRequest(f"{name}: {_abbreviated(unknown)} not offered here; `nodeplug check` lists what is")
         units = {u: self.units[u] for u in unit_ids}
         devices = devices_of(units)
         if self.resource.preferred == "distinct" and len(devices) < len(units):
@@ -116,26 +116,26 @@ class Allocator:
 
     async def allocate(self, requests: Sequence[Sequence[str]]) -> list[api.ContainerAllocateResponse]:
         """Lease units to containers, to all of them or to none; return their answers. Raises `AllocationRefused`."""
-        await self._known()
+        await self._wait_for_ledger()
         responses: list[api.ContainerAllocateResponse] = []
-        wanted: list[Lease] = []
-        given: list[Device] = []
+        leases: list[Lease] = []
+        allocated: list[Device] = []
         now = time.time()
         for unit_ids in requests:
             units = self.check(unit_ids)
             devices = list(devices_of(units).values())
             responses.append(self._response(units, devices))
             record = self._record(responses[-1], devices)
-            given += devices
-            wanted += [self._lease(unit, device, record, now) for unit, device in units.items()]
+            allocated += devices
+            leases += [self._lease(unit, device, record, now) for unit, device in units.items()]
         try:
-            granted = await self._ledger.grant(wanted, check=lambda book: _check(given, book))
+            outcome = await self._ledger.grant(leases, check=lambda book: _check(allocated, book))
         except LeaseRefused as refusal:
             raise DeviceNotReady(str(refusal)) from refusal
         except LedgerUnavailable as error:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
         if log.isEnabledFor(logging.INFO):
-            for lease in granted.replaced:
+            for lease in outcome.replaced:
                 log.info(
                     "lease ended: the kubelet allocated the device to another container",
                     extra={"resource": lease.resource, "device": lease.unit, "holder": lease.holder},
@@ -144,7 +144,7 @@ class Allocator:
                 log.info("allocated", extra={"resource": self.resource.name, "device": ",".join(unit_ids)})
         return responses
 
-    async def _known(self) -> None:
+    async def _wait_for_ledger(self) -> None:
         """Wait until leases can be granted. Raises `StateUnavailable`.
 
         Called before any check: an older instance can own the ledger for a minute, and devices change meanwhile.
@@ -161,8 +161,8 @@ class Allocator:
         response = self._response(units, devices)
         try:
             for unit, device in units.items():
-                wanted = self._lease(unit, device, b"", 0.0)
-                for _, held in self._ledger.conflicts(wanted.owner, wanted.exclusive, wanted.shared):
+                lease = self._lease(unit, device, b"", 0.0)
+                for _, held in self._ledger.conflicts(lease.owner, lease.exclusive, lease.shared):
                     raise DeviceNotReady(f"device {device.id}: {held}")
             check_peers(devices, self._ledger.of_device)
         except LeaseRefused as refusal:
@@ -171,9 +171,9 @@ class Allocator:
 
     def _response(self, units: Units, devices: Sequence[Device]) -> api.ContainerAllocateResponse:
         """Return the answer for one container's units. Raises `DeviceNotReady`."""
-        named = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
+        with_cdi_names = self.resource.cdi is not False and all(self.is_described(x) for x in devices if x.devnodes)
         try:
-            response = container_response(self.resource, units, named=named)
+            response = container_response(self.resource, units, with_cdi_names=with_cdi_names)
             if name := self.resource.device_info:
                 response.envs[name] = variable(
                     devices,
@@ -186,37 +186,43 @@ class Allocator:
             raise DeviceNotReady(f"{self.resource.name}: {error}") from error
         return response
 
-    def leases_of(self, unit_ids: Sequence[str], response: bytes | None) -> list[Lease]:
+    def restore_leases(self, unit_ids: Sequence[str], response: bytes | None) -> list[Lease]:
         """Return leases for units that one container has according to the kubelet and whose leases were lost.
 
         They have one record, like those of an Allocate.
         """
-        answer, offered = Answered(response, self.resource.name), _Named(self.devices.values())
-        found = {unit: self._answered_device(unit, answer, offered) for unit in unit_ids}
+        answer, offered = StoredResponse(response, self.resource.name), _NameIndex(self.devices.values())
+        found = {unit: self._stored_device(unit, answer, offered) for unit in unit_ids}
         devices = {x.id: x for x in found.values() if x is not None}.values()
         record = self._record(
-            answer.response, [answer.with_answered_paths(x) for x in devices if not self._presence.why_changed(x)]
+            answer.response, [answer.with_container_paths(x) for x in devices if not self._presence.why_changed(x)]
         )
-        now, scanned = time.time(), _Named(self._presence.devices())
+        now, scanned = time.time(), _NameIndex(self._presence.devices())
         return [
-            self._restored(self._lease(unit, device, record, now), device, answer, scanned)
+            self._restored_lease(self._lease(unit, device, record, now), device, answer, scanned)
             for unit, device in found.items()
         ]
 
-    def _answered_device(self, unit_id: str, answer: Answered, offered: "_Named") -> Device | None:
+    def _stored_device(self, unit_id: str, answer: StoredResponse, offered: "_NameIndex") -> Device | None:
         """Return the device of a unit at the time of the answer; None if no scan finds it."""
-        given = answer.device_of(unit_id)
-        return (self.devices.get(given.id) or self._presence.get(given.id)) if given else self._named(unit_id, offered)
+        stored = answer.device_of(unit_id)
+        return (
+            (self.devices.get(stored.id) or self._presence.get(stored.id))
+            if stored
+            else self._device_by_name(unit_id, offered)
+        )
 
-    def _restored(self, lease: Lease, device: Device | None, answer: Answered, scanned: "_Named") -> Lease:
+    def _restored_lease(
+        self, lease: Lease, device: Device | None, answer: StoredResponse, scanned: "_NameIndex"
+    ) -> Lease:
         """Return a lease with the devices that its unit had at the time of the answer."""
-        given = answer.device_of(lease.unit)
-        taken = device.ids if device else frozenset((given.id,)) if given else _taken_by(lease.unit, scanned)
-        if given and (given.members or given.part_of):  # as of then, which can differ from today
-            return replace(lease, exclusive=taken.union(given.members), shared=lease.shared.union(given.part_of))
-        if is_group_id(given.id if given else name_in(lease.unit), self.resource.name):
-            taken |= self._presence.at([node.host_path for node in answer.response.devices])
-        return replace(lease, exclusive=taken)
+        stored = answer.device_of(lease.unit)
+        exclusive = device.ids if device else frozenset((stored.id,)) if stored else _possible_ids(lease.unit, scanned)
+        if stored and (stored.members or stored.part_of):  # as of then, which can differ from today
+            return replace(lease, exclusive=exclusive.union(stored.members), shared=lease.shared.union(stored.part_of))
+        if is_group_id(stored.id if stored else device_name_of(lease.unit), self.resource.name):
+            exclusive |= self._presence.at([node.host_path for node in answer.response.devices])
+        return replace(lease, exclusive=exclusive)
 
     async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:
         """Verify that a container's stored answer means its devices; return them. Raises `AllocationRefused`."""
@@ -234,10 +240,10 @@ class Allocator:
         records = {record: container_record.decode(record) for record in {lease.record for lease in leases}}
         seen = {i: {x.device.id: x for x in record.devices} if record else {} for i, record in records.items()}
         found: dict[str, Device] = {}
-        offered = _Named(self.devices.values())
+        offered = _NameIndex(self.devices.values())
         for lease in leases:
-            if (device_id := self._device_of(lease, seen[lease.record], offered)) not in found:
-                found[device_id] = self._present(device_id, seen[lease.record].get(device_id))
+            if (device_id := self._leased_device_id(lease, seen[lease.record], offered)) not in found:
+                found[device_id] = self._current_device(device_id, seen[lease.record].get(device_id))
         devices = list(found.values())
         for record in filter(None, records.values()):
             self._check_nodes(record, devices)
@@ -245,26 +251,26 @@ class Allocator:
                 await self._describe(devices)
         return devices
 
-    def _named(self, unit_id: str, offered: "_Named") -> Device | None:
+    def _device_by_name(self, unit_id: str, offered: "_NameIndex") -> Device | None:
         """Return the device of a unit, even if named under another setting `ids`; None for none, or two."""
         if (device := self.units.get(unit_id)) is not None:
             return device
-        found = offered.of(name_in(unit_id))
+        found = offered.of(device_name_of(unit_id))
         return found[0] if len(found) == 1 else None
 
-    def _device_of(self, lease: Lease, seen: Mapping[str, Seen], offered: "_Named") -> str:
+    def _leased_device_id(self, lease: Lease, seen: Mapping[str, Seen], offered: "_NameIndex") -> str:
         """Return the id of the device that a container has, whichever device has its unit's name now.
 
         `seen` are the devices in the lease's record, by id.
         """
         if known := next((i for i in lease.exclusive if i in seen), ""):
             return known
-        device = self._named(lease.unit, offered)
+        device = self._device_by_name(lease.unit, offered)
         if device is not None and device.id in lease.exclusive:
             return device.id
-        return next(iter(lease.exclusive)) if len(lease.exclusive) == 1 else name_in(lease.unit)
+        return next(iter(lease.exclusive)) if len(lease.exclusive) == 1 else device_name_of(lease.unit)
 
-    def _present(self, device_id: str, seen: Seen | None) -> Device:
+    def _current_device(self, device_id: str, seen: Seen | None) -> Device:
         """Return a leased device as it is now; `seen` is its recorded state, None without a record.
 
         Raises `DeviceNotReady` if it is missing, or has just changed.
@@ -273,12 +279,12 @@ class Allocator:
         if device is not None and (changed := self._presence.why_changed(device)):
             raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
         if seen is not None:
-            is_there = device is not None
+            is_listed = device is not None
             device = self._presence.find(seen)  # with the nodes that the container has, not those offered today
-            if device is None and is_there:
-                given = ", ".join(x.path for x in seen.device.devnodes)
+            if device is None and is_listed:
+                paths = ", ".join(x.path for x in seen.device.devnodes)
                 raise DeviceNotReady(
-                    f"device {device_id}: the container was allocated {given} of it, which does not exist now; the"
+                    f"device {device_id}: the container was allocated {paths} of it, which does not exist now; the"
                     " container starts when it exists again, or delete the pod"
                 )
         if device is None:
@@ -289,17 +295,17 @@ class Allocator:
         """Refuse plain nodes at paths where another device is now: the runtime would give that one to the container."""
         answer = api.ContainerAllocateResponse.FromString(record.response)
         owners = {node.path: device.id for device in devices for node in device.devnodes}
-        before = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
+        former_owners = {node.path: seen.device.id for seen in record.devices for node in seen.device.devnodes}
         # the record of a restored lease is newer than the answer
-        before.update(answered.owners(answer, self.resource.name))
+        former_owners.update(stored_response.owners(answer, self.resource.name))
         for node in answer.devices:
             if node.host_path in VHOST_NET:
                 continue  # these are the same for every device
-            if (now := owners.get(node.host_path)) is None or before.get(node.host_path, now) != now:
-                there = self._presence.owner_of(node.host_path)
-                own = [x for x, owner in owners.items() if owner == before.get(node.host_path, owner)]
+            if (now := owners.get(node.host_path)) is None or former_owners.get(node.host_path, now) != now:
+                occupant = self._presence.owner_of(node.host_path)
+                own = [x for x, owner in owners.items() if owner == former_owners.get(node.host_path, owner)]
                 raise DeviceNotReady(
-                    f"{self.resource.name}: the container was allocated {node.host_path}, which is {there} now; its"
+                    f"{self.resource.name}: the container was allocated {node.host_path}, which is {occupant} now; its"
                     f" device is at {', '.join(sorted(own)) or 'nowhere'}; delete the pod, or set"
                     " `cdi: true`, with which a restarted container gets the device at its new path"
                 )
@@ -309,11 +315,11 @@ class Allocator:
         missing = [x for x in devices if x.id in self.devices and x.devnodes and not self.is_described(x)]
         self._specs.recheck()
         with part("write CDI"):
-            await self._specs.settled(_SPECS_PATIENCE)
+            await self._specs.wait_written(_SPECS_TIMEOUT)
         if self._specs.problem:
             raise StateUnavailable(f"{self.resource.name}: {self._specs.problem}; try again")
         if missing:
-            await asyncio.sleep(_RUNTIME_NOTICES)
+            await asyncio.sleep(_RUNTIME_WATCH_DELAY)
 
     def _record(self, response: api.ContainerAllocateResponse, devices: Sequence[Device]) -> bytes:
         resource = self.resource
@@ -334,15 +340,15 @@ class Allocator:
             unit=unit_id,
             api=API,
             owner=owner_of(self.resource, unit_id, device),
-            exclusive=device.ids if device else _NONE,
-            shared=frozenset(device.parents) if device and device.parents else _NONE,
+            exclusive=device.ids if device else _NO_IDS,
+            shared=frozenset(device.parents) if device and device.parents else _NO_IDS,
             record=record,
             boot_id=self._ledger.boot_id,
             granted_at=now,
         )
 
 
-class _Named:
+class _NameIndex:
     """Devices by every name that they can have; an index, because there can be thousands of units."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
@@ -362,9 +368,9 @@ class _Named:
         return self._by_name.get(name, ())
 
 
-def _taken_by(unit_id: str, scanned: _Named) -> frozenset[str]:
+def _possible_ids(unit_id: str, scanned: _NameIndex) -> frozenset[str]:
     """Return the ids of all devices to which a unit that is no longer offered might belong."""
-    name = name_in(unit_id)
+    name = device_name_of(unit_id)
     function = {pci_id(name)} if ADDRESS.fullmatch(name) else ()
     return frozenset({name, *function, *(x.id for x in scanned.of(name))})
 
@@ -373,12 +379,12 @@ def _check(devices: Sequence[Device], book: Book) -> None:
     """Raise `LeaseRefused` if a device cannot be leased now; the state may have changed since the first check."""
     check_peers(devices, book.of_device)
     for device in devices:
-        if words := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
-            raise LeaseRefused(f"device {device.id} is {words}; `nodeplug readmit` ends that", device.id)
+        if reason := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
+            raise LeaseRefused(f"device {device.id} is {reason}; `nodeplug readmit` ends that", device.id)
 
 
-def _some(ids: Sequence[str], most: int = 5) -> str:
+def _abbreviated(ids: Sequence[str], limit: int = 5) -> str:
     """Begin a sentence about some ids; a request can have thousands, of any length."""
-    named = ", ".join(map(shown, ids[:most]))
-    more = f" and {len(ids) - most} more" if len(ids) > most else ""
-    return f"device {named} is" if len(ids) == 1 else f"devices {named}{more} are"
+    names = ", ".join(map(shown, ids[:limit]))
+    rest = f" and {len(ids) - limit} more" if len(ids) > limit else ""
+    return f"device {names} is" if len(ids) == 1 else f"devices {names}{rest} are"

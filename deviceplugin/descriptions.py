@@ -15,7 +15,7 @@ from hostdevices import Device
 from resources.resource import NodeAccess, Resource
 
 
-class Terms(Struct, frozen=True):
+class SpecSettings(Struct, frozen=True):
     """The settings of a resource that apply to the descriptions of all its devices."""
 
     permissions: str
@@ -23,7 +23,7 @@ class Terms(Struct, frozen=True):
     with_driver: bool
 
     @classmethod
-    def of(cls, resource: Resource) -> "Terms":
+    def of(cls, resource: Resource) -> "SpecSettings":
         """Return the settings of `resource`."""
         return cls(resource.permissions, resource.access, resource.userspace is not None)
 
@@ -36,7 +36,7 @@ class Descriptions(Struct, frozen=True, eq=False):
     """The devices of a resource that a runtime must find, by id: as offered, or as containers have them."""
 
     kind: str
-    terms: Terms
+    settings: SpecSettings
     offered: Mapping[str, Device]
     held: Mapping[str, cdi.Device] = {}
 
@@ -48,28 +48,28 @@ class Descriptions(Struct, frozen=True, eq=False):
             (self.kind, self.held) == (other.kind, other.held)
             and list(self.held) == list(other.held)
             and list(self.offered) == list(other.offered)
-            and all(other.describes(self.terms, device) for device in self.offered.values())
+            and all(other.describes(self.settings, device) for device in self.offered.values())
         )
 
     __hash__ = None  # type: ignore[assignment]  # a frozen Struct would be hashable, but its mappings are not
 
-    def has(self, terms: Terms, device: Device) -> bool:
+    def has(self, settings: SpecSettings, device: Device) -> bool:
         """Return whether a device is described as it is now, with these settings."""
         held = self.held.get(device.id)
-        return self.describes(terms, device) if held is None else held == terms.describe(device)
+        return self.describes(settings, device) if held is None else held == settings.describe(device)
 
-    def describes(self, terms: Terms, device: Device) -> bool:
+    def describes(self, settings: SpecSettings, device: Device) -> bool:
         """Return whether a device is offered, and described as with these settings."""
         known = self.offered.get(device.id)
         if known is None:
             return False
-        if terms == self.terms:
+        if settings == self.settings:
             if known is device:
                 return True
             if (known.devnodes, known.driver_files) == (device.devnodes, device.driver_files):
                 return True
-        return self.terms.describe(known) == terms.describe(device)
+        return self.settings.describe(known) == settings.describe(device)
 
     def spec(self) -> cdi.Spec:
         """Return the CDI spec."""
-        return cdi.Spec.of(self.kind, (*map(self.terms.describe, self.offered.values()), *self.held.values()))
+        return cdi.Spec.of(self.kind, (*map(self.settings.describe, self.offered.values()), *self.held.values()))

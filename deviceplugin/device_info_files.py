@@ -30,19 +30,19 @@ class DeviceInfoFiles:
         self._folder = folder
         self._retry = retry
         self._resources: dict[str, None] = {}  # all that ever had files
-        self._wanted: Mapping[str, bytes] = {}
+        self._desired: Mapping[str, bytes] = {}
         self._kept: frozenset[str] = frozenset()
         self._problem = ""
         self._wake = asyncio.Event()
 
-    def want(self, resources: Iterable[str], files: Mapping[str, bytes], kept: Iterable[str]) -> None:
+    def set_desired(self, resources: Iterable[str], files: Mapping[str, bytes], kept: Iterable[str]) -> None:
         """Set the desired files of these resources; existing files among `kept` stay as well."""
         names = dict.fromkeys(name.replace("/", "-") for name in resources)
         now = (dict(files), frozenset(kept))
-        if names.keys() <= self._resources.keys() and now == (self._wanted, self._kept):
+        if names.keys() <= self._resources.keys() and now == (self._desired, self._kept):
             return
         self._resources.update(names)
-        self._wanted, self._kept = now
+        self._desired, self._kept = now
         self._wake.set()
 
     async def run(self) -> None:
@@ -54,7 +54,7 @@ class DeviceInfoFiles:
             self._wake.clear()
             before = self._problem
             try:
-                sync = partial(self._sync, tuple(self._resources), self._wanted, self._kept)
+                sync = partial(self._sync, tuple(self._resources), self._desired, self._kept)
                 self._problem = await in_thread(sync)
             except HostExhausted as error:
                 self._problem = str(error)
@@ -64,13 +64,13 @@ class DeviceInfoFiles:
                     self._problem,
                 )
 
-    def _sync(self, resources: Iterable[str], wanted: Mapping[str, bytes], kept: frozenset[str]) -> str:
+    def _sync(self, resources: Iterable[str], desired: Mapping[str, bytes], kept: frozenset[str]) -> str:
         """Write and remove files as far as possible; return the first problem, in words."""
-        steps = [partial(self._write, name, content) for name, content in wanted.items()]
-        steps.append(partial(self._remove_stale, resources, wanted.keys() | kept))
-        return next(filter(None, [self._tried(step) for step in steps]), "")
+        steps = [partial(self._write, name, content) for name, content in desired.items()]
+        steps.append(partial(self._remove_stale, resources, desired.keys() | kept))
+        return next(filter(None, [self._attempt(step) for step in steps]), "")
 
-    def _tried(self, step: Callable[[], None]) -> str:
+    def _attempt(self, step: Callable[[], None]) -> str:
         try:
             step()
         except OSError as error:
@@ -83,7 +83,7 @@ class DeviceInfoFiles:
             cdi.replace_file(path, content)
 
     def _remove_stale(self, resources: Iterable[str], kept: Set[str]) -> None:
-        for name in _ours(self._folder, resources) - kept:
+        for name in _own_files(self._folder, resources) - kept:
             (self._folder / name).unlink(missing_ok=True)
 
 
@@ -94,10 +94,10 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _ours(folder: Path, resources: Iterable[str]) -> set[str]:
+def _own_files(folder: Path, resources: Iterable[str]) -> set[str]:
     names = "|".join(map(re.escape, resources))
-    ours = re.compile(rf"({names})-{ADDRESS.pattern}(::[0-9]+)?-device\.json")
+    own_name = re.compile(rf"({names})-{ADDRESS.pattern}(::[0-9]+)?-device\.json")
     try:
-        return {name for name in os.listdir(folder) if ours.fullmatch(name)}
+        return {name for name in os.listdir(folder) if own_name.fullmatch(name)}
     except (FileNotFoundError, NotADirectoryError):
         return set()

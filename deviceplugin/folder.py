@@ -21,7 +21,7 @@ from grpcunix import is_live, remove_dead_sockets
 from telemetry import EventLog
 
 KUBELET_SOCKET = "kubelet.sock"
-SUCCEEDED = "another instance started later and offers the resource; this one waits"
+SUPERSEDED = "another instance started later and offers the resource; this one waits"
 """The log text of an instance that has a successor."""
 _PREFIX = "nodeplug-"
 _READABLE = 9  # characters of a resource's own name in a socket's name, which has 48
@@ -53,7 +53,7 @@ class PluginFolder:
         self._listeners: list[Callable[[], None]] = []
         self._names: list[str] = []  # in the folder, after the last change
         self._problem = ""
-        self._unanswered: Identity | None = None  # the kubelet's socket at which no process listened
+        self._unanswered_socket: Identity | None = None  # the kubelet's socket at which no process listened
 
     async def run(self) -> None:
         """Watch the folder. Raises `FolderGone` if it was replaced: a mount still shows the old folder."""
@@ -82,13 +82,13 @@ class PluginFolder:
             return self._problem
         return f"waiting for the kubelet: there is no {self.kubelet_socket}"
 
-    def unanswered(self, reason: str) -> str:
+    def report_unanswered(self, reason: str) -> str:
         """Return a text for an unanswered socket of the kubelet; it is logged once, not for each resource."""
-        kubelet, words = self.kubelet(), f"waiting for the kubelet: {reason}"
-        if kubelet is not None and kubelet != self._unanswered:
-            self._unanswered = kubelet
-            log.warning("%s", words)
-        return words
+        kubelet, message = self.kubelet(), f"waiting for the kubelet: {reason}"
+        if kubelet is not None and kubelet != self._unanswered_socket:
+            self._unanswered_socket = kubelet
+            log.warning("%s", message)
+        return message
 
     def kubelet(self) -> Identity | None:
         """Identify the kubelet's socket file, which each kubelet creates again. None without a socket."""

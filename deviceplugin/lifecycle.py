@@ -36,8 +36,8 @@ class Event(Enum):
     REFUSED = auto()  # by the kubelet, or the socket cannot be served
     STREAM_OPENED = auto()
     STREAM_ENDED = auto()
-    OVERDUE = auto()  # accepted, and no stream in time
-    DUE = auto()  # back-off is over
+    STREAM_TIMEOUT = auto()  # accepted, and no stream in time
+    BACKOFF_EXPIRED = auto()  # back-off is over
 
 
 class Action(Enum):
@@ -53,7 +53,7 @@ _S, _E, _A = State, Event, Action
 _REGISTER = (_S.REGISTERING, _A.REGISTER)
 _WAIT = (_S.WAITING, _A.BACK_OFF)
 _STREAM = (_S.STREAMING, _A.NOTHING)
-BEGIN = _REGISTER
+INITIAL = _REGISTER
 
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (_S.ABSENT, _E.KUBELET_SEEN): _REGISTER,
@@ -62,10 +62,10 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (_S.REGISTERING, _E.ACCEPTED): (_S.REGISTERED, _A.EXPECT_STREAM),
     (_S.REGISTERING, _E.REFUSED): _WAIT,
     (_S.REGISTERED, _E.STREAM_OPENED): _STREAM,
-    (_S.REGISTERED, _E.OVERDUE): _WAIT,
+    (_S.REGISTERED, _E.STREAM_TIMEOUT): _WAIT,
     (_S.REGISTERED, _E.KUBELET_SEEN): _REGISTER,
     (_S.STREAMING, _E.STREAM_ENDED): _WAIT,
-    (_S.WAITING, _E.DUE): _REGISTER,
+    (_S.WAITING, _E.BACKOFF_EXPIRED): _REGISTER,
     (_S.WAITING, _E.KUBELET_SEEN): _REGISTER,
     (_S.WAITING, _E.STREAM_OPENED): _STREAM,
 }

@@ -24,7 +24,7 @@ from deviceplugin.device_info import file_name, files_of
 from deviceplugin.folder import PluginFolder, new_instance, remove_stale_sockets
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import Registration
-from deviceplugin.resource_plugin import DeviceStatus, Registered, ResourcePlugin, ResourceStatus
+from deviceplugin.resource_plugin import DeviceStatus, KubeletRegistration, ResourcePlugin, ResourceStatus
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import RETRY, Specs
 from deviceplugin.units import API
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
-_SPECS_PATIENCE = 2.0  # seconds that the first list waits for CDI specs
+_SPECS_TIMEOUT = 2.0  # seconds that the first list waits for CDI specs
 
 
 class Paths(Struct, frozen=True):
@@ -113,8 +113,8 @@ class DevicePlugins:
         """Offer these resources from the next `update` on. Raises nothing; units that pods have stay theirs."""
         self._resources = {resource.name: resource for resource in resources}
         for name, plugin in list(self._plugins.items()):
-            if not plugin.configure(self._resources.get(name) or _without_devices(name)):
-                self._drop(name)
+            if not plugin.configure(self._resources.get(name) or _empty_resource(name)):
+                self._stop_plugin(name)
 
     def update(
         self,
@@ -129,7 +129,7 @@ class DevicePlugins:
         """
         self._assigned = assigned
         self._claimed = tuple(each for each in claimed if each[0].device_info)
-        self._choose_resources()
+        self._sync_plugins()
         for name, plugin in self._plugins.items():
             plugin.update(assigned.get(name, ()) if name in self._resources else (), noticed_at)
         self._related = _by_relation(self._plugins.values())
@@ -189,14 +189,14 @@ class DevicePlugins:
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
         """Return leases for units that a container holds without a lease (`checkpoint.fronts.UnitFront`)."""
-        plugin = self._plugins.get(resource) or self._make(self._resources[resource])
-        return plugin.allocator.leases_of(units, entry.response if entry else None)
+        plugin = self._plugins.get(resource) or self._make_plugin(self._resources[resource])
+        return plugin.allocator.restore_leases(units, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
         """Send these lists once more, which makes the kubelet write its file (`checkpoint.fronts.UnitFront`)."""
         for name in resources:
             if name in self._plugins:
-                self._plugins[name].servicer.publish(anyway=True)
+                self._plugins[name].servicer.publish(force=True)
 
     async def _keep_specs(self) -> None:
         """Restore CDI specs that another program removes, once no older instance manages its own there."""
@@ -210,7 +210,7 @@ class DevicePlugins:
         if self._specs.are_in_use:
             yield self._paths.cdi
 
-    def _choose_resources(self) -> None:
+    def _sync_plugins(self) -> None:
         """Have a plugin for each resource that is configured, or of which a pod has a unit."""
         leased = self._ledger.resources(API)
         for name in (*self._resources, *sorted(leased - self._resources.keys())):
@@ -218,14 +218,14 @@ class DevicePlugins:
                 resource = self._resources.get(name)
                 if resource is None:
                     log.info("pods have devices of a resource that is not offered any more", extra={"resource": name})
-                    resource = _without_devices(name)
-                self._plugins[name] = self._make(resource)
+                    resource = _empty_resource(name)
+                self._plugins[name] = self._make_plugin(resource)
         for name in [x for x in self._plugins if x not in self._resources and x not in leased]:
-            self._drop(name)
+            self._stop_plugin(name)
             log.info("no pod has devices of the resource any more", extra={"resource": name})
         self._run_plugins()
 
-    def _drop(self, name: str) -> None:
+    def _stop_plugin(self, name: str) -> None:
         del self._plugins[name]
         if (task := self._running.pop(name, None)) is not None:
             stopping = self._stopping.setdefault(name, set())
@@ -244,10 +244,10 @@ class DevicePlugins:
         """Serve a resource after its earlier servers have stopped: a stream that ends also closes a newer one."""
         if stopping := self._stopping.get(name):
             await asyncio.wait(tuple(stopping))
-        await self._specs.settled(_SPECS_PATIENCE)
+        await self._specs.wait_written(_SPECS_TIMEOUT)
         await plugin.run()
 
-    def _make(self, resource: Resource) -> ResourcePlugin:
+    def _make_plugin(self, resource: Resource) -> ResourcePlugin:
         return ResourcePlugin(
             resource,
             self._host,
@@ -259,15 +259,15 @@ class DevicePlugins:
             self._telemetry,
         )
 
-    def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
-        serving = handler(_SERVICE, servicer)
+    def _registration(self, name: str, servicer: DevicePluginServicer) -> KubeletRegistration:
+        service = handler(_SERVICE, servicer)
         if self._through_watcher:
             registry = self._paths.plugins_registry
             return WatcherRegistration(
                 name,
                 registry,
                 self._instance,
-                serving,
+                service,
                 streaming=lambda: servicer.streaming,
                 silence=servicer.silence,
                 watcher=self._watcher,
@@ -278,11 +278,11 @@ class DevicePlugins:
         return Registration(
             name,
             self._folder,
-            serving,
+            service,
             options=servicer.options,
             streaming=lambda: servicer.streaming,
             silence=servicer.silence,
-            answered=servicer.answered,
+            wait_idle=servicer.wait_idle,
             timings=self._timings,
             transport=self._transport,
             telemetry=self._telemetry,
@@ -293,27 +293,27 @@ class DevicePlugins:
         for plugin in self._plugins.values():
             if (described := plugin.describe()) is not None:
                 specs[described.kind] = described
-        self._specs.want(specs)
+        self._specs.set_desired(specs)
         self._describe_for_multus()
 
     def _describe_for_multus(self) -> None:
         """Update the device-info files of what is offered or held."""
-        wanting = [each for each in self._plugins.values() if each.resource.device_info]
-        if self._device_info is None and (wanting or self._claimed or self._may_have_files_of_claims()):
+        with_device_info = [each for each in self._plugins.values() if each.resource.device_info]
+        if self._device_info is None and (with_device_info or self._claimed or self._may_have_files_of_claims()):
             from deviceplugin.device_info_files import DeviceInfoFiles  # on first use: most nodes have none
 
             self._device_info = DeviceInfoFiles(self._paths.device_info)
             if self._group is not None:
                 self._group.create_task(self._device_info.run(), name="device-info files")
         if self._device_info is not None:
-            files = {name: content for each in wanting for name, content in each.device_info().items()}
+            files = {name: content for each in with_device_info for name, content in each.device_info().items()}
             for resource, devices in self._claimed:
                 files |= files_of(resource, {unit_name("pciBusID", x): x for x in devices}, self._presence.get)
             kept = {name for each in self._plugins.values() for name in each.held_device_info()}
             of_claims = self._device_info_of_claims()
             self._claims_keep_files = not of_claims.keys() <= files.keys()
-            names = [each.resource.name for each in wanting] + [resource.name for resource, _ in self._claimed]
-            self._device_info.want([*names, *of_claims.values()], files, kept | of_claims.keys())
+            names = [each.resource.name for each in with_device_info] + [resource.name for resource, _ in self._claimed]
+            self._device_info.set_desired([*names, *of_claims.values()], files, kept | of_claims.keys())
 
     def _may_have_files_of_claims(self) -> bool:
         """Return whether there might be files of earlier claims' devices, even of resources that no longer exist."""
@@ -339,29 +339,29 @@ class DevicePlugins:
             return
         served = len(self._plugins)
         if leases is None or any(x.api == API and x.resource not in self._resources for x in leases):
-            self._choose_resources()
-        other = (lease.resource for lease in leases or () if self._is_not_as_offered(lease))
+            self._sync_plugins()
+        other = (lease.resource for lease in leases or () if self._needs_rebuild(lease))
         rebuilt = list(self._plugins if leases is None else dict.fromkeys(other))
         for name in rebuilt:
             self._plugins[name].rebuild()
         for device_id in {i: None for lease in leases or () for i in lease.devices}:
-            for plugin, device in self._concerned(device_id):
+            for plugin, device in self._affected(device_id):
                 plugin.refresh(device)
         if rebuilt or len(self._plugins) != served:  # remove the descriptions of devices that are no longer held
             self._describe()
         elif self._claims_keep_files and any(x.api == "dra" for x in leases or ()):
             self._describe_for_multus()
 
-    def _concerned(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
+    def _affected(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
         """Yield offered devices that a lease of this device affects: itself, and those on the same hardware."""
         for plugin in self._plugins.values():
             if (device := plugin.allocator.devices.get(device_id)) is not None:
                 yield plugin, device
         yield from self._related.get(device_id, ())
 
-    def _is_not_as_offered(self, lease: Lease) -> bool:
+    def _needs_rebuild(self, lease: Lease) -> bool:
         plugin = self._plugins.get(lease.resource) if lease.api == API else None
-        return plugin is not None and plugin.is_not_as_offered(lease)
+        return plugin is not None and plugin.needs_rebuild(lease)
 
 
 def _by_relation(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[ResourcePlugin, Device]]]:
@@ -374,5 +374,5 @@ def _by_relation(plugins: Iterable[ResourcePlugin]) -> dict[str, list[tuple[Reso
     return related
 
 
-def _without_devices(name: str) -> Resource:
+def _empty_resource(name: str) -> Resource:
     return Resource(name, NOTHING)

@@ -17,15 +17,15 @@ ms of a slow core, less than 8 MiB; 40,000 devices: 100 ms):
    differ by at most one, as far as there are units; it remains to choose which devices give one more.
 2. `spread`: the least used devices do. That is exact.
 3. Otherwise devices form a tree (hive, NUMA node, PCIe root, bridge or the GPU of partitions, device), and the cheapest
-   way to take n units below a node follows from its children. That is exact; it compares up to MOST_STEPS pairs of
+   way to take n units below a node follows from its children. That is exact; it compares up to MAX_STEPS pairs of
    counts, which is enough for 8 devices with any number of shares, for some units of 10,000 devices, and for 300 units
    of any.
 4. Beyond that, from the top down: the node in which all n have room (the one with the most units that are fixed
    already, then the tightest), or else the largest one, and the rest elsewhere. Units of one device are as much apart,
    or together, as with 3; only the distance between devices can be worse (by how much:
    tests/deviceplugin/test_preferred.py).
-5. GPUs of which some pairs have more links than others form no tree: among up to MOST_LINKED devices all choices are
-   searched (linked.py). That is exact. Among more, or beyond MOST_STEPS, only hives count, by 3 and 4.
+5. GPUs of which some pairs have more links than others form no tree: among up to MAX_LINKED devices all choices are
+   searched (linked.py). That is exact. Among more, or beyond MAX_STEPS, only hives count, by 3 and 4.
 """
 
 from bisect import bisect_left
@@ -39,15 +39,21 @@ from hostdevices import Device
 from hostdevices.device import PCI_BUS_ID
 from resources.resource import PreferredPolicy
 
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """The most steps of an exact choice: some 20 ms."""
-MOST_LINKED = 16
+MAX_LINKED = 16
 """The most devices whose numbers of links count."""
-MOST_DEVICES = 10_000
+MAX_DEVICES = 10_000
 """The most devices whose places count; of more, all are taken as equally close."""
 _STEPS_OF_A_NODE = 20
-_TOGETHER = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
-_APART = (256, 64, 16, 4, 1)  # two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four
+_SAME_DEVICE_COST = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
+_LEVEL_DISTANCES = (
+    256,
+    64,
+    16,
+    4,
+    1,
+)  # two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four
 _DEVICE = 4  # the level of devices
 _LINK = 64  # a link fewer: more than the distance of any two devices of a hive
 _USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
@@ -63,7 +69,7 @@ def prefer(
     must_include: Sequence[str],
     size: int,
     *,
-    steps: int = MOST_STEPS,
+    steps: int = MAX_STEPS,
 ) -> list[str]:
     """Choose `size` of the `available` unit ids, including all of `must_include`; fewer if there are not enough.
 
@@ -78,10 +84,10 @@ def prefer(
     if total > len(required):
         choice = _Choice(policy, devices, total)
         if policy == "spread":
-            choice.take_least_used()
+            choice.choose_least_used()
         else:
-            choice.take(steps)
-        return [*devices.required, *choice.others()]
+            choice.choose(steps)
+        return [*devices.required, *choice.spare_units()]
     return devices.required
 
 
@@ -91,13 +97,13 @@ def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], cho
     used = {device.id: count for device, count in zip(found.devices, found.used, strict=True)}
     devices = [units[u] for u in chosen]
     total = _WEIGHTS[policy] * sum(used[device.id] for device in devices)
-    able = [x for x, fixed, spare in zip(found.devices, found.fixed, found.spare, strict=True) if fixed or spare]
-    most = max((_links(one, other) for one, other in combinations(able, 2)), default=0)
+    usable = [x for x, fixed, spare in zip(found.devices, found.fixed, found.spare, strict=True) if fixed or spare]
+    most = max((_links(one, other) for one, other in combinations(usable, 2)), default=0)
     for one, other in combinations(devices, 2):
         if one.id == other.id:
-            total += 0 if policy == "packed" else _TOGETHER
+            total += 0 if policy == "packed" else _SAME_DEVICE_COST
         elif policy != "spread":
-            total += _apart(_place(one), _place(other)) + _LINK * (most - _links(one, other))
+            total += _place_distance(_place(one), _place(other)) + _LINK * (most - _links(one, other))
     return total
 
 
@@ -109,8 +115,8 @@ class _Devices:
         self.used: list[int] = []  # units that are not available
         self.fixed: list[int] = []  # units that are required
         self.spare: list[int] = []  # units that are available and not required
-        self.starts: list[int] = []  # where a device's spare units begin in `others`
-        self.others: list[str] = []  # all spare units
+        self.starts: list[int] = []  # where a device's spare units begin in `spare_units`
+        self.spare_units: list[str] = []  # all spare units
         self.required: list[str] = []
         last: Device | None = None
         for u, device in units.items():
@@ -120,7 +126,7 @@ class _Devices:
                 self.used.append(0)
                 self.fixed.append(0)
                 self.spare.append(0)
-                self.starts.append(len(self.others))
+                self.starts.append(len(self.spare_units))
             if u not in free:
                 self.used[-1] += 1
             if u in required:
@@ -128,16 +134,16 @@ class _Devices:
                 self.required.append(u)
             elif u in free:
                 self.spare[-1] += 1
-                self.others.append(u)
+                self.spare_units.append(u)
 
     def root(self) -> _Node:
         """Return the devices with any fixed or spare units, by place and id."""
         ids = [device.id for device in self.devices]
-        able = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
-        if len(able) > MOST_DEVICES:
-            return [(("", (), "", ""), able)]
+        usable = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
+        if len(usable) > MAX_DEVICES:
+            return [(("", (), "", ""), usable)]
         places: dict[_Place, list[int]] = {}
-        for i in able:
+        for i in usable:
             places.setdefault(_place(self.devices[i]), []).append(i)
         return sorted(places.items())
 
@@ -163,7 +169,7 @@ class _Group(NamedTuple):
     """What the devices below a node give in any case, what more they can give, and how used the first of them is."""
 
     fixed: int
-    room: int
+    capacity: int
     used: int
     node: _Node
 
@@ -180,37 +186,39 @@ class _Choice:
         if policy == "packed":
             self.counts, most = fixed.copy(), sizes
         else:
-            self.counts, most = _even(fixed, sizes, total)
-        self._room = [each - count for each, count in zip(most, self.counts, strict=True)]
-        self._rest = total - sum(self.counts)
+            self.counts, most = _even_bounds(fixed, sizes, total)
+        self._capacity = [each - count for each, count in zip(most, self.counts, strict=True)]
+        self._remaining = total - sum(self.counts)
         self._steps = 0
-        are_alike = policy != "packed" or all(sizes[i] == 1 and not devices.used[i] for i in _devices(self._root))
+        are_interchangeable = policy != "packed" or all(
+            sizes[i] == 1 and not devices.used[i] for i in _devices(self._root)
+        )
         # of devices at one place that are alike only the count matters
-        self._depth = _DEVICE if are_alike else _DEVICE + 1
+        self._depth = _DEVICE if are_interchangeable else _DEVICE + 1
 
-    def others(self) -> Iterator[str]:
+    def spare_units(self) -> Iterator[str]:
         """Yield the chosen units besides the required ones."""
         devices = self._devices
         for i in _devices(self._root):
             start = devices.starts[i]
-            yield from devices.others[start : start + self.counts[i] - devices.fixed[i]]
+            yield from devices.spare_units[start : start + self.counts[i] - devices.fixed[i]]
 
-    def take(self, steps: int) -> None:
+    def choose(self, steps: int) -> None:
         """Rule 5 if the numbers of links differ, otherwise rule 3; rule 4 if that takes more steps."""
-        if self._take_linked(steps):
+        if self._choose_linked(steps):
             return
         try:
-            self._take_cheapest(steps)
+            self._choose_cheapest(steps)
         except _TooManySteps:
-            self._take_closest()
+            self._choose_closest()
 
-    def take_least_used(self) -> None:
+    def choose_least_used(self) -> None:
         """Rule 2: no device has room for more than one."""
-        self._fill(sorted(_devices(self._root), key=self._devices.used.__getitem__), self._rest)
+        self._fill(sorted(_devices(self._root), key=self._devices.used.__getitem__), self._remaining)
 
-    def _take_linked(self, steps: int) -> bool:
+    def _choose_linked(self, steps: int) -> bool:
         """Rule 5, if it applies; return whether it did."""
-        if sum(len(devices) for _, devices in self._root) > MOST_LINKED:
+        if sum(len(devices) for _, devices in self._root) > MAX_LINKED:
             return False
         members = list(_devices(self._root))
         distances = _distances([self._devices.devices[i] for i in members])
@@ -220,71 +228,71 @@ class _Choice:
 
         costs = [
             self._weight * self._devices.used[i]
-            + sum(self.counts[j] * apart for j, apart in zip(members, row, strict=True))
+            + sum(self.counts[j] * distance for j, distance in zip(members, row, strict=True))
             for i, row in zip(members, distances, strict=True)
         ]
-        taken = cheapest(distances, costs, [self._room[i] for i in members], self._rest, steps)
-        if taken is None:
+        chosen_counts = cheapest(distances, costs, [self._capacity[i] for i in members], self._remaining, steps)
+        if chosen_counts is None:
             return False
-        for i, n in zip(members, taken, strict=True):
+        for i, n in zip(members, chosen_counts, strict=True):
             self.counts[i] += n
         return True
 
-    def _take_cheapest(self, steps: int) -> None:
+    def _choose_cheapest(self, steps: int) -> None:
         """Rule 3. Raises _TooManySteps."""
         self._steps = steps
-        todo = [(self._part(self._root, 0), self._rest)]
-        while todo:
-            part, n = todo.pop()
+        pending = [(self._part(self._root, 0), self._remaining)]
+        while pending:
+            part, n = pending.pop()
             for child, split in zip(reversed(part.children[1:]), reversed(part.splits), strict=True):
-                todo.append((child, split[n]))
+                pending.append((child, split[n]))
                 n -= split[n]
-            todo += [(child, n) for child in part.children[:1]]
+            pending += [(child, n) for child in part.children[:1]]
             self._fill(_devices(part.leaf), n)
 
-    def _take_closest(self) -> None:
+    def _choose_closest(self) -> None:
         """Rule 4."""
-        todo = [(0, self._root, self._rest)]
-        while todo:
-            level, node, n = todo.pop()
+        pending = [(0, self._root, self._remaining)]
+        while pending:
+            level, node, n = pending.pop()
             if level == self._depth:
                 self._fill(_devices(node), n)
                 continue
-            groups = sorted(map(self._group, _children(node, level)), key=lambda x: -x.fixed - x.room)
+            groups = sorted(map(self._group, _children(node, level)), key=lambda x: -x.fixed - x.capacity)
             for i, group in enumerate(groups):
-                if group.room >= n:
-                    fitting = (x for x in groups[i:] if x.room >= n)
-                    best = min(fitting, key=lambda x: (-x.fixed, self._weight * x.used, x.room))
-                    todo.append((level + 1, best.node, n))
+                if group.capacity >= n:
+                    fitting = (x for x in groups[i:] if x.capacity >= n)
+                    best = min(fitting, key=lambda x: (-x.fixed, self._weight * x.used, x.capacity))
+                    pending.append((level + 1, best.node, n))
                     break
-                todo.append((level + 1, group.node, group.room))
-                n -= group.room
+                pending.append((level + 1, group.node, group.capacity))
+                n -= group.capacity
 
     def _part(self, node: _Node, level: int) -> _Part:
         if level == self._depth:
             group = self._group(node)
-            counts = range(group.fixed, group.fixed + min(group.room, self._rest) + 1)
+            counts = range(group.fixed, group.fixed + min(group.capacity, self._remaining) + 1)
             if level == _DEVICE:
-                return _Part(group.fixed, [_APART[_DEVICE] * n * (n - 1) / 2 for n in counts], node)
+                return _Part(group.fixed, [_LEVEL_DISTANCES[_DEVICE] * n * (n - 1) / 2 for n in counts], node)
             return _Part(group.fixed, [self._weight * group.used * n for n in counts], node)
         parts = [self._part(child, level + 1) for child in _children(node, level)]
-        whole = _Part(parts[0].fixed, parts[0].costs)
-        whole.children = parts
+        merged = _Part(parts[0].fixed, parts[0].costs)
+        merged.children = parts
         for part in parts[1:]:
-            whole.costs, split = self._merged(whole, part, _APART[level])
-            whole.splits.append(split)
-            whole.fixed += part.fixed
-        return whole
+            merged.costs, split = self._merged(merged, part, _LEVEL_DISTANCES[level])
+            merged.splits.append(split)
+            merged.fixed += part.fixed
+        return merged
 
-    def _merged(self, left: _Part, right: _Part, apart: int) -> tuple[list[float], list[int]]:
+    def _merged(self, left: _Part, right: _Part, distance: int) -> tuple[list[float], list[int]]:
         """Return the costs of n units in both, and how many of them are on the right: on a tie, as few as possible."""
         self._steps -= len(left.costs) * len(right.costs) + _STEPS_OF_A_NODE
         if self._steps < 0:
             raise _TooManySteps
-        length = min(len(left.costs) + len(right.costs) - 1, self._rest + 1)
+        length = min(len(left.costs) + len(right.costs) - 1, self._remaining + 1)
         best, split = [float("inf")] * length, [0] * length
         for i, left_cost in enumerate(left.costs):
-            between = (left.fixed + i) * apart
+            between = (left.fixed + i) * distance
             for j, right_cost in enumerate(right.costs[: length - i]):
                 total = left_cost + right_cost + between * (right.fixed + j)
                 if total <= best[i + j]:
@@ -292,18 +300,18 @@ class _Choice:
         return best, split
 
     def _group(self, node: _Node) -> _Group:
-        counts, room, used = self.counts, self._room, self._devices.used
+        counts, capacity, used = self.counts, self._capacity, self._devices.used
         found = list(_devices(node))
-        return _Group(sum(counts[i] for i in found), sum(room[i] for i in found), used[found[0]], node)
+        return _Group(sum(counts[i] for i in found), sum(capacity[i] for i in found), used[found[0]], node)
 
     def _fill(self, members: Iterable[int], n: int) -> None:
         """Take n units, from the first devices that have room."""
         for i in members:
             if n == 0:
                 break
-            taken = min(self._room[i], n)
-            self.counts[i] += taken
-            n -= taken
+            chosen_counts = min(self._capacity[i], n)
+            self.counts[i] += chosen_counts
+            n -= chosen_counts
 
 
 def _devices(node: _Node) -> Iterator[int]:
@@ -337,7 +345,7 @@ def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
         return None
     most, places = max(pairs), [_place(device) for device in devices]
     return [
-        [0 if i == j else _apart(one, other) + _LINK * (most - links[i][j]) for j, other in enumerate(places)]
+        [0 if i == j else _place_distance(one, other) + _LINK * (most - links[i][j]) for j, other in enumerate(places)]
         for i, one in enumerate(places)
     ]
 
@@ -349,11 +357,13 @@ def _links(one: Device, other: Device) -> int:
     return min(first.get(str(ends[1]), 0), second.get(str(ends[0]), 0)) if first and second else 0
 
 
-def _apart(one: _Place, other: _Place) -> int:
-    return _APART[next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE)]
+def _place_distance(one: _Place, other: _Place) -> int:
+    return _LEVEL_DISTANCES[
+        next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE)
+    ]
 
 
-def _even(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tuple[list[int], list[int]]:
+def _even_bounds(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tuple[list[int], list[int]]:
     """Return what each device gives at least and at most, so that no two counts differ by more than one."""
 
     def at(level: int) -> list[int]:

@@ -10,8 +10,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from deviceplugin.folder import SUCCEEDED, Identity, PluginFolder, new_socket
-from deviceplugin.lifecycle import BEGIN, Action, Event, State, Timings, step
+from deviceplugin.folder import SUPERSEDED, Identity, PluginFolder, new_socket
+from deviceplugin.lifecycle import INITIAL, Action, Event, State, Timings, step
 from grpcunix import Backoff, Client, GrpcUnixError, Handler, RpcError, Status, Transport, UnixServer, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from telemetry import Telemetry
@@ -34,14 +34,14 @@ class Registration:
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
         silence: Callable[[bool], None],
-        answered: Callable[[], Awaitable[None]],
+        wait_idle: Callable[[], Awaitable[None]],
         timings: Timings = Timings(),
         transport: Transport = "builtin",
         telemetry: Telemetry | None = None,
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` returns whether the kubelet has ListAndWatch open.
 
-        `silence` is called when a successor has come (True) or is gone (False). `answered` waits until no Allocate is
+        `silence` is called when a successor has come (True) or is gone (False). `wait_idle` waits until no Allocate is
         under way.
         """
         self.resource_name = resource_name
@@ -53,7 +53,7 @@ class Registration:
         self._options = options
         self._streaming = streaming
         self._silence = silence
-        self._answered = answered
+        self._wait_idle = wait_idle
         self._timings = timings
         self._transport: Transport = transport
         self._telemetry = telemetry or Telemetry()
@@ -79,7 +79,7 @@ class Registration:
         }
         close = self._folder.listen(self._folder_changed)
         try:
-            self.state, action = BEGIN
+            self.state, action = INITIAL
             while True:
                 event = await self._next_event(work.get(action))
                 before = self.state
@@ -126,14 +126,14 @@ class Registration:
 
     def _folder_changed(self) -> None:
         """Detect a new kubelet, and a successor that has come or gone."""
-        is_succeeded = self._folder.has_successor(self.resource_name)
-        if is_succeeded != self._is_silent:
-            self._is_silent = is_succeeded
-            if is_succeeded:
-                log.info(SUCCEEDED, extra=self._extra)
-            self._silence(is_succeeded)
+        is_superseded = self._folder.has_successor(self.resource_name)
+        if is_superseded != self._is_silent:
+            self._is_silent = is_superseded
+            if is_superseded:
+                log.info(SUPERSEDED, extra=self._extra)
+            self._silence(is_superseded)
         kubelet = self._folder.kubelet()
-        if kubelet is not None and kubelet != self._kubelet and not is_succeeded:
+        if kubelet is not None and kubelet != self._kubelet and not is_superseded:
             self._backoff.reset()
             self._events.put_nowait(Event.KUBELET_SEEN)
 
@@ -169,7 +169,7 @@ class Registration:
         except RpcError as error:
             if not self._streaming():  # otherwise the answer was lost: a kubelet that streams has accepted
                 if error.code in (Status.UNAVAILABLE, Status.CANCELLED):  # the kubelet is not up yet, or is stopping
-                    self._last_error = self._folder.unanswered(error.details)
+                    self._last_error = self._folder.report_unanswered(error.details)
                 else:
                     self._failed(f"the kubelet refused: {error.details}", logging.WARNING)
                 return Event.REFUSED
@@ -188,11 +188,11 @@ class Registration:
             f"the kubelet accepted the resource but did not open ListAndWatch within {self._timings.stream:.0f} s",
             logging.WARNING,
         )
-        return Event.OVERDUE
+        return Event.STREAM_TIMEOUT
 
     async def _back_off(self) -> Event:
         await asyncio.sleep(self._backoff.next())
-        return Event.DUE
+        return Event.BACKOFF_EXPIRED
 
     async def _stop_servers(self, keep: int) -> None:
         """Stop all but the newest `keep` servers: they are unused once a newer one has the stream.
@@ -204,7 +204,7 @@ class Registration:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timings.answer):
-                    await self._answered()
+                    await self._wait_idle()
         finally:
             while len(self._servers) > keep:
                 await self._servers.pop(0).stop()

@@ -45,8 +45,8 @@ def rehearse(
     name = allocator.resource.name
     leased = {lease.unit: lease for lease in ledger.of_resource(name, API)}
     free = [unit for unit, is_healthy in healthy.items() if is_healthy and unit not in leased]
-    are_free = frozenset(free)
-    required = [_unit(allocator, are_free, each) for each in wanted]
+    free_ids = frozenset(free)
+    required = [_resolve_unit(allocator, free_ids, each) for each in wanted]
     if required:
         allocator.check(required)
     for unit in required:
@@ -62,7 +62,7 @@ def rehearse(
     return Rehearsal(units, len(free), allocator.rehearse(chosen), pre_start)
 
 
-def _unit(allocator: Allocator, free: Set[str], name: str) -> str:
+def _resolve_unit(allocator: Allocator, free: Set[str], name: str) -> str:
     """Return the unit that a name means: the unit itself, or a free share of the device."""
     if name in allocator.units:
         return name

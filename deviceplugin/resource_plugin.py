@@ -16,7 +16,7 @@ from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import NOT_DESCRIBED, Allocator
 from deviceplugin.container_record import ContainerRecord
-from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.descriptions import Descriptions, SpecSettings
 from deviceplugin.device_info import file_name, files_of
 from deviceplugin.limits import why_too_long
 from deviceplugin.peers import peer_lease
@@ -32,7 +32,7 @@ from telemetry import Telemetry
 if TYPE_CHECKING:
     from deviceplugin.rehearsal import Rehearsal
 
-_MOST_LINES = 20  # lines about devices with the same text: there can be 10,000
+_MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
 _NOT_OFFERED = "it is not offered any more, and a pod has it"
 log = logging.getLogger("nodeplug.deviceplugin")
@@ -67,7 +67,7 @@ class DeviceStatus(Struct, frozen=True):
     reason: str = ""
 
 
-class Registered(Protocol):
+class KubeletRegistration(Protocol):
     """A way of registration with the kubelet: at kubelet.sock or through the plugin watcher."""
 
     registrations: int
@@ -86,7 +86,7 @@ class Registered(Protocol):
         ...
 
 
-MakeRegistration: TypeAlias = Callable[[str, DevicePluginServicer], Registered]
+MakeRegistration: TypeAlias = Callable[[str, DevicePluginServicer], KubeletRegistration]
 
 
 class ResourcePlugin:
@@ -155,7 +155,7 @@ class ResourcePlugin:
             return
         self._unavailable[device.id] = reason
         if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
-            self._log({self._change(device, not reason, before): [device.id]})
+            self._log({self._change_message(device, not reason, before): [device.id]})
             self.servicer.publish()
 
     def describe(self) -> Descriptions | None:
@@ -167,10 +167,16 @@ class ResourcePlugin:
         self._held = self._described_as_leased()
         if resource.cdi is False:
             offered = {}
-        elif self._held or not all(map(self._is_whole, offered.values())):
-            offered = {i: device for i, device in offered.items() if self._is_whole(device) and i not in self._held}
+        elif self._held or not all(map(self._is_describable, offered.values())):
+            offered = {
+                i: device for i, device in offered.items() if self._is_describable(device) and i not in self._held
+            }
         held = {described.name: described for described in self._held.values() if described is not None}
-        return Descriptions(cdi.kind_of(resource.name), Terms.of(resource), offered, held) if offered or held else None
+        return (
+            Descriptions(cdi.kind_of(resource.name), SpecSettings.of(resource), offered, held)
+            if offered or held
+            else None
+        )
 
     def device_info(self) -> dict[str, bytes]:
         """Return the device-info files of what is offered, by name."""
@@ -187,7 +193,7 @@ class ResourcePlugin:
         They are no longer offered, are groups with other members today, or are offered at other paths. None: they are
         missing.
         """
-        if not self._may_be_otherwise():
+        if not self._can_differ_from_offered():
             return {}
         offered = self.allocator.devices if self.resource.cdi is not False else {}
         leases = self._ledger.of_resource(self.resource.name, API)
@@ -200,18 +206,18 @@ class ResourcePlugin:
                 self._is_moved |= is_moved
                 if device is None or is_moved or device.ids != seen.device.ids:
                     held = self._presence.find(seen)
-                    is_whole = held is not None and _is_whole(held, with_driver=record.with_driver)
-                    found.setdefault(seen.device.id, _as_leased(held, record) if held and is_whole else None)
+                    is_describable = held is not None and _is_describable(held, with_driver=record.with_driver)
+                    found.setdefault(seen.device.id, _as_leased(held, record) if held and is_describable else None)
         return found
 
-    def _is_whole(self, device: Device) -> bool:
-        return _is_whole(device, with_driver=self.resource.userspace is not None)
+    def _is_describable(self, device: Device) -> bool:
+        return _is_describable(device, with_driver=self.resource.userspace is not None)
 
-    def _may_be_otherwise(self) -> bool:
+    def _can_differ_from_offered(self) -> bool:
         """Return whether a held device can differ from how it is offered; if not, no lease needs to be checked."""
         resource = self.resource
-        path_names_facts = "{" in resource.container_path  # the path changes with the device's attributes
-        may_change = resource.group is not None or path_names_facts
+        path_has_placeholder = "{" in resource.container_path  # the path changes with the device's attributes
+        may_change = resource.group is not None or path_has_placeholder
         return self._is_moved or bool(self._gone) or resource.cdi is False or may_change
 
     def status(self) -> ResourceStatus:
@@ -261,17 +267,21 @@ class ResourcePlugin:
         was_unavailable = self._unavailable
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
-        is_placed = self.resource.topology
-        units = {unit: (healthy[x.id], x.numa_nodes if is_placed else ()) for unit, x in self.allocator.units.items()}
+        has_topology = self.resource.topology
+        units = {
+            unit: (healthy[x.id], x.numa_nodes if has_topology else ()) for unit, x in self.allocator.units.items()
+        }
         leased = (x for x in self._ledger.of_resource(self.resource.name, API) if x.unit not in units)
         gone = {lease.unit: self._why_gone(lease) for lease in sorted(leased, key=lambda x: x.unit)}
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
-        turned = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
+        newly_gone = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
             {
-                (logging.WARNING, f"device is unhealthy: {_GONE}"): [x for x, why in turned.items() if why == _GONE],
+                (logging.WARNING, f"device is unhealthy: {_GONE}"): [
+                    x for x, why in newly_gone.items() if why == _GONE
+                ],
                 (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [
-                    x for x, why in turned.items() if why != _GONE
+                    x for x, why in newly_gone.items() if why != _GONE
                 ],
             }
         )
@@ -280,12 +290,12 @@ class ResourcePlugin:
             changes: dict[tuple[int, str], list[str]] = {}
             for device in devices.values():
                 if before[device.id] != healthy[device.id]:
-                    change = self._change(device, before[device.id], was_unavailable.get(device.id, ""))
+                    change = self._change_message(device, before[device.id], was_unavailable.get(device.id, ""))
                     changes.setdefault(change, []).append(device.id)
             self._log(changes)
             self.servicer.publish(noticed_at=noticed_at)
 
-    def is_not_as_offered(self, lease: Lease) -> bool:
+    def needs_rebuild(self, lease: Lease) -> bool:
         """Return whether a lease affects more than its own device.
 
         Its unit is gone or belongs to another device now, or its device must be described as it was leased.
@@ -306,11 +316,11 @@ class ResourcePlugin:
             return why_taken(lease, self.resource, device)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
-        if self.resource.needs_cdi and self._is_whole(device) and not self.allocator.is_described(device):
+        if self.resource.needs_cdi and self._is_describable(device) and not self.allocator.is_described(device):
             if device.id in self._held:
                 return "a pod has it as it was before other devices were added to it"
             return NOT_DESCRIBED
-        if self.resource.ids != "identity" and (other := self._lease_of_another(device)) is not None:
+        if self.resource.ids != "identity" and (other := self._other_device_lease(device)) is not None:
             return f"a pod has {other.unit}, which was another device when it was allocated"
         if not device.unavailable:
             return ""
@@ -320,7 +330,7 @@ class ResourcePlugin:
     def _is_in_use(self, device: Device) -> bool:
         """Return whether a device is healthy, and unavailable only because another holder has it."""
         reason = self._unavailable.get(device.id, "")
-        return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_somebody(device)
+        return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_admin(device)
 
     def _why_gone(self, lease: Lease) -> str:
         """Return the reason for a held unit whose device is not offered."""
@@ -332,12 +342,12 @@ class ResourcePlugin:
     def _lease(self, unit: str) -> Lease | None:
         return self._ledger.get((self.resource.name, API, unit))
 
-    def _lease_of_another(self, device: Device) -> Lease | None:
+    def _other_device_lease(self, device: Device) -> Lease | None:
         """Return the lease of another device under a name that is this one's now: nodes can swap their paths."""
         leases = filter(None, map(self._lease, self._units(device)))
         return next((lease for lease in leases if device.id not in lease.exclusive), None)
 
-    def _change(self, device: Device, before: bool | None, was_unavailable: str) -> tuple[int, str]:
+    def _change_message(self, device: Device, before: bool | None, was_unavailable: str) -> tuple[int, str]:
         """Return the log level and the text for a change of a device and all its shares.
 
         `before`: whether the kubelet last got it as healthy, None if it was not listed.
@@ -347,7 +357,7 @@ class ResourcePlugin:
         if reason := self._unavailable.get(device.id):
             if reason == NOT_DESCRIBED and before is None:
                 return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins in this state
-            level = logging.WARNING if _needs_somebody(device) else logging.INFO
+            level = logging.WARNING if _needs_admin(device) else logging.INFO
             return level, f"device is unavailable: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
             return logging.INFO, "device is offered"
@@ -356,21 +366,21 @@ class ResourcePlugin:
     def _log(self, changes: Mapping[tuple[int, str], Sequence[str]]) -> None:
         """Log changes of devices: a line for each, or one line for very many equal ones."""
         for (level, text), ids in changes.items():
-            if is_many := len(ids) > _MOST_LINES:
-                words = "%s (%d devices, named at the log level debug)"
-                log.log(level, words, text, len(ids), extra={"resource": self.resource.name})
+            if is_many := len(ids) > _MAX_LINES:
+                template = "%s (%d devices, named at the log level debug)"
+                log.log(level, template, text, len(ids), extra={"resource": self.resource.name})
             if not is_many or log.isEnabledFor(logging.DEBUG):
                 for i in ids:
                     extra = {"resource": self.resource.name, "device": i}
                     log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
 
 
-def _needs_somebody(device: Device) -> bool:
+def _needs_admin(device: Device) -> bool:
     """Return whether an administrator must act: the device is withheld, or lacks what its resource requires."""
     return bool(device.unavailable or device.withheld)
 
 
-def _is_whole(device: Device, *, with_driver: bool) -> bool:
+def _is_describable(device: Device, *, with_driver: bool) -> bool:
     """Return whether a device can be described: containers need its nodes and the driver's files."""
     return bool(device.devnodes) and not (with_driver and device.lacks_driver_files)
 

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 import cdi
-from deviceplugin import given
+from deviceplugin import allocated_devices
 from deviceplugin.units import Units, devices_of
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
@@ -19,8 +19,8 @@ from resources.resource import VHOST_NET, NodeAccess, Resource
 from resources.template import render
 
 
-def container_response(resource: Resource, units: Units, *, named: bool) -> api.ContainerAllocateResponse:
-    """Build the answer for one container; `named` states whether CDI names can be used.
+def container_response(resource: Resource, units: Units, *, with_cdi_names: bool) -> api.ContainerAllocateResponse:
+    """Build the answer for one container; `with_cdi_names` states whether CDI names can be used.
 
     Raises `FieldMissing` or `ValueTooLong`.
     """
@@ -32,10 +32,10 @@ def container_response(resource: Resource, units: Units, *, named: bool) -> api.
         response.envs[key] = render(value, ids, devices, of=f"variable {key}")
     for key, value in resource.annotations.items():
         response.annotations[key] = render(value, ids, devices, of=f"annotation {key}")
-    given.annotate(response, resource, devices)
+    allocated_devices.annotate(response, resource, devices)
     for mount in resource.mounts:
         response.mounts.add(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
-    if named:
+    if with_cdi_names:
         kind = cdi.kind_of(resource.name)
         for device in devices:
             if device.devnodes:

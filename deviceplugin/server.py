@@ -28,8 +28,8 @@ from telemetry import Span, Telemetry
 from telemetry.trace import DEVICES, RESOURCE, part
 
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
-_SOME = 5  # units that an event names
-_LONGEST = 500  # characters of a refusal's reason in an event
+_MAX_IDS = 5  # units that an event names
+_MAX_REASON = 500  # characters of a refusal's reason in an event
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
@@ -56,45 +56,45 @@ class DevicePluginServicer:
         self._stream_changed = stream_changed
         self._renumbered = renumbered
         self._options = self.options_of(allocator.resource)
-        self._newest: asyncio.Event | None = None  # set when there is a list to send
+        self._newest_stream: asyncio.Event | None = None  # set when there is a list to send
         self._noticed_at: float | None = None  # when the host reported the change in the list to send
-        self._is_silent = self._sends_anyway = False
+        self._is_silent = self._is_forced = False
         self._calls = 0  # allocating calls under way
-        self._has_answered = asyncio.Event()
-        self._has_answered.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    async def answered(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no allocating call is under way."""
-        await self._has_answered.wait()
+        await self._idle.wait()
 
     def _begin_call(self) -> None:
         self._calls += 1
-        self._has_answered.clear()
+        self._idle.clear()
 
     def _end_call(self) -> None:
         self._calls -= 1
         if not self._calls:
-            self._has_answered.set()
+            self._idle.set()
 
     @property
     def streaming(self) -> bool:
         """Return whether the newest ListAndWatch is open."""
-        return self._newest is not None
+        return self._newest_stream is not None
 
-    def publish(self, anyway: bool = False, noticed_at: float | None = None) -> None:
-        """Send the list to the newest stream if it differs from what that stream sent last, or `anyway`.
+    def publish(self, force: bool = False, noticed_at: float | None = None) -> None:
+        """Send the list to the newest stream if it differs from what that stream sent last, or `force`.
 
         `noticed_at` is when the host reported the change, by the loop's clock.
         """
-        self._sends_anyway |= anyway
-        if self._newest is not None and not self._is_silent:
+        self._is_forced |= force
+        if self._newest_stream is not None and not self._is_silent:
             self._noticed_at = self._noticed_at or noticed_at
-            self._newest.set()
+            self._newest_stream.set()
 
     def silence(self, is_silent: bool) -> None:
         """Send nothing while a successor does; afterwards send the list again: the kubelet uses the last one."""
         self._is_silent = is_silent
-        self.publish(anyway=not is_silent)
+        self.publish(force=not is_silent)
 
     async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
         """Return which of the optional calls the kubelet should make."""
@@ -118,7 +118,7 @@ class DevicePluginServicer:
         close the newest one, too (observed, 9).
         """
         del request, context
-        wake = self._newest = asyncio.Event()
+        wake = self._newest_stream = asyncio.Event()
         wake.set()
         self._noticed_at = None
         self._stream_changed()
@@ -127,13 +127,13 @@ class DevicePluginServicer:
             while True:
                 await wake.wait()
                 wake.clear()
-                if wake is self._newest and (self._sends_anyway or self._advertised.encoded != sent):
-                    self._sends_anyway, sent = False, self._advertised.encoded
-                    self._count_sent()
+                if wake is self._newest_stream and (self._is_forced or self._advertised.encoded != sent):
+                    self._is_forced, sent = False, self._advertised.encoded
+                    self._record_latency()
                     yield sent
         finally:
-            if wake is self._newest:
-                self._newest = None
+            if wake is self._newest_stream:
+                self._newest_stream = None
                 self._stream_changed()
 
     async def get_preferred_allocation(
@@ -164,7 +164,7 @@ class DevicePluginServicer:
             try:
                 responses = await self._allocator.allocate(requests)
             except AllocationRefused as refusal:
-                raise self._refused(refusal, itertools.chain(*requests)) from refusal
+                raise self._to_rpc_error(refusal, itertools.chain(*requests)) from refusal
             finally:
                 self._end_call()
                 self._telemetry.allocate.observe(time.perf_counter() - began)
@@ -184,7 +184,7 @@ class DevicePluginServicer:
                     with part("reset devices"):
                         await self._reset(devices)
             except (AllocationRefused, ResetFailed) as refusal:
-                raise self._refused(refusal, request.devices_ids) from refusal
+                raise self._to_rpc_error(refusal, request.devices_ids) from refusal
             finally:
                 self._end_call()
         return api.PreStartContainerResponse()
@@ -195,7 +195,7 @@ class DevicePluginServicer:
         except HostExhausted as error:
             raise StateUnavailable(f"{self._allocator.resource.name}: {error}; try again") from error
 
-    def _count_sent(self) -> None:
+    def _record_latency(self) -> None:
         if self._noticed_at is not None:
             seconds = asyncio.get_running_loop().time() - self._noticed_at
             self._telemetry.hotplug[API].observe(seconds)
@@ -209,12 +209,12 @@ class DevicePluginServicer:
         span.set(RESOURCE, self._allocator.resource.name)
         return span
 
-    def _refused(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
+    def _to_rpc_error(self, refusal: AllocationRefused | ResetFailed, units: Iterable[str]) -> RpcError:
         name = self._allocator.resource.name
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"
-        asked = ",".join(map(shown, itertools.islice(units, _SOME)))
-        self._telemetry.refused(API, reason, shown(str(refusal), _LONGEST), resource=name, device=asked)
+        requested = ",".join(map(shown, itertools.islice(units, _MAX_IDS)))
+        self._telemetry.refused(API, reason, shown(str(refusal), _MAX_REASON), resource=name, device=requested)
         if isinstance(refusal, InvalidRequest):
             code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import cdi
-from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.descriptions import Descriptions, SpecSettings
 from folderwatch import FolderWatch, FolderWatcher
 from hostdevices import Device
 from hostdevices.errors import HostExhausted
@@ -33,7 +33,7 @@ class Specs:
         self._directory = directory
         self._changed = changed
         self._retry = retry
-        self._wanted: Mapping[str, Descriptions] | None = None
+        self._desired: Mapping[str, Descriptions] | None = None
         self._written: Mapping[str, Descriptions] | None = None  # None while the content on disk is uncertain
         self._described: Mapping[str, Descriptions] = {}  # the last content that was certainly on disk
         self._writing: Mapping[str, Descriptions] | None = None  # what replaces it, file by file
@@ -42,28 +42,28 @@ class Specs:
         self._watch: FolderWatch | None = None
         self._is_logged = False  # that others change the specs; it can recur
         self._wake = asyncio.Event()
-        self._asked = self._settled = 0  # number of requests, and the number up to which they are done
-        self._progress = asyncio.Condition()  # of `_settled`
+        self._requests = self._done = 0  # number of requests, and the number up to which they are done
+        self._progress = asyncio.Condition()  # of `_done`
 
-    def want(self, specs: Mapping[str, Descriptions]) -> None:
+    def set_desired(self, specs: Mapping[str, Descriptions]) -> None:
         """Set the specs that should be on disk, by their kinds."""
-        if specs != self._wanted:
-            self._wanted = specs
-            self._asked += 1
+        if specs != self._desired:
+            self._desired = specs
+            self._requests += 1
             self._wake.set()
-        elif self._written is self._wanted:
-            self._wanted = self._written = self._described = specs  # equal specs, of the current device objects
+        elif self._written is self._desired:
+            self._desired = self._written = self._described = specs  # equal specs, of the current device objects
 
     def recheck(self) -> None:
         """Compare the files on disk with the desired ones: another program might have changed them."""
         self._written = None
-        self._asked += 1
+        self._requests += 1
         self._wake.set()
 
     @property
     def are_in_use(self) -> bool:
         """Return whether any spec is on disk or desired."""
-        return bool(self._wanted or self._described)
+        return bool(self._desired or self._described)
 
     async def keep(self, watcher: FolderWatcher) -> None:
         """Remove unknown specs, and restore those that others change, until cancelled."""
@@ -92,18 +92,18 @@ class Specs:
             self._watch.pause()
             self.recheck()
 
-    def has(self, kind: str, terms: Terms, device: Device) -> bool:
+    def has(self, kind: str, settings: SpecSettings, device: Device) -> bool:
         """Return whether a runtime finds this device as it is now, described with these settings."""
         places = (self._described,) if self._writing is None else (self._described, self._writing)
         found = (each.get(kind) for each in places)  # while one file replaces another a runtime can read either
-        return all(known is not None and known.has(terms, device) for known in found)
+        return all(known is not None and known.has(settings, device) for known in found)
 
-    async def settled(self, patience: float) -> None:
-        """Wait until what was requested so far was written or has failed, at most `patience` seconds."""
-        asked = self._asked
+    async def wait_written(self, seconds: float) -> None:
+        """Wait until what was requested so far was written or has failed, at most `seconds`."""
+        requests = self._requests
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience), self._progress:
-                await self._progress.wait_for(lambda: self._settled >= asked)
+            async with asyncio.timeout(seconds), self._progress:
+                await self._progress.wait_for(lambda: self._done >= requests)
 
     async def run(self) -> None:
         """Write the desired specs whenever they change; repeat failed writes."""
@@ -112,23 +112,23 @@ class Specs:
                 async with asyncio.timeout(self._retry if self.problem else None):
                     await self._wake.wait()
             self._wake.clear()
-            asked, wanted, before = self._asked, self._wanted, self._described
-            if wanted is not None and wanted is not self._written:
-                await self._write(wanted)
+            requests, desired, before = self._requests, self._desired, self._described
+            if desired is not None and desired is not self._written:
+                await self._write(desired)
                 if self._watch is not None:
                     self._watch.notify()
             async with self._progress:
-                self._settled = asked
+                self._done = requests
                 self._progress.notify_all()
             if self._described != before:
                 self._changed()
 
-    async def _write(self, wanted: Mapping[str, Descriptions]) -> None:
-        self._written, self._writing = None, wanted
+    async def _write(self, desired: Mapping[str, Descriptions]) -> None:
+        self._written, self._writing = None, desired
         stale, self._removes_others = None if self._removes_others else self._names.copy(), False
-        self._names.update(names := set(map(cdi.file_name, wanted)))
+        self._names.update(names := set(map(cdi.file_name, desired)))
         try:
-            await in_thread(partial(self._sync, wanted, stale))
+            await in_thread(partial(self._sync, desired, stale))
         except (OSError, cdi.CdiError, HostExhausted) as error:
             self._removes_others |= stale is None
             if not isinstance(error, HostExhausted):  # HostExhausted: no thread was available, so no file was touched
@@ -141,11 +141,11 @@ class Specs:
                 log.error("%s; nodeplug tries again every %g s", problem, self._retry)
             self.problem = problem
         else:
-            self.problem, self._described, self._names = "", wanted, names
+            self.problem, self._described, self._names = "", desired, names
             # a file might have been removed since it was checked
-            self._written = None if self._wake.is_set() else wanted
+            self._written = None if self._wake.is_set() else desired
         finally:
             self._writing = None
 
-    def _sync(self, wanted: Mapping[str, Descriptions], stale: Collection[str] | None) -> None:
-        self._directory.sync(((cdi.file_name(kind), each.spec()) for kind, each in wanted.items()), stale)
+    def _sync(self, desired: Mapping[str, Descriptions], stale: Collection[str] | None) -> None:
+        self._directory.sync(((cdi.file_name(kind), each.spec()) for kind, each in desired.items()), stale)

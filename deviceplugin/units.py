@@ -52,7 +52,7 @@ def size_of(resource: Resource, devices: Sequence[Device]) -> tuple[int, int]:
     return 1, sum(shares_of(resource, device).count for device in devices)
 
 
-def name_in(unit_id: str) -> str:
+def device_name_of(unit_id: str) -> str:
     """Return the device's name within a unit's id."""
     found = _SHARE_OF.fullmatch(unit_id)
     return (found[1] or found[2]) if found else unit_id
@@ -62,7 +62,7 @@ def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
     """Return in words which lease keeps others from a device, and whether only because `shares` has changed."""
     if (lease.resource, lease.api) != (resource.name, API) or device.id not in lease.exclusive:
         return str(lease)
-    before = shares_of_owner(lease.owner) if name_in(lease.unit) != lease.unit else 1
+    before = shares_of_owner(lease.owner) if device_name_of(lease.unit) != lease.unit else 1
     now = shares_of(resource, device).count if resource.is_shared else 1
     if before == now:
         return str(lease)
@@ -74,7 +74,7 @@ def owner_of(resource: Resource, unit_id: str, device: Device | None) -> str:
 
     `device` is None if it is no longer there.
     """
-    name = name_in(unit_id)
+    name = device_name_of(unit_id)
     if name == unit_id:
         return unit_owner(resource.name, unit_id)
     return shares_owner(resource.name, name, shares_of(resource, device).count)

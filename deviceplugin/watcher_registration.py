@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deviceplugin.folder import SUCCEEDED, has_successor, is_ours, new_socket
+from deviceplugin.folder import SUPERSEDED, has_successor, is_ours, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher, is_missing
-from grpcunix import Backoff, Context, Handler, LastingServer, Transport, handler
+from grpcunix import Backoff, Context, Handler, PersistentServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
 from telemetry.trace import RESOURCE
@@ -58,7 +58,7 @@ class WatcherRegistration:
         self._is_silent = False
         self._telemetry = telemetry or Telemetry()
         self._timings = timings
-        self._server = LastingServer(
+        self._server = PersistentServer(
             lambda: new_socket(folder, resource_name, instance),
             (handler(_SERVICE, self), plugin),
             self._cannot_serve,
@@ -66,9 +66,9 @@ class WatcherRegistration:
             keepalive=timings.silence,
             transport=transport,
         )
-        self._missed = asyncio.Event()  # the kubelet has no stream open and should have one
+        self._stream_missing = asyncio.Event()  # the kubelet has no stream open and should have one
         self._backoff = Backoff()
-        self._since = 0.0
+        self._stream_since = 0.0
 
     async def run(self) -> None:
         """Serve, and register again if the kubelet has dropped the resource."""
@@ -76,10 +76,10 @@ class WatcherRegistration:
             group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
             group.create_task(self._follow_successor(), name=f"successor of {self.resource_name}")
             while True:
-                await self._missed.wait()
+                await self._stream_missing.wait()
                 # a restarted kubelet finds the socket by itself: wait as long as its watcher needs
                 await asyncio.sleep(self._timings.stream + self._backoff.next())
-                self._missed.clear()
+                self._stream_missing.clear()
                 if not (self._streaming() or self._is_silent):
                     text = "the kubelet does not keep ListAndWatch open; registering again"
                     log.info(text, extra={"resource": self.resource_name})
@@ -98,29 +98,29 @@ class WatcherRegistration:
                 changed.clear()
                 with contextlib.suppress(OSError):
                     names = os.listdir(self._folder)
-                    self._succeeded(has_successor(self._folder, names, self.resource_name, self._instance))
+                    self._set_superseded(has_successor(self._folder, names, self.resource_name, self._instance))
         finally:
             watch.close()
 
-    def _succeeded(self, is_succeeded: bool) -> None:
-        if is_succeeded == self._is_silent:
+    def _set_superseded(self, is_superseded: bool) -> None:
+        if is_superseded == self._is_silent:
             return
-        self._is_silent = is_succeeded
-        if is_succeeded:
-            log.info(SUCCEEDED, extra={"resource": self.resource_name})
-        self._silence(is_succeeded)
-        if not (is_succeeded or self._streaming()):
-            self._missed.set()
+        self._is_silent = is_superseded
+        if is_superseded:
+            log.info(SUPERSEDED, extra={"resource": self.resource_name})
+        self._silence(is_superseded)
+        if not (is_superseded or self._streaming()):
+            self._stream_missing.set()
 
     def stream_changed(self) -> None:
         """Process that the kubelet opened or ended ListAndWatch."""
         now = asyncio.get_running_loop().time()
         if self._streaming():
-            self._since = now
+            self._stream_since = now
             return
-        if now - self._since >= self._timings.stable:
+        if now - self._stream_since >= self._timings.stable:
             self._backoff.reset()
-        self._missed.set()
+        self._stream_missing.set()
 
     async def get_info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
         """Describe the plugin; the empty endpoint means this same socket."""
@@ -143,7 +143,7 @@ class WatcherRegistration:
             events = self._telemetry.events
             events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)
             if not self._streaming():  # the kubelet opens it now, or never
-                self._missed.set()
+                self._stream_missing.set()
         elif request.error != self.last_error:
             self.last_error = request.error
             log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})

@@ -42,8 +42,8 @@ class ClaimRestorer:
                 return str(error)
             found = None
         try:
-            if found is None or not self._preparer.lost.has(found, claim.uid, units):
-                await self._preparer.lost.keep(claim, units)
+            if found is None or not self._preparer.lost.holds_units(found, claim.uid, units):
+                await self._preparer.lost.reserve(claim, units)
             else:
                 await self._preparer.lost.restore(found)
         except (LedgerUnavailable, DeviceChanged, HostExhausted) as error:

@@ -12,7 +12,7 @@ from telemetry import RefusalReason
 
 API: Api = "dra"
 """The API that the leases of this side name."""
-_LONGEST = 500  # characters of a claim's text; namespace, name and uid have at most 63, 253 and 128
+_MAX_TEXT = 500  # characters of a claim's text; namespace, name and uid have at most 63, 253 and 128
 
 
 class ClaimRef(Struct, frozen=True):
@@ -24,7 +24,7 @@ class ClaimRef(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return `namespace/name:uid`, cut to the length that a valid claim can have."""
-        return shown(f"{self.namespace}/{self.name}:{self.uid}", _LONGEST)
+        return shown(f"{self.namespace}/{self.name}:{self.uid}", _MAX_TEXT)
 
 
 class PreparedDevice(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Driver(Protocol):
     async def known(self) -> None:
         """Wait until the devices that pods hold are known, or the time for that is over.
 
-        Call it before taking a claim's turn.
+        Call it before acquiring a claim's lock.
         """
         ...
 

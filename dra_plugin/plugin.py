@@ -17,15 +17,15 @@ from checkpoint import Lease, Ledger
 from checkpoint.holdings import ClaimName
 from dra_plugin.claim_restorer import ClaimRestorer
 from dra_plugin.driver import API, Driver
+from dra_plugin.lease_devices import devices_from_leases
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.preparing.claim_plan import name_of
 from dra_plugin.preparing.device_status import StatusWriter
-from dra_plugin.preparing.kept_files import KeptFiles
 from dra_plugin.preparing.prepare import Paths, Preparer
-from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.preparing.spec_watch import SpecWatch
 from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices import Controller, DroppedFieldsError, InvalidPool, Owner
-from dra_plugin.remembered import remembered
 from dra_plugin.serving.claims import ApiClaims, NoClaims
 from dra_plugin.serving.health import DeviceHealth, HealthBoard
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
@@ -38,7 +38,7 @@ from resources.resource import Resource
 from telemetry import Telemetry
 
 _REGISTRATION_TIMEOUT = 10.0  # seconds; after that the devices are published even if the kubelet is down
-_REPAIR_AGAIN = 30.0  # seconds
+_REPAIR_RETRY = 30.0  # seconds
 _METADATA = "dra-device-metadata"  # a folder in the driver's data folder
 log = logging.getLogger("nodeplug.dra")
 
@@ -93,12 +93,12 @@ class DraPlugin:
         self._assigned: Mapping[str, tuple[Device, ...]] = {}
         self._offers = Offers(
             resources,
-            self._who_keeps,
-            lambda names, of: remembered(names, ledger.leases(), of),
+            self._blocking_lease,
+            lambda names, of: devices_from_leases(names, ledger.leases(), of),
             presence.is_there,
         )
         self._health = HealthBoard()
-        turns = ClaimTurns()
+        claim_locks = ClaimLocks()
         self._claims = ApiClaims(client, options.driver, options.node) if client else None
         self._statuses = StatusWriter(options.driver, self._claims.on_server) if self._claims else None
         self._preparer = Preparer(
@@ -110,7 +110,7 @@ class DraPlugin:
             Paths(cdi=options.cdi, metadata=options.folders.data / _METADATA),
             self._offers.find,
             self._offers.attributes,
-            turns,
+            claim_locks,
             statuses=self._statuses,
             allowed_mounts=options.allowed_mounts,
             runtime=options.oci_runtime,
@@ -124,7 +124,7 @@ class DraPlugin:
             self._health,
             options.folders,
             watcher,
-            turns,
+            claim_locks,
             options.pod_uid,
             options.transport,
             self._telemetry,
@@ -136,13 +136,13 @@ class DraPlugin:
             self._slices = Controller(client, options.driver, owner, on_error=on_error, tries_taints=True)
         self._is_published = self._slices is None
         # true once this instance owns the ledger: until then an older instance publishes
-        self._is_ours_to_publish = False
-        self._drops_taints = False  # the API server does not store taints
+        self._owns_ledger = False
+        self._server_drops_taints = False  # the API server does not store taints
         self._updated = asyncio.Event()
         self._noticed_at = 0.0  # when the host reported the change that is not stored yet, by the loop's clock
-        self._noticed = asyncio.Event()
+        self._host_changed = asyncio.Event()
         self._repair_due = asyncio.Event()
-        self._kept_files = KeptFiles(self._preparer, options.cdi, watcher, self._repair_due.set)
+        self._spec_watch = SpecWatch(self._preparer, options.cdi, watcher, self._repair_due.set)
         ledger.observe(self._leases_changed)
 
     async def run(self) -> None:
@@ -157,7 +157,7 @@ class DraPlugin:
                 if self._options.pod_uid:
                     calls.create_task(self._kubelet.run(), name="DRA sockets")
                 await self._ledger.owned()
-                self._is_ours_to_publish = True
+                self._owns_ledger = True
                 self._repair_due.clear()
                 is_repaired = await self._preparer.repair()
                 await self._updated.wait()
@@ -166,14 +166,14 @@ class DraPlugin:
                     calls.create_task(self._kubelet.run(), name="DRA sockets")
                 group.create_task(self._preparer.run(), name="prepared claims")
                 group.create_task(self._repair(is_repaired), name="repair of claims")
-                group.create_task(self._kept_files.run(), name="folder of CDI specs")
+                group.create_task(self._spec_watch.run(), name="folder of CDI specs")
                 mounts = self._options.folders.registry, self._options.cdi
                 group.create_task(check_mounts(lambda: mounts, self._options.recheck), name="mounted folders")
                 if self._statuses is not None:
                     group.create_task(self._statuses.run(), name="status of claims")
                 if self._slices is not None:
                     group.create_task(self._publish(self._slices), name="ResourceSlices")
-                    group.create_task(self._count_stored(self._slices), name="time until slices are stored")
+                    group.create_task(self._measure_latency(self._slices), name="time until slices are stored")
         finally:
             self._driver.cancel()
             await self._preparer.close()
@@ -191,14 +191,14 @@ class DraPlugin:
         """
         self._assigned = assigned
         self._preparer.update()
-        if self._refresh() and noticed_at is not None and not self._noticed.is_set():
+        if self._refresh() and noticed_at is not None and not self._host_changed.is_set():
             self._noticed_at = noticed_at
-            self._noticed.set()
+            self._host_changed.set()
         self._updated.set()
 
-    def with_lent(self, inventory: Inventory) -> Inventory:
+    def with_original_devices(self, inventory: Inventory) -> Inventory:
         """Return a scan's inventory with the devices that claims have changed as they were before. Thread-safe."""
-        devices = self._preparer.hardware.with_lent(inventory.devices)
+        devices = self._preparer.hardware.with_original_devices(inventory.devices)
         return inventory if devices is inventory.devices else structs.replace(inventory, devices=devices)
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -210,10 +210,10 @@ class DraPlugin:
         registration = self._kubelet.registration_status
         written = self._slices.statistics if self._slices else None
         problem = self._slices.problem if self._slices else ""
-        self._is_published |= self._is_ours_to_publish and self._slices is not None and self._slices.is_stored
+        self._is_published |= self._owns_ledger and self._slices is not None and self._slices.is_stored
         offered = list(self._offers)
         return DraStatus(
-            published=self._is_published or not self._is_ours_to_publish,
+            published=self._is_published or not self._owns_ledger,
             devices=len(offered),
             healthy=sum(x.device.health.healthy and not x.device.withheld for x in offered),
             withheld=sum(bool(x.device.withheld) for x in offered),
@@ -246,44 +246,44 @@ class DraPlugin:
         """Repair again: when the ledger becomes readable, when lost leases are restored, and while the disk fails."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if is_repaired else _REPAIR_AGAIN):
+                async with asyncio.timeout(None if is_repaired else _REPAIR_RETRY):
                     await self._repair_due.wait()
             self._repair_due.clear()
             is_repaired = await self._preparer.repair()
 
-    async def _count_stored(self, slices: Controller) -> None:
+    async def _measure_latency(self, slices: Controller) -> None:
         """Measure the time from the host's report of a change to the stored slice."""
         while True:
-            await self._noticed.wait()
-            await slices.settled()
+            await self._host_changed.wait()
+            await slices.wait_synced()
             if slices.is_stored:
                 seconds = asyncio.get_running_loop().time() - self._noticed_at
                 self._telemetry.hotplug[API].observe(seconds)
                 self._telemetry.tracer.span("store ResourceSlices", ago=seconds).finish()
-            self._noticed.clear()
+            self._host_changed.clear()
 
     def _refresh(self, changed_ids: Set[str] | None = None) -> bool:
         """Update slices and health if their content has changed; return whether it has."""
         has_changed = self._offers.update(self._assigned, self._leased(), changed_ids) or not self._updated.is_set()
         if has_changed:
-            self._show()
+            self._publish_state()
         return has_changed
 
-    def _show(self) -> None:
+    def _publish_state(self) -> None:
         if self._slices is not None:
             options = self._options
             self._slices.update(
                 driver_resources(
-                    self._offers, options.node, options.driver, self._leased(), without_taints=self._drops_taints
+                    self._offers, options.node, options.driver, self._leased(), without_taints=self._server_drops_taints
                 )
             )
-        self._health.publish(self._reports())
+        self._health.publish(self._health_reports())
 
-    def _reports(self) -> list[DeviceHealth]:
+    def _health_reports(self) -> list[DeviceHealth]:
         pool = self._options.node
         return [DeviceHealth(pool, x.name, x.device.health.healthy, x.device.health.reason) for x in self._offers]
 
-    def _who_keeps(self, offered: Offered) -> Lease | None:
+    def _blocking_lease(self, offered: Offered) -> Lease | None:
         """Return the lease that keeps a device from claims and that the scheduler does not know of.
 
         It belongs to the device plugin API, or to a claim from a configuration that offered the device in another way.
@@ -322,9 +322,9 @@ class DraPlugin:
         problem = f"{what}: {error}"
         level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
         log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")
-        if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._drops_taints:
+        if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._server_drops_taints:
             log.warning(
                 "the API server drops taints: devices that must not be allocated are removed from the slices instead"
             )
-            self._drops_taints = True
-            self._show()
+            self._server_drops_taints = True
+            self._publish_state()

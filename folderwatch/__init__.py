@@ -3,8 +3,8 @@
 A notification only means that something might have changed; its receiver lists the folder.
 """
 
+from folderwatch.existence import is_folder, is_missing, is_there
 from folderwatch.mounts import FolderGone, check_mount, check_mounts
-from folderwatch.there import is_folder, is_missing, is_there
 from folderwatch.watcher import FolderWatch, FolderWatcher
 
 __all__ = [

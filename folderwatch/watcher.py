@@ -28,7 +28,7 @@ from inotify_simple import INotify, flags, parse_events
 CHECK_INTERVAL = 30.0  # seconds between checks while inotify works
 POLL_INTERVAL = 5.0  # seconds between checks of a folder that cannot be watched
 PAUSE = 1.0  # seconds without calls after a repair, because the other program might continue with its changes
-_MOST_NAMES = 1000  # names in one call; with more of them the call has none, and any name can have changed
+_MAX_NAMES = 1000  # names in one call; with more of them the call has none, and any name can have changed
 _CHUNK = 16384  # bytes of events; the loop continues between two chunks
 _NAMES = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
 _MASK = _NAMES | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
@@ -69,7 +69,7 @@ class FolderWatch:
         """Schedule a call of `changed` if it concerns `name`; without a name in any case."""
         if name and self._concerns is not None and not self._concerns(name):
             return
-        if not name or self._names is None or len(self._names) == _MOST_NAMES:
+        if not name or self._names is None or len(self._names) == _MAX_NAMES:
             self._names = None
         else:
             self._names.add(name)
@@ -151,7 +151,7 @@ class FolderWatcher:
         if contents:
             entry.mask |= flags.CLOSE_WRITE | flags.ATTRIB
         if known is None or contents:
-            self._place(entry)
+            self._update_watch(entry)
         if self._timer is None:
             self._check_after(self._check_interval)
         return watch
@@ -161,13 +161,13 @@ class FolderWatcher:
         for watch in [watch for folder in self._folders.values() for watch in folder.watches]:
             watch.close()
 
-    def _place(self, folder: _Folder) -> None:
+    def _update_watch(self, folder: _Folder) -> None:
         """Set the state of a folder to what is at its path."""
         self._unwatch(folder)
         status = _status(folder.path)
         if status is None and folder.parent is None and folder.path != "/":
             parent, name = os.path.split(folder.path)
-            folder.parent = self.watch(parent, lambda: self._came_or_went(folder), lambda changed: changed == name)
+            folder.parent = self.watch(parent, lambda: self._on_parent_event(folder), lambda changed: changed == name)
             status = _status(folder.path)  # it might have been created meanwhile
         if status is None:
             return
@@ -179,7 +179,7 @@ class FolderWatcher:
             # the kernel has one watch for a folder, whatever paths lead to it: MASK_ADD keeps the events of other paths
             folder.descriptor = self._open().add_watch(folder.path, folder.mask | flags.MASK_ADD)
         except (FileNotFoundError, NotADirectoryError):
-            self._place(folder)  # gone again
+            self._update_watch(folder)  # gone again
         except OSError as error:
             if not self._is_polling:
                 text = "%s cannot be watched (%s): nodeplug checks such folders every %g s"
@@ -234,14 +234,14 @@ class FolderWatcher:
                     folder.notify()
             elif event.mask & _GONE:
                 for folder in self._watched.get(event.wd, [])[:]:
-                    self._place(folder)
+                    self._update_watch(folder)
                     folder.notify()
             else:
                 for folder in self._watched.get(event.wd, ()):
                     if event.mask & folder.mask:
                         folder.notify(event.name)
 
-    def _came_or_went(self, folder: _Folder) -> None:
+    def _on_parent_event(self, folder: _Folder) -> None:
         """Process an event from the parent of an awaited folder."""
         self._check(folder)
         if folder.identity is None:  # it came and is gone again, with its contents
@@ -252,11 +252,11 @@ class FolderWatcher:
         status = _status(folder.path)
         identity = (status.st_dev, status.st_ino) if status else None
         if identity != folder.identity:
-            self._place(folder)
+            self._update_watch(folder)
             folder.notify()
         elif status is not None and folder.descriptor is None:
             has_changed = status.st_mtime_ns != folder.changed_at
-            self._place(folder)  # inotify might have a free watch again
+            self._update_watch(folder)  # inotify might have a free watch again
             # changes of contents do not change the folder's own times
             wants_contents = bool(folder.mask & flags.CLOSE_WRITE)
             if has_changed or folder.poll_again or folder.descriptor is not None or wants_contents:

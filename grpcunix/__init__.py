@@ -6,7 +6,7 @@ nodeplug's own (`http2` without I/O, `endpoint` with it) or grpcio's; servicers 
 
 from grpcunix.backoff import Backoff
 from grpcunix.channel import Transport, connect, is_live
-from grpcunix.lasting import LastingServer
+from grpcunix.persistent import PersistentServer
 from grpcunix.service import Channel, Client, Context, Handler, Messages, Method, handler
 from grpcunix.socket import MAX_PATH, GrpcUnixError, SocketInUse, SocketPathTooLong, UnixServer, remove_dead_sockets
 from grpcunix.status import RpcError, Status
@@ -19,9 +19,9 @@ __all__ = [
     "Context",
     "GrpcUnixError",
     "Handler",
-    "LastingServer",
     "Messages",
     "Method",
+    "PersistentServer",
     "RpcError",
     "SocketInUse",
     "SocketPathTooLong",

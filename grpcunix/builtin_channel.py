@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from grpcunix.endpoint import Endpoint, Turns
+from grpcunix.endpoint import Endpoint, FairScheduler
 from grpcunix.http2 import DEFAULT_LIMITS, ClientConnection, Ended, Limits, Message
 from grpcunix.http2.client import ClientEvent
 from grpcunix.status import RpcError, Status
@@ -65,7 +65,7 @@ class ClientEndpoint(Endpoint[ClientEvent]):
 
     def __init__(self, path: Path, authority: str, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare, without a socket."""
-        super().__init__(ClientConnection(authority, limits, loop.time), Turns(loop), loop)
+        super().__init__(ClientConnection(authority, limits, loop.time), FairScheduler(loop), loop)
         self._path = path
         self._calls: dict[int, Call] = {}
         self._changed = asyncio.Event()  # a call can begin now, or never will on this connection
@@ -74,7 +74,7 @@ class ClientEndpoint(Endpoint[ClientEvent]):
     @property
     def is_usable(self) -> bool:
         """Return whether new calls can be made here, now or when others have ended."""
-        return not (self.lost.done() or self._connection.going or self._connection.is_closed)
+        return not (self.lost.done() or self._connection.is_going_away or self._connection.is_closed)
 
     async def begin(self, path: str, request: bytes, seconds: float | None) -> Call | None:
         """Begin a call as soon as the server accepts one more; None if the connection ends before that."""
@@ -109,7 +109,7 @@ class ClientEndpoint(Endpoint[ClientEvent]):
 
     def flush(self) -> None:
         """Write, and wake callers that wait to begin a call."""
-        if self._connection.going and self._connection.streams == 0 and not self._connection.is_closed:
+        if self._connection.is_going_away and self._connection.streams == 0 and not self._connection.is_closed:
             self._connection.close()
         super().flush()
         self._changed.set()

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from grpcunix.accepting import ONE_AT_ONCE
 from grpcunix.eager import start
-from grpcunix.endpoint import LINGER, Endpoint, Turns
-from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot, Request, ServerConnection
+from grpcunix.endpoint import LINGER, Endpoint, FairScheduler
+from grpcunix.http2 import DEFAULT_LIMITS, Limits, Request, ServerConnection, SharedUsage
 from grpcunix.http2.server import ServerEvent
 from grpcunix.peer import peer_of
 from grpcunix.service import Handler, Method, encode
@@ -37,7 +37,7 @@ from grpcunix.status import RpcError, Status
 BACKLOG: Final = 4_096  # connections in the queue, or the kernel's limit: a refused client waits a second
 HANDSHAKE: Final = 10.0  # seconds within which a client must begin HTTP/2
 log = logging.getLogger("nodeplug.grpcunix")
-_POT: Final = Pot()
+_SHARED: Final = SharedUsage()
 
 
 class BuiltinServer:
@@ -48,9 +48,9 @@ class BuiltinServer:
         handlers: Sequence[Handler],
         keepalive: float | None,
         limits: Limits = DEFAULT_LIMITS,
-        pot: Pot = _POT,
+        shared: SharedUsage = _SHARED,
     ) -> None:
-        """Prepare; see `UnixServer` for `keepalive`. All servers of a process share the pot."""
+        """Prepare; see `UnixServer` for `keepalive`. All servers of a process share `shared`."""
         self.methods = {
             f"/{handler.service}/{name}".encode(): method
             for handler in handlers
@@ -58,16 +58,16 @@ class BuiltinServer:
         }
         self.keepalive = keepalive
         self.limits = limits
-        self.pot = pot
+        self.shared = shared
         self.endpoints: set[ServerEndpoint] = set()
         self._listening: asyncio.Server | None = None
 
     async def start(self, bound: socket.socket) -> None:
         """Listen; the server owns the socket from now on."""
         loop = asyncio.get_running_loop()
-        turns = Turns(loop)
+        scheduler = FairScheduler(loop)
         self._listening = await loop.create_unix_server(
-            lambda: ServerEndpoint(self, turns, loop), sock=bound, backlog=ONE_AT_ONCE
+            lambda: ServerEndpoint(self, scheduler, loop), sock=bound, backlog=ONE_AT_ONCE
         )
         bound.listen(BACKLOG)
 
@@ -102,16 +102,16 @@ class BuiltinServer:
             # closing within that iteration would leave an accepted connection open without an endpoint
             listening.close()
 
-    def make_room(self, newcomer: "ServerEndpoint") -> bool:
+    def evict_idle(self, new_endpoint: "ServerEndpoint") -> bool:
         """Return whether there is room for a connection; an idle one might be closed for it."""
         limits = self.limits
-        if len(self.endpoints) <= limits.connections_always or self.pot.connections <= limits.connections_together:
+        if len(self.endpoints) <= limits.connections_guaranteed or self.shared.connections <= limits.connections_total:
             return True
-        idle = [endpoint for endpoint in self.endpoints if endpoint is not newcomer and endpoint.is_idle]
+        idle = [endpoint for endpoint in self.endpoints if endpoint is not new_endpoint and endpoint.is_idle]
         if not idle:
             return False
         connections = Counter(endpoint.pid for endpoint in self.endpoints)
-        min(idle, key=lambda endpoint: (-connections[endpoint.pid], endpoint.has_called, endpoint.heard)).end()
+        min(idle, key=lambda endpoint: (-connections[endpoint.pid], endpoint.has_called, endpoint.last_received)).end()
         return True
 
     def _tasks(self) -> list[asyncio.Task[None]]:
@@ -148,37 +148,37 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     _connection: ServerConnection
 
-    def __init__(self, server: BuiltinServer, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: BuiltinServer, scheduler: FairScheduler, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare, without a socket."""
-        super().__init__(ServerConnection(server.limits, server.pot, loop.time), turns, loop)
+        super().__init__(ServerConnection(server.limits, server.shared, loop.time), scheduler, loop)
         self._server = server
         server.endpoints.add(self)
-        server.pot.connections += 1
+        server.shared.connections += 1
         self._handshake: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None  # for `keepalive`
         self._expiry: asyncio.TimerHandle | None = None  # for the earliest deadline of the calls, or earlier
         self.pid = 0  # the client's
         self.has_called = False
-        self.heard = loop.time()  # time of the last received data
+        self.last_received = loop.time()  # time of the last received data
         self.calls: dict[int, Call] = {}
-        self._unanswered = 0  # unary calls under way
+        self._active_unary = 0  # unary calls under way
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve, if there is room for one more connection."""
         super().connection_made(transport)
         self.pid = peer_of(transport.get_extra_info("socket")).pid
-        if not self._server.make_room(self):
+        if not self._server.evict_idle(self):
             self.end()
             return
         self._handshake = self._loop.call_later(HANDSHAKE, self.abort)
         if self._server.keepalive is not None:
-            self._timer = self._loop.call_later(self._server.keepalive, self._watch, self._server.keepalive)
+            self._timer = self._loop.call_later(self._server.keepalive, self._check_keepalive, self._server.keepalive)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received data."""
-        self.heard = self._loop.time()
+        self.last_received = self._loop.time()
         super().buffer_updated(nbytes)
-        if self._handshake is not None and self._connection.is_begun:
+        if self._handshake is not None and self._connection.is_established:
             self._handshake.cancel()
             self._handshake = None
 
@@ -203,7 +203,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             if timer is not None:
                 timer.cancel()
         self._server.endpoints.discard(self)
-        self._server.pot.connections -= 1
+        self._server.shared.connections -= 1
         self._connection.abandon()
         for call in self.calls.values():
             call.task.cancel()
@@ -211,7 +211,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     @property
     def is_idle(self) -> bool:
         """Return whether no call is running and the connection is not ending already."""
-        return not self.calls and not self._connection.going
+        return not self.calls and not self._connection.is_going_away
 
     def end(self) -> None:
         """Close the connection now; GOAWAY lets a gRPC client know that it can connect again."""
@@ -255,7 +255,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
     async def _run(self, request: Request, method: Method, call: Call) -> None:
         """Answer a call, whatever its handler does."""
         connection, stream_id = self._connection, request.stream
-        self._unanswered += not method.streams
+        self._active_unary += not method.streams
         try:
             message = method.read(request.message)
             if method.streams:
@@ -270,8 +270,8 @@ class ServerEndpoint(Endpoint[ServerEvent]):
             log.exception("a call failed")
             connection.finish(stream_id, Status.UNKNOWN, f"Unexpected {type(error)}: {error}")
         self.calls.pop(stream_id, None)
-        self._unanswered -= not method.streams
-        if self._unanswered or self._is_receiving:
+        self._active_unary -= not method.streams
+        if self._active_unary or self._is_receiving:
             self.flush_soon()
         else:  # no other answer will follow in this iteration of the loop
             self.flush()
@@ -309,19 +309,19 @@ class ServerEndpoint(Endpoint[ServerEvent]):
 
     # clients without traffic
 
-    def _watch(self, period: float) -> None:
+    def _check_keepalive(self, period: float) -> None:
         """Ping a client that was silent for a period."""
-        quiet = self._loop.time() - self.heard
-        if quiet >= period:
+        idle_seconds = self._loop.time() - self.last_received
+        if idle_seconds >= period:
             self._connection.ping()
             self.flush()
-            self._timer = self._loop.call_later(period, self._expect_sign, period, self.heard)
+            self._timer = self._loop.call_later(period, self._expect_ping_ack, period, self.last_received)
         else:
-            self._timer = self._loop.call_later(period - quiet, self._watch, period)
+            self._timer = self._loop.call_later(period - idle_seconds, self._check_keepalive, period)
 
-    def _expect_sign(self, period: float, heard: float) -> None:
-        if self.heard == heard:
+    def _expect_ping_ack(self, period: float, last_received: float) -> None:
+        if self.last_received == last_received:
             log.warning("a client answers no ping for %g s: its calls end", period)
             self.abort()
         else:
-            self._watch(period)
+            self._check_keepalive(period)

@@ -11,7 +11,7 @@ from grpcunix.service import Channel
 
 Transport: TypeAlias = Literal["builtin", "grpcio"]
 
-_NOBODY: Final = (  # errors that mean that no process listens
+_NOT_LISTENING: Final = (  # errors that mean that no process listens
     errno.ECONNREFUSED,
     errno.ENOENT,
     errno.ENOTDIR,
@@ -55,5 +55,5 @@ def is_live(path: Path) -> bool:
         try:
             probe.connect(str(path))
         except OSError as error:
-            return error.errno not in _NOBODY
+            return error.errno not in _NOT_LISTENING
         return True

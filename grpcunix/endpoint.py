@@ -1,8 +1,8 @@
 """A socket with `http2`: received bytes become events, and queued bytes are written when the socket accepts them.
 
-All sockets share one read buffer. If more frames arrive than `http2` processes at once, the rest waits (see `Turns`),
-and nothing is read meanwhile: a client that floods the server does not delay others. Writing stops when the socket is
-full; waiting data stays where it is (see `flow`).
+All sockets share one read buffer. If more frames arrive than `http2` processes at once, the rest waits (see
+`FairScheduler`), and nothing is read meanwhile: a client that floods the server does not delay others. Writing stops
+when the socket is full; waiting data stays where it is (see `flow`).
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, TypeVar
 from grpcunix.http2.connection import Connection
 
 PIECE: Final = 32_768  # bytes per read
-UNREAD: Final = 32_768  # bytes without flow control that the other end can leave unread
-PATIENCE: Final = 0.001  # seconds for which the answer to a ping waits for another frame
+MAX_UNREAD: Final = 32_768  # bytes without flow control that the other end can leave unread
+FLUSH_DELAY: Final = 0.001  # seconds for which the answer to a ping waits for another frame
 LINGER: Final = 5.0  # seconds for a closed connection to send its last bytes
 
 _BUFFER: Final = memoryview(bytearray(PIECE))
@@ -21,7 +21,7 @@ _BUFFER: Final = memoryview(bytearray(PIECE))
 E = TypeVar("E")
 
 
-class Turns:
+class FairScheduler:
     """Connections with more frames than are processed at once: one of them continues in each iteration of the loop.
 
     So all flooding connections together cost as much as one.
@@ -52,16 +52,16 @@ class Turns:
 class Endpoint(asyncio.BufferedProtocol, Generic[E]):
     """One end of a connection; subclasses process its events."""
 
-    def __init__(self, connection: Connection[E], turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Connection[E], scheduler: FairScheduler, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare, without a socket."""
         self._connection = connection
-        self._turns = turns
+        self._scheduler = scheduler
         self._loop = loop
         self.lost: asyncio.Future[None] = loop.create_future()  # done when the socket has closed
         self._transport: asyncio.Transport | None = None
         self._is_receiving = False  # frames to send are written after the events
         self._flush_handle: asyncio.Handle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
 
     def on_event(self, event: E) -> None:
         """Process an event."""
@@ -84,9 +84,9 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         transport, connection = self._transport, self._connection
         if transport is None or transport.is_closing():
             return
@@ -97,7 +97,7 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
             self.on_drained(drained.pop())
         if connection.is_closed:
             self._close(transport)
-        elif not connection.outbox.writable and transport.get_write_buffer_size() > UNREAD:
+        elif not connection.outbox.writable and transport.get_write_buffer_size() > MAX_UNREAD:
             transport.abort()  # the other end sends and never reads
 
     def abort(self) -> None:
@@ -134,18 +134,18 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
     def buffer_updated(self, nbytes: int) -> None:
         """Process received data."""
         self._receive(bytes(_BUFFER[:nbytes]))
-        if self._connection.is_behind and self._transport is not None:
+        if self._connection.has_backlog and self._transport is not None:
             self._transport.pause_reading()
-            self._turns.add(self)
+            self._scheduler.add(self)
 
     def catch_up(self) -> bool:
         """Process some of the waiting frames; return whether there are more."""
         if self._transport is None or self._transport.is_closing():
             return False
         self._receive(b"")
-        if not self._connection.is_behind:
+        if not self._connection.has_backlog:
             self._transport.resume_reading()
-        return self._connection.is_behind
+        return self._connection.has_backlog
 
     def _receive(self, data: bytes) -> None:
         if self._connection.is_closed:
@@ -156,10 +156,10 @@ class Endpoint(asyncio.BufferedProtocol, Generic[E]):
                 self.on_event(event)
         finally:
             self._is_receiving = False
-        if not self._connection.outbox.is_patient:
+        if not self._connection.outbox.is_deferrable:
             self.flush()
-        elif self._patience is None:  # Go's client pings with each call: one write for both answers instead of two
-            self._patience = self._loop.call_later(PATIENCE, self.flush)
+        elif self._flush_timer is None:  # Go's client pings with each call: one write for both answers instead of two
+            self._flush_timer = self._loop.call_later(FLUSH_DELAY, self.flush)
 
     def pause_writing(self) -> None:
         """Stop sending DATA: the socket is full."""

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from grpcunix.http2.messages import decode_details, encode_details
-from grpcunix.service import LONGEST_TRACE_FIELD, TRACE_FIELDS, Handler, Method, encode
+from grpcunix.service import MAX_TRACE_FIELD, TRACE_FIELDS, Handler, Method, encode
 from grpcunix.status import RpcError, Status
 
 _CODES = {status: next(code for code in grpc.StatusCode if code.value[0] == status) for status in Status}
@@ -97,7 +97,7 @@ class _CallContext:
         self._context = context
         # copied at once: after the end of the call grpcio reads freed memory
         fields = ((name, value) for name, value in context.invocation_metadata() or () if name in TRACE_FIELDS)
-        self._trace = {name: value for name, value in fields if 0 < len(value) <= LONGEST_TRACE_FIELD}
+        self._trace = {name: value for name, value in fields if 0 < len(value) <= MAX_TRACE_FIELD}
 
     def time_remaining(self) -> float | None:
         remaining: float | None = self._context.time_remaining()

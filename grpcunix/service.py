@@ -30,7 +30,7 @@ class Context(Protocol):
 
 TRACE_FIELDS: Final = ("traceparent", "tracestate")
 """The fields of W3C's Trace Context, section 3; all other metadata is ignored."""
-LONGEST_TRACE_FIELD: Final = 512  # characters; the specification requires that this length is supported
+MAX_TRACE_FIELD: Final = 512  # characters; the specification requires that this length is supported
 
 
 class Method(Struct, frozen=True):

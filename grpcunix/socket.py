@@ -29,7 +29,7 @@ from grpcunix.channel import Transport, is_live
 from grpcunix.service import Handler
 
 MAX_PATH: Final = 107  # bytes; sun_path without its final NUL
-_HIDDEN: Final = re.compile(r"\.[0-9a-f]{8}\.tmp")  # see `_hidden`
+_HIDDEN: Final = re.compile(r"\.[0-9a-f]{8}\.tmp")  # see `_temporary_path`
 _TRIES: Final = 10  # attempts to take a name if dead sockets appear there repeatedly
 
 
@@ -71,7 +71,7 @@ class UnixServer:
 
     async def start(self) -> None:
         """Serve. Raises `GrpcUnixError` (or its subclass `SocketInUse`), and OSError if the folder is not writable."""
-        temporary = _hidden(self.path)
+        temporary = _temporary_path(self.path)
         longest = max(len(os.fsencode(self.path)), len(os.fsencode(temporary)))
         if longest > MAX_PATH:
             raise SocketPathTooLong(
@@ -85,7 +85,7 @@ class UnixServer:
         try:
             stat = os.lstat(temporary)
             self._identity = (stat.st_dev, stat.st_ino)
-            _take_name(temporary, self.path)
+            _claim_name(temporary, self.path)
             temporary.unlink(missing_ok=True)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def remove_dead_sockets(folder: Path, is_ours: Callable[[str], bool]) -> None:
             _remove_if_dead(path)
 
 
-def _take_name(temporary: Path, path: Path) -> None:
+def _claim_name(temporary: Path, path: Path) -> None:
     """Give a listening socket its name. Raises `SocketInUse` if another process listens there, OSError for a folder."""
     for _ in range(_TRIES):
         try:
@@ -175,17 +175,17 @@ def _take_name(temporary: Path, path: Path) -> None:
 
 def _remove_if_dead(path: Path) -> bool:
     """Remove the file at `path` unless a process listens there; return whether it is gone."""
-    aside = _hidden(path)
+    moved = _temporary_path(path)
     try:
-        os.rename(path, aside)
+        os.rename(path, moved)
     except FileNotFoundError:
         return True
-    if is_live(aside):  # it was created between the check of the name and the move
-        os.rename(aside, path)
+    if is_live(moved):  # it was created between the check of the name and the move
+        os.rename(moved, path)
         return False
-    aside.unlink(missing_ok=True)
+    moved.unlink(missing_ok=True)
     return True
 
 
-def _hidden(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{os.urandom(4).hex()}.tmp")  # the module secrets would load OpenSSL

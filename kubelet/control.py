@@ -22,8 +22,8 @@ from resourceapi.objects.core import Pod, PodStatus
 
 Json: TypeAlias = dict[str, Any]
 SOCKET_NAME = "control.sock"
-_LONGEST_WAIT = 60.0  # seconds
-_LARGEST = 16 * 1024 * 1024  # bytes of one request or answer
+_MAX_WAIT = 60.0  # seconds
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes of one request or answer
 
 
 class ControlError(KubeletError):
@@ -102,7 +102,7 @@ class ControlServer:
         """Serve, only for the owner of the folder. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LARGEST)
+        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_MAX_MESSAGE)
         os.chmod(self._path, 0o600)
 
     async def stop(self) -> None:
@@ -127,14 +127,14 @@ class ControlServer:
 
     async def _answer(self, line: bytes) -> ControlReply:
         try:
-            await self._do(msgspec.json.decode(line, type=Request))
+            await self._execute(msgspec.json.decode(line, type=Request))
             return view(self._node)
         except RecursionError:
             return ControlReply(error="the request is nested too deeply")
         except (GrpcUnixError, KubeletError, OSError, DecodeError, msgspec.DecodeError, UnicodeError) as error:
             return ControlReply(error=str(error))
 
-    async def _do(self, request: Request) -> None:
+    async def _execute(self, request: Request) -> None:
         if request.do == "admit" and request.admit is not None:
             await self._node.admit(decode_pod(request.admit, "admit"))
         elif request.do == "remove":
@@ -147,7 +147,7 @@ class ControlServer:
             self._node.sources.release()
         elif request.do == "wait":
             with contextlib.suppress(TimeoutError):
-                await self._node.changed_since(request.since, min(request.seconds, _LONGEST_WAIT))
+                await self._node.changed_since(request.since, min(request.seconds, _MAX_WAIT))
         elif request.do == "put-claim" and request.claim is not None:
             self._claims.put(_decode_claim(request.claim))
         elif request.do == "remove-claim":
@@ -209,7 +209,7 @@ async def ask(directory: Path, request: Request) -> ControlReply:
     """Send a request to the kubelet that runs on `directory`. Raises `ControlError`."""
     path = directory / SOCKET_NAME
     try:
-        reader, writer = await asyncio.open_unix_connection(path, limit=_LARGEST)
+        reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_MESSAGE)
     except OSError as error:
         raise ControlError(f"{path}: {error.strerror or error}; is `nodeplug kubelet run` running there?") from error
     try:
@@ -219,7 +219,7 @@ async def ask(directory: Path, request: Request) -> ControlReply:
     except (OSError, msgspec.DecodeError) as error:
         raise ControlError(f"{path}: the kubelet stopped before it answered") from error
     except ValueError as error:
-        raise ControlError(f"{path}: the answer has more than {_LARGEST} bytes") from error
+        raise ControlError(f"{path}: the answer has more than {_MAX_MESSAGE} bytes") from error
     finally:
         writer.close()
     if answer.error:

@@ -36,7 +36,7 @@ class PluginCallError(KubeletError):
 
 
 # grpcio's own error texts, and those of Go's gRPC library (1.82) for the same errors
-_WORDS = (
+_GO_TEXTS = (
     (r"(?:Stream removed \()?Socket closed\)?", "error reading from server: EOF"),
     (
         r"(?:Stream removed \()?recvmsg:Connection reset by peer \(104\)\)?",
@@ -62,7 +62,7 @@ def go_text(error: RpcError) -> str:
         details = "grpc: failed to unmarshal the received message"
     elif error.code is Status.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
         details = "context deadline exceeded"  # replaces grpcunix's text
-    for ours, gos in _WORDS:
-        if found := re.fullmatch(ours, details):
-            details = found.expand(gos)
+    for pattern, replacement in _GO_TEXTS:
+        if found := re.fullmatch(pattern, details):
+            details = found.expand(replacement)
     return f"rpc error: code = {go_code(error.code)} desc = {details}"

@@ -280,7 +280,7 @@ class Node:
         run = self._workers.find(pod)
         await self._workers.remove(run, force=force)
         if until_gone:
-            await self.until(lambda: not run.is_named, math.inf)
+            await self.until(lambda: not run.is_in_source, math.inf)
         return run.status
 
     async def sync(self, pod: Pod | str) -> PodStatus:

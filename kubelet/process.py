@@ -89,7 +89,7 @@ class KubeletProcess:
         self.managers.devices.server.before_register = before_register
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(), name="kubelet")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_done)
 
     @property
     def is_running(self) -> bool:
@@ -103,11 +103,11 @@ class KubeletProcess:
         """
         await asyncio.wait([self._task, self._started], return_when=asyncio.FIRST_COMPLETED)
         if self._started.done():
-            taken_in = asyncio.create_task(self._workers.taken_in())
+            wait_admitted = asyncio.create_task(self._workers.wait_admitted())
             try:
-                await asyncio.wait([self._task, taken_in], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([self._task, wait_admitted], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                taken_in.cancel()
+                wait_admitted.cancel()
         if self._task.done():
             if not self._task.cancelled():
                 self._task.result()
@@ -137,7 +137,7 @@ class KubeletProcess:
                 group.create_task(self._await_api_server())
                 self._started.set_result(None)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._notify(Event("failed", str(self._settings.directory), str(error)))
 
@@ -197,7 +197,7 @@ class KubeletProcess:
     async def _await_api_server(self) -> None:
         if self._settings.api_delay > 0:
             await self._settings.clock.sleep(self._settings.api_delay)
-        await self._workers.sources.arrive()
+        await self._workers.sources.api_server_available()
 
     def _new_managers(self) -> Managers:
         settings = self._settings

@@ -26,11 +26,11 @@ class Release(Struct, frozen=True, kw_only=True):
     gates: frozenset[str]
 
     # device manager and plugin watcher
-    tells_instances_apart: bool
+    distinguishes_instances: bool
     """Device plugins of one resource are distinguished by path; before, the last one to register has the name."""
     finds_owner_by_resource: bool
     """A health change notifies the pod that has the device; before, any pod that has a device with that id."""
-    hints_at_device_nodes_only: bool
+    hints_only_device_nodes: bool
     """Topology hints contain only NUMA nodes that have devices of the resource."""
     keeps_refused_sockets: bool
     """A socket whose registration failed stays recorded: no further attempt; its removal deregisters its endpoint."""
@@ -38,13 +38,13 @@ class Release(Struct, frozen=True, kw_only=True):
     # DRA manager
     calls_announced_health: bool
     """Calls the health service that a driver announced, until it is unimplemented; before, always v1alpha1."""
-    forgets_unreported_health: bool
+    drops_unreported_health: bool
     """Devices that a driver no longer reports leave the health cache, which is bounded; before, they become Unknown."""
     replaces_prepared_devices: bool
     """A repeated prepare replaces the devices of its claim and driver; before, it adds them again."""
     refuses_unpreparing_claims: bool
     """A pod cannot use a claim while the claim is being unprepared for its last pod."""
-    unprepares_what_pods_refer_to: bool
+    unprepares_referenced_claims: bool
     """The end of a pod unprepares the claims that were prepared for the pod.
 
     Before, it unprepares the claims that the spec names, even if they belong to another pod meanwhile; an unresolvable
@@ -55,7 +55,7 @@ class Release(Struct, frozen=True, kw_only=True):
     """Share ids of prepared devices are kept and shown."""
     lists_claims_once: bool
     """Pod resources lists a claim once for a container; before, once for each of its references."""
-    says_why_no_sandbox: bool
+    reports_sandbox_failure: bool
     """A pod's condition contains the reason why its containers cannot start."""
     pod_word: str
     """The spelling of "pod" in errors about a claim that was created for another pod."""
@@ -72,19 +72,19 @@ class Release(Struct, frozen=True, kw_only=True):
 _1_37 = Release(
     version="1.37",
     gates=frozenset({RESOURCE_HEALTH_STATUS, EXTENDED_RESOURCE, CONSUMABLE_CAPACITY, DEVICE_TAINTS}),
-    tells_instances_apart=True,
+    distinguishes_instances=True,
     finds_owner_by_resource=True,
-    hints_at_device_nodes_only=True,
+    hints_only_device_nodes=True,
     keeps_refused_sockets=False,
     calls_announced_health=True,
-    forgets_unreported_health=True,
+    drops_unreported_health=True,
     replaces_prepared_devices=True,
     refuses_unpreparing_claims=True,
-    unprepares_what_pods_refer_to=True,
+    unprepares_referenced_claims=True,
     refuses_skipped_operations=True,
     has_share_ids=True,
     lists_claims_once=True,
-    says_why_no_sandbox=True,
+    reports_sandbox_failure=True,
     pod_word="Pod",
 )
 
@@ -92,22 +92,22 @@ _1_37 = Release(
 _1_36 = replace(
     _1_37,
     version="1.36",
-    tells_instances_apart=False,
+    distinguishes_instances=False,
     finds_owner_by_resource=False,
     calls_announced_health=False,
-    forgets_unreported_health=False,
+    drops_unreported_health=False,
     replaces_prepared_devices=False,
     refuses_unpreparing_claims=False,
-    unprepares_what_pods_refer_to=False,
+    unprepares_referenced_claims=False,
     refuses_skipped_operations=False,
-    says_why_no_sandbox=False,
+    reports_sandbox_failure=False,
 )
 
 _1_35 = replace(
     _1_36,
     version="1.35",
     gates=frozenset(),
-    hints_at_device_nodes_only=False,
+    hints_only_device_nodes=False,
     keeps_refused_sockets=True,
     lists_claims_once=False,
     pod_word="pod",

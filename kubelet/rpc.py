@@ -24,13 +24,14 @@ class Timeouts(Struct, frozen=True):
 
 
 DEFAULT_TIMEOUTS = Timeouts()
-_NOBODY = ("failed to connect", "sendmsg:")  # "sendmsg:": the plugin ended before grpcio noticed; Go notices at once
-LONGEST_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet does not change
+# "sendmsg:": the plugin ended before grpcio noticed; Go notices at once
+_DIAL_ERRORS = ("failed to connect", "sendmsg:")
+MAX_MESSAGE = 4 << 20  # bytes; the default of gRPC, which the kubelet does not change
 
 
 def connect(path: Path, authority: str = "localhost") -> GrpcioChannel:
     """Open a channel as the kubelet would: with grpcio, a gRPC library independent of the plugin under test."""
-    return GrpcioChannel(path, authority, LONGEST_MESSAGE)
+    return GrpcioChannel(path, authority, MAX_MESSAGE)
 
 
 async def dial(path: Path, seconds: float, authority: str = "localhost") -> GrpcioChannel:
@@ -70,7 +71,7 @@ async def await_unary(call: Awaitable[Any], path: Path | None = None) -> Any:
 
 def _dial_text(error: RpcError, path: Path | None) -> str:
     """Return the kubelet's text for a call without a server at `path`; empty for other errors."""
-    if path is None or error.code is not Status.UNAVAILABLE or not any(each in error.details for each in _NOBODY):
+    if path is None or error.code is not Status.UNAVAILABLE or not any(each in error.details for each in _DIAL_ERRORS):
         return ""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

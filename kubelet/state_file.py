@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 class StateFile:
     """A file whose whole content is replaced by every write. Its mode is 0600, like the kubelet's files."""
 
-    def __init__(self, path: Path, failure: type[KubeletError], words: str = "") -> None:
+    def __init__(self, path: Path, failure: type[KubeletError], message: str = "") -> None:
         """Name the file; nothing is read or written yet.
 
-        A failed write raises `failure`; its message begins with `words`, by default the kubelet's.
+        A failed write raises `failure`; its message begins with `message`, by default the kubelet's.
         """
         self.path = path
         self._failure = failure
-        self._words = words or f'failed to write checkpoint file "{path.name}"'
+        self._message = message or f'failed to write checkpoint file "{path.name}"'
         self._newest = b""
         self._next: asyncio.Future[None] | None = None  # done when `_newest` is on disk
         self._writing: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class StateFile:
             try:
                 await asyncio.to_thread(self._write, self._newest)
             except OSError as error:
-                written.set_exception(self._failure(f"{self._words}: {error}"))
+                written.set_exception(self._failure(f"{self._message}: {error}"))
             else:
                 written.set_result(None)
 

@@ -42,7 +42,7 @@ class HintProvider(Protocol):
 
 
 ANYWHERE = Hint(None, True)
-_NOWHERE = Hint(None, False)
+_NO_AFFINITY = Hint(None, False)
 
 
 class TopologyManager:
@@ -62,7 +62,7 @@ class TopologyManager:
 
     def get_affinity(self, pod_uid: str, container: str) -> Hint:
         """Return the NUMA nodes from which the container's devices should come."""
-        return self._affinity.get((pod_uid, container), _NOWHERE)
+        return self._affinity.get((pod_uid, container), _NO_AFFINITY)
 
     def forget(self, pod_uid: str) -> None:
         """Drop the affinity of a pod that is gone."""
@@ -71,31 +71,31 @@ class TopologyManager:
     async def admit(self, pod: Pod, allocate: Callable[[Pod, Container], Awaitable[None]]) -> None:
         """Allocate for each container in order. Raises `TopologyAffinityError`, or what `allocate` raises."""
         if self._policy != "none" and self._scope == "pod":
-            hint = self._decide([provider.get_pod_topology_hints(pod) for provider in self._providers])
+            hint = self._best_hint([provider.get_pod_topology_hints(pod) for provider in self._providers])
             self._affinity |= {(pod.uid, container.name): hint for container in pod.all_containers}
         for container in pod.all_containers:
             if self._policy != "none" and self._scope == "container":
                 hints = [provider.get_topology_hints(pod, container) for provider in self._providers]
-                self._affinity[pod.uid, container.name] = self._decide(hints)
+                self._affinity[pod.uid, container.name] = self._best_hint(hints)
             await allocate(pod, container)
 
     def merge(self, provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> Hint:
         """Return the best hint that satisfies all providers."""
-        choices = [list(each) for each in _filled(provided)]
+        choices = [list(each) for each in _choices(provided)]
         if self._policy == "single-numa-node":
             choices = [[hint for hint in hints if _is_single(hint)] for hints in choices]
         sizes = [[len(hint.affinity) for hint in hints if hint.affinity is not None] for hints in choices]
         closest = max((min(each) for each in sizes if each), default=0)
         best: Hint | None = None
         for combination in itertools.product(*choices):
-            best = _better(best, self._combine(combination), closest)
+            best = _better_hint(best, self._combine(combination), closest)
         if best is None:
             best = Hint(self._all, False)
         if self._policy == "single-numa-node" and best.affinity == self._all:
             return Hint(None, best.preferred)
         return best
 
-    def _decide(self, provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> Hint:
+    def _best_hint(self, provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> Hint:
         hint = self.merge(provided)
         if self._policy in ("restricted", "single-numa-node") and not hint.preferred:
             raise TopologyAffinityError("Resources cannot be allocated with Topology locality")
@@ -107,21 +107,21 @@ class TopologyManager:
         return Hint(self._all.intersection(*sets), preferred)
 
 
-def _filled(provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> list[Sequence[Hint]]:
-    """Return a list of choices per resource: None becomes `ANYWHERE`, an empty list becomes `_NOWHERE`."""
-    filled: list[Sequence[Hint]] = []
+def _choices(provided: Sequence[Mapping[str, Sequence[Hint] | None]]) -> list[Sequence[Hint]]:
+    """Return a list of choices per resource: None becomes `ANYWHERE`, an empty list becomes `_NO_AFFINITY`."""
+    choices: list[Sequence[Hint]] = []
     for hints_of in provided:
         if not hints_of:
-            filled.append([ANYWHERE])
-        filled += [[ANYWHERE] if hints is None else hints or [_NOWHERE] for hints in hints_of.values()]
-    return filled
+            choices.append([ANYWHERE])
+        choices += [[ANYWHERE] if hints is None else hints or [_NO_AFFINITY] for hints in hints_of.values()]
+    return choices
 
 
 def _is_single(hint: Hint) -> bool:
     return hint.preferred and (hint.affinity is None or len(hint.affinity) == 1)
 
 
-def _better(best: Hint | None, candidate: Hint, closest: int) -> Hint | None:
+def _better_hint(best: Hint | None, candidate: Hint, closest: int) -> Hint | None:
     """Return the better hint. Of two that are not preferred, that is the one whose size is nearer to `closest`."""
     if not candidate.affinity:
         return best
@@ -129,16 +129,16 @@ def _better(best: Hint | None, candidate: Hint, closest: int) -> Hint | None:
         return candidate
     if best.preferred != candidate.preferred:
         return best if best.preferred else candidate
-    narrower = _narrower(best, candidate)
+    narrower_hint = _narrower_hint(best, candidate)
     size, other = len(best.affinity), len(candidate.affinity)
     if best.preferred or size == other or size > closest:
-        return narrower
+        return narrower_hint
     if size == closest or other > closest:
         return best
     return candidate if other > size else best
 
 
-def _narrower(one: Hint, other: Hint) -> Hint:
+def _narrower_hint(one: Hint, other: Hint) -> Hint:
     return min(
         (one, other), key=lambda hint: (len(hint.affinity or ()), sum(1 << node for node in hint.affinity or ()))
     )

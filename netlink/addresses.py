@@ -10,10 +10,10 @@ from netlink.connection import Connection, NetlinkError
 
 _INFO = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix length, flags, scope, index
 _ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
-_AS_THEY_ARE = (_BROADCAST, 9, 11)  # also the route's metric, and the address's origin
+_COPIED_ATTRIBUTES = (_BROADCAST, 9, 11)  # also the route's metric, and the address's origin
 _PERMANENT, _GLOBAL = 0x80, 0
 # flags that only the program that adds an address sets: nodad, home, mngtmpaddr, noprefixroute, autojoin
-_GIVEN = 0x712
+_COPIED_FLAGS = 0x712
 
 
 def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, dict[str, bytes]]:
@@ -30,8 +30,8 @@ def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int,
         family, prefix, flags, scope, index = _INFO.unpack_from(each.body)
         values = nl.attributes(each.body[_INFO.size :])
         value = values.get(_LOCAL) or values.get(_ADDRESS, b"")
-        is_meant = all_of_them or (flags & _PERMANENT and scope == _GLOBAL)
-        if is_meant and family in (socket.AF_INET, socket.AF_INET6):
+        is_included = all_of_them or (flags & _PERMANENT and scope == _GLOBAL)
+        if is_included and family in (socket.AF_INET, socket.AF_INET6):
             text = f"{socket.inet_ntop(family, value)}/{prefix}"
             found.setdefault(index, {})[text] = _details(value, values)
     return found
@@ -56,13 +56,13 @@ def remove_address(connection: Connection, index: int, address: str, details: by
 
 
 def _details(address: bytes, values: Mapping[int, bytes]) -> bytes:
-    parts = [nl.attribute(x, values[x]) for x in _AS_THEY_ARE if x in values]
+    parts = [nl.attribute(x, values[x]) for x in _COPIED_ATTRIBUTES if x in values]
     if (peer := values.get(_ADDRESS, address)) != address:
         parts.append(nl.attribute(_ADDRESS, peer))
     if b":" in (label := values.get(_LABEL, b"")):  # otherwise it is the interface's name
         parts.append(nl.attribute(_LABEL, label))
-    if given := nl.number(values, _FLAGS) & _GIVEN:
-        parts.append(nl.attribute(_FLAGS, given))
+    if flags_set := nl.number(values, _FLAGS) & _COPIED_FLAGS:
+        parts.append(nl.attribute(_FLAGS, flags_set))
     return b"".join(parts)
 
 

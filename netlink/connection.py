@@ -12,7 +12,7 @@ from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Mess
 # bytes of a datagram; the kernel sends at most 32 KiB at once, except for interfaces with hundreds of VFs
 _ROOM = 1 << 18
 _TIMEOUT = 5.0  # seconds; the kernel answers during the call of send, once it has its lock
-_DUMPS = 10  # attempts to list something that changes meanwhile
+_MAX_DUMPS = 10  # attempts to list something that changes meanwhile
 _ANSWER = struct.Struct("=i")
 _SOL_NETLINK = 270
 _CAP_ACK = 10  # NETLINK_CAP_ACK
@@ -47,20 +47,20 @@ class Connection:
 
     def request(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
         """Return the answer to a request for one object, or to a change. Raises `NetlinkError`."""
-        return self._ask(kind, body, flags | ACK)[:-1]
+        return self._exchange(kind, body, flags | ACK)[:-1]
 
     def dump(self, kind: int, body: bytes, is_wanted: Callable[[bytes], bool] | None = None) -> list[Message]:
         """Return a consistent list of all objects, or of those for whose body `is_wanted` is true.
 
         Raises `NetlinkError`, also if the list changes during every attempt.
         """
-        for _ in range(_DUMPS):
-            answer = self._ask(kind, body, ROOT_AND_MATCH, is_wanted)
+        for _ in range(_MAX_DUMPS):
+            answer = self._exchange(kind, body, ROOT_AND_MATCH, is_wanted)
             if not any(each.flags & INTERRUPTED for each in answer):
                 return answer[:-1]
         raise NetlinkError(errno.EINTR, "the list keeps changing")
 
-    def _ask(
+    def _exchange(
         self, kind: int, body: bytes, flags: int, is_wanted: Callable[[bytes], bool] | None = None
     ) -> list[Message]:
         """Return the wanted messages of the answer, with the one that ends it."""

@@ -14,8 +14,8 @@ from netlink import messages as nl
 from netlink.connection import Connection
 
 _INFO = struct.Struct("=BBBBBBBBI")  # struct rtmsg: family, lengths of both addresses, tos, table, ..., type, flags
-_WAY = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, index
-_INTERFACE, _WAYS, _TABLE, _OBJECT = 4, 9, 15, 30
+_NEXTHOP = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, index
+_INTERFACE, _MULTIPATH, _TABLE, _OBJECT = 4, 9, 15, 30
 _MAIN = 254  # RT_TABLE_MAIN
 _OBJECT_INFO = struct.Struct("=BBBBI")  # struct nhmsg
 _OBJECT_ID, _OBJECT_GROUP, _OBJECT_INTERFACE = 1, 2, 5
@@ -68,8 +68,8 @@ def _through_objects(connection: Connection, wanted: set[int]) -> Iterator[int]:
 def _interfaces(values: Mapping[int, bytes]) -> Iterator[int]:
     """Yield the interfaces that a route names."""
     yield nl.number(values, _INTERFACE)
-    ways = values.get(_WAYS, b"")
-    while len(ways) >= _WAY.size:
-        size, _, _, index = _WAY.unpack_from(ways)
+    nexthops = values.get(_MULTIPATH, b"")
+    while len(nexthops) >= _NEXTHOP.size:
+        size, _, _, index = _NEXTHOP.unpack_from(nexthops)
         yield index
-        ways = ways[max(size, _WAY.size) :]
+        nexthops = nexthops[max(size, _NEXTHOP.size) :]

@@ -80,7 +80,7 @@ class Enrichment:
         found = self._health.sample(self._host, inventory, self._concerned(inventory))
         for add in self._sources:
             found = add(found)
-        return self._dra.with_lent(found) if self._dra is not None else found
+        return self._dra.with_original_devices(found) if self._dra is not None else found
 
     def _concerned(self, inventory: Inventory) -> Collection[str] | None:
         """Return the devices whose health matters: offered ones, and ones that this scan can add to them. None: all.

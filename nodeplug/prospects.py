@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from checkpoint import Api, Lease
 from checkpoint.lease import Book
-from deviceplugin.units import Units, name_in, owner_of, units_of, units_of_device
+from deviceplugin.units import Units, device_name_of, owner_of, units_of, units_of_device
 from nodeplug.config import Config
 from resources.assignment import Assignment
 
@@ -82,7 +82,7 @@ def _of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
     if (device := units[resource.name].get(lease.unit)) is None:
         return f"{lease.resource} has no {lease.unit} any more"
     is_alike = owner_of(resource, lease.unit, device) == lease.owner
-    return "" if is_alike else f"{name_in(lease.unit)} has other shares"
+    return "" if is_alike else f"{device_name_of(lease.unit)} has other shares"
 
 
 def _of_claim(lease: Lease, offers: "Offers | None") -> str:

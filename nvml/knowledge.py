@@ -23,7 +23,7 @@ from hostdevices.readers.signals import ErrorCounter, Signals
 from nvml.report import SWITCH, Gpu, Instance, Report, Xid
 
 T = TypeVar("T")
-_MOST_XIDS = 16  # different ones that are stored for a GPU
+_MAX_XIDS = 16  # different ones that are stored for a GPU
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)
 
 
@@ -52,13 +52,13 @@ class Knowledge(Struct, frozen=True):
         known = self.xids.get(event.address, ())
         if event.number in ignored or event in known:
             return self
-        return structs.replace(self, xids={**self.xids, event.address: (*known, event)[-_MOST_XIDS:]})
+        return structs.replace(self, xids={**self.xids, event.address: (*known, event)[-_MAX_XIDS:]})
 
     def only(self, addresses: Collection[str]) -> "Knowledge":
         """Return the state of only these GPUs."""
         if self.gpus.keys() <= set(addresses):
             return self
-        return Knowledge(_of(self.gpus, addresses), _of(self.histories, addresses), _of(self.xids, addresses))
+        return Knowledge(_only(self.gpus, addresses), _only(self.histories, addresses), _only(self.xids, addresses))
 
     def added_to(self, inventory: Inventory) -> Inventory:
         """Return the inventory, with what is known of its GPUs."""
@@ -82,14 +82,14 @@ class Knowledge(Struct, frozen=True):
             numbers = (None, None)
             attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive, "partitioned": gpu.is_mig})
             links = tuple(sorted(joined.items()))
-        reasons = [*self._xid_words(gpu.address, numbers)]
+        reasons = [*self._xid_reasons(gpu.address, numbers)]
         if (health := self.histories[gpu.address].health) != HEALTHY:
             reasons.append(health.reason)
         if device.health.healthy and reasons:
             device = structs.replace(device, health=Health(False, "; ".join(reasons)))
         return structs.replace(device, attributes=attributes, links=links)
 
-    def _xid_words(self, address: str, numbers: tuple[AttributeValue | None, AttributeValue | None]) -> list[str]:
+    def _xid_reasons(self, address: str, numbers: tuple[AttributeValue | None, AttributeValue | None]) -> list[str]:
         """Return the errors that concern a GPU or an instance: its own, its GPU instance's, and the whole GPU's."""
         gpu_instance, compute_instance = numbers
         concerned = [
@@ -123,16 +123,16 @@ def _hives(links: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
     for first in sorted(links):
         if first in hives:
             continue
-        together, todo = {first}, [first]
-        while todo:
-            new = links[todo.pop()].keys() - together
-            together |= new
-            todo += new
-        hives |= dict.fromkeys(together, first) if len(together) > 1 else {}
+        group, pending = {first}, [first]
+        while pending:
+            new = links[pending.pop()].keys() - group
+            group |= new
+            pending += new
+        hives |= dict.fromkeys(group, first) if len(group) > 1 else {}
     return hives
 
 
-def _of(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:
+def _only(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:
     return {address: value for address, value in values.items() if address in addresses}
 
 

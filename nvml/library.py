@@ -80,9 +80,9 @@ class Library:
 
     def ask(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
         """Return the results of a function, one value of each of the ctypes `kinds`. Raises NvmlError."""
-        answers = [kind() for kind in kinds]
-        self.call(function, *arguments, *map(ctypes.byref, answers))
-        return answers
+        results = [kind() for kind in kinds]
+        self.call(function, *arguments, *map(ctypes.byref, results))
+        return results
 
     def text(self, function: str, handle: Any) -> str:
         """Return the text that a function writes for a device. Raises NvmlError."""
@@ -92,15 +92,15 @@ class Library:
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function. Raises NvmlError, also if this driver does not have it."""
-        called = getattr(self._library, function, None)
-        code = FUNCTION_NOT_FOUND if called is None else called(*arguments)
+        entry = getattr(self._library, function, None)
+        code = FUNCTION_NOT_FOUND if entry is None else entry(*arguments)
         if code != 0:
             kinds = {TIMEOUT: NoEventError, GPU_IS_LOST: GpuIsLostError, RESET_REQUIRED: GpuNeedsResetError}
-            raise kinds.get(code, NvmlError)(self._words(code))
+            raise kinds.get(code, NvmlError)(self._error_text(code))
 
-    def _words(self, code: int) -> str:
-        words = getattr(self._library, "nvmlErrorString", None)
-        if words is None:
+    def _error_text(self, code: int) -> str:
+        describe = getattr(self._library, "nvmlErrorString", None)
+        if describe is None:
             return f"error {code}"
-        words.restype = c_char_p
-        return (words(code) or b"").decode(errors="replace")
+        describe.restype = c_char_p
+        return (describe(code) or b"").decode(errors="replace")

@@ -32,8 +32,8 @@ from nvml.knowledge import Knowledge, gpus_in
 from nvml.report import SONAME, Problem, Report, Xid, decode
 from userspace import nvidia
 
-_LONGEST = 1024 * 1024  # bytes of a line
-_END = 2.0  # seconds for a killed process to end
+_MAX_LINE = 1024 * 1024  # bytes of a line
+_KILL_TIMEOUT = 2.0  # seconds for a killed process to end
 log = logging.getLogger("nodeplug.nvml")
 
 
@@ -47,7 +47,7 @@ class Timings(Struct, frozen=True):
     first: float = 10.0
 
 
-_USUAL = Timings()
+_DEFAULT_TIMINGS = Timings()
 
 
 class _Ended(Exception):
@@ -57,7 +57,9 @@ class _Ended(Exception):
 class NvmlMonitor:
     """Asks NVML while `run` runs. `enrich` is called in threads, everything else in the loop."""
 
-    def __init__(self, host: Host, driver_root: str, ignored: Collection[int], timings: Timings = _USUAL) -> None:
+    def __init__(
+        self, host: Host, driver_root: str, ignored: Collection[int], timings: Timings = _DEFAULT_TIMINGS
+    ) -> None:
         """Prepare, in the loop.
 
         The driver is below `driver_root` of the host; `ignored` XIDs do not affect a GPU's health.
@@ -70,7 +72,7 @@ class NvmlMonitor:
         self._known = Knowledge()
         self._problem = ""
         self._gpus: frozenset[tuple[str, str]] = frozenset()  # addresses and driver versions, as the host has them
-        self._heard = threading.Event()  # set after the first line, or when none will come
+        self._first_line = threading.Event()  # set after the first line, or when none will come
         self._changed = asyncio.Event()  # the host's GPUs or driver have changed
         self._loop = asyncio.get_running_loop()
         self._process: Process | None = None  # the last one
@@ -92,8 +94,8 @@ class NvmlMonitor:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon is stopping
                 self._loop.call_soon_threadsafe(self._changed.set)
         if gpus:
-            self._heard.wait(self._timings.first)
-            self._heard.set()
+            self._first_line.wait(self._timings.first)
+            self._first_line.set()
         known = self._known.added_to(inventory)
         if gpus and (problem := self._problem):
             return Inventory(known.devices, (*known.problems, Unreadable("NVML", problem)))
@@ -102,11 +104,11 @@ class NvmlMonitor:
     async def run(self) -> None:
         """Ask until cancelled. Raises no errors of the library."""
         try:
-            await self._ask()
+            await self._monitor()
         finally:
-            self._heard.set()  # no line will come any more
+            self._first_line.set()  # no line will come any more
 
-    async def _ask(self) -> None:
+    async def _monitor(self) -> None:
         drivers = {driver for _, driver in self._gpus}
         while True:
             if not self._gpus:
@@ -119,23 +121,23 @@ class NvmlMonitor:
             if not self._gpus:
                 continue
             try:
-                await self._follow()
+                await self._read_lines()
             except _Ended as error:
                 self._report_problem(str(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timings.again):
                     await self._changed.wait()
 
-    async def _follow(self) -> None:
+    async def _read_lines(self) -> None:
         """Process a process's lines until the host's GPUs change. Raises `_Ended`."""
         process = await self._start()
         assert process.stdout is not None
-        others = asyncio.ensure_future(self._changed.wait())
+        changed = asyncio.ensure_future(self._changed.wait())
         line = asyncio.ensure_future(process.stdout.readline())
         patience = self._timings.start
         try:
             while True:
-                done, _ = await asyncio.wait({line, others}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({line, changed}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
                 if line not in done:
@@ -146,7 +148,7 @@ class NvmlMonitor:
                     raise _Ended(f"the process that asks NVIDIA's library sent too much: {error}") from None
                 line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:
-            others.cancel()
+            changed.cancel()
             line.cancel()
             await _end(process)
 
@@ -159,7 +161,7 @@ class NvmlMonitor:
         arguments = [sys.executable, "-m", "nvml.child", str(self._timings.interval), library, *addresses]
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_LONGEST
+                *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, limit=_MAX_LINE
             )
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available to wait for its end
             raise _Ended(f"the process that asks NVIDIA's library cannot be started: {error}") from error
@@ -188,13 +190,13 @@ class NvmlMonitor:
             raise _Ended(message.text)
         if isinstance(message, Xid):
             self._known = before.failed(message, self._ignored)
-            words = "an error of the application" if self._known is before else "the GPU counts as unhealthy"
-            log.warning("XID %d of GPU %s: %s", message.number, message.address, words)
+            effect = "an error of the application" if self._known is before else "the GPU counts as unhealthy"
+            log.warning("XID %d of GPU %s: %s", message.number, message.address, effect)
         elif isinstance(message, Report):
             self._known = before.reported(message, time.monotonic())
             self._problem = ""
-        self._heard.set()
-        if _shown(self._known) != _shown(before) or self._problem != problem:
+        self._first_line.set()
+        if _visible_state(self._known) != _visible_state(before) or self._problem != problem:
             self._observe()
 
     def _report_problem(self, problem: str) -> None:
@@ -202,23 +204,23 @@ class NvmlMonitor:
             log.warning("%s; GPUs keep their last state, and nodeplug tries again", problem)
             self._problem = problem
             self._observe()
-        self._heard.set()
+        self._first_line.set()
 
 
 async def read_once(host: Host, driver_root: str, ignored: Collection[int], inventory: Inventory) -> Inventory:
     """Return an inventory as a monitor would after its first report."""
     monitor = NvmlMonitor(host, driver_root, ignored)
-    asking = asyncio.ensure_future(monitor.run())
+    monitoring = asyncio.ensure_future(monitor.run())
     try:
         return await asyncio.to_thread(monitor.enrich, inventory)
     finally:
-        asking.cancel()
-        await asyncio.wait([asking])
-        if not asking.cancelled():
-            asking.result()
+        monitoring.cancel()
+        await asyncio.wait([monitoring])
+        if not monitoring.cancelled():
+            monitoring.result()
 
 
-def _shown(known: Knowledge) -> object:
+def _visible_state(known: Knowledge) -> object:
     """Return the parts of the state that appear in an inventory."""
     gpus = {x.address: (x.uuid, x.memory, x.instances, x.links, x.is_mig) for x in known.gpus.values()}
     return gpus, known.xids, {address: x.health for address, x in known.histories.items()}
@@ -229,5 +231,5 @@ async def _end(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_END):
+        async with asyncio.timeout(_KILL_TIMEOUT):
             await process.wait()

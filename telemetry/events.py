@@ -1,8 +1,8 @@
 """The latest events, the oldest first, in a ring. A reader that is too slow misses some, and gets their number.
 
 Rules:
-1. The ring has `MOST` events of bounded length. For a reader, only the number of what it has read is kept, so one that
-   never reads costs nothing.
+1. The ring has `MAX_EVENTS` events of bounded length. For a reader, only the number of what it has read is kept, so one
+   that never reads costs nothing.
 2. A kubelet repeats a refused call every few seconds. A refusal that is already in the ring moves to its end, with a
    count, and does not appear twice.
 """
@@ -37,8 +37,8 @@ WARNINGS: Final[frozenset[EventKind]] = frozenset(
     {"unplugged", "unhealthy", "evicted", "refused", "set-aside", "reload-refused"}
 )
 """The kinds that an administrator might have to act on."""
-MOST: Final = 500
-LONGEST: Final = 500  # characters of each text
+MAX_EVENTS: Final = 500
+MAX_TEXT: Final = 500  # characters of each text
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -85,8 +85,8 @@ class EventLog:
         """Add an event to the ring, which drops its oldest one if it is full; return the event."""
         self.latest += 1
         self.counts[kind] += 1
-        if len(message) + len(resource) + len(device) + len(holder) > LONGEST:
-            message, resource, device, holder = (text[:LONGEST] for text in (message, resource, device, holder))
+        if len(message) + len(resource) + len(device) + len(holder) > MAX_TEXT:
+            message, resource, device, holder = (text[:MAX_TEXT] for text in (message, resource, device, holder))
         key: object = self.latest
         count = 1
         if kind == "refused":
@@ -95,7 +95,7 @@ class EventLog:
                 count += before.count
         event = Event(self.latest, self._clock(), kind, message, resource, device, holder, count)
         self._events[key] = event
-        if len(self._events) > MOST:
+        if len(self._events) > MAX_EVENTS:
             self._lost = self._events.pop(next(iter(self._events))).number
         if self._next is not None:
             self.release()

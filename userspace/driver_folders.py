@@ -24,11 +24,11 @@ from userspace.nvidia import InstalledDriver
 
 _PREFIX, _NEW = "nvidia-", ".new-"
 _WHOLE = "/usr/local/nvidia"  # one mount contains everything below it
-_ROOM = 64 * 1024 * 1024  # bytes that stay free for leases
-_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.EROFS)
+_RESERVED_SPACE = 64 * 1024 * 1024  # bytes that stay free for leases
+_LINK_ERRORS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.EROFS)
 
 
-class NoRoom(OSError):
+class NoSpace(OSError):
     """The disk has no space for a driver's files; the text states how much is needed."""
 
 
@@ -43,9 +43,9 @@ class DriverFolders:
 
     def make(self, files: InstalledDriver) -> Path:
         """Return the folder with these files, creating it if necessary. Raises OSError."""
-        whole = self.path / f"{_PREFIX}{files.version}-{_digest(files)}"
-        if whole.is_dir():
-            return whole
+        complete = self.path / f"{_PREFIX}{files.version}-{_digest(files)}"
+        if complete.is_dir():
+            return complete
         sizes = sum(os.stat(source).st_size for source in files.files.values())
         self.path.mkdir(0o755, parents=True, exist_ok=True)
         new = self.path / f"{_NEW}{os.urandom(6).hex()}"
@@ -54,28 +54,28 @@ class DriverFolders:
             with _locked(new):
                 self._fill(new, files, sizes)
                 try:
-                    os.rename(new, whole)
+                    os.rename(new, complete)
                 except OSError:
-                    if not whole.is_dir():  # another daemon was faster
+                    if not complete.is_dir():  # another daemon was faster
                         raise
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        return whole
+        return complete
 
     def of_version(self, version: str) -> Path | None:
         """Return the latest folder of a version; None if there is none."""
         found = [x for x in self._folders() if x.name.rpartition("-")[0] == f"{_PREFIX}{version}"]
         return max(found, key=lambda folder: folder.stat().st_ctime_ns, default=None)
 
-    def fuller_than(self, files: InstalledDriver) -> Path | None:
+    def more_complete_than(self, files: InstalledDriver) -> Path | None:
         """Return the latest folder of a version if it has libraries of that version which are missing in these files.
 
         That means that they are being removed, one package after another: the rest would be an incomplete driver.
         """
-        if (made := self.of_version(files.version)) is None:
+        if (existing := self.of_version(files.version)) is None:
             return None
-        libraries = (str(path).removeprefix(str(made)) for path in made.rglob(f"*.so.{files.version}"))
-        return made if any(x not in files.files and x not in files.links for x in libraries) else None
+        libraries = (str(path).removeprefix(str(existing)) for path in existing.rglob(f"*.so.{files.version}"))
+        return existing if any(x not in files.files and x not in files.links for x in libraries) else None
 
     def prune(self, current: Path | None, leases: Collection[object]) -> None:
         """Remove folders, except `current`, that no lease uses any more, and half-made ones. Raises OSError.
@@ -87,9 +87,9 @@ class DriverFolders:
             if folder == current:
                 self._holders.pop(folder.name, None)
                 continue
-            left = self._holders.get(folder.name, now) & now
-            self._holders[folder.name] = left
-            if not left:
+            remaining = self._holders.get(folder.name, now) & now
+            self._holders[folder.name] = remaining
+            if not remaining:
                 os.rename(folder, self.path / f"{_NEW}{os.urandom(6).hex()}")
                 del self._holders[folder.name]
         for new in self.path.glob(f"{_NEW}*"):
@@ -101,28 +101,30 @@ class DriverFolders:
 
     def _fill(self, new: Path, files: InstalledDriver, sizes: int) -> None:
         is_checked = False
-        for inside, source in files.files.items():
-            target = f"{new}{inside}"
+        for container_path, source in files.files.items():
+            target = f"{new}{container_path}"
             os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
             try:
                 os.link(source, target, follow_symlinks=False)
             except OSError as error:
-                if error.errno not in _CANNOT_LINK:
+                if error.errno not in _LINK_ERRORS:
                     raise
                 if not is_checked:
-                    self._check_room(sizes)
+                    self._check_space(sizes)
                     is_checked = True
                 _copy(source, target)
-        for inside, to in files.links.items():
-            os.makedirs(os.path.dirname(f"{new}{inside}"), 0o755, exist_ok=True)
-            os.symlink(to, f"{new}{inside}")
+        for container_path, link_target in files.links.items():
+            os.makedirs(os.path.dirname(f"{new}{container_path}"), 0o755, exist_ok=True)
+            os.symlink(link_target, f"{new}{container_path}")
 
-    def _check_room(self, sizes: int) -> None:
+    def _check_space(self, sizes: int) -> None:
         disk = os.statvfs(self.path)
-        if (free := disk.f_bavail * disk.f_frsize) < sizes + _ROOM:
+        if (free := disk.f_bavail * disk.f_frsize) < sizes + _RESERVED_SPACE:
             mib = 1 << 20
-            raise NoRoom(
-                errno.ENOSPC, f"the driver's files need {(sizes + _ROOM) // mib} MiB, {free // mib} are free", self.path
+            raise NoSpace(
+                errno.ENOSPC,
+                f"the driver's files need {(sizes + _RESERVED_SPACE) // mib} MiB, {free // mib} are free",
+                self.path,
             )
 
 
@@ -139,15 +141,15 @@ def _locked(folder: Path, option: int = 0) -> Iterator[None]:
 
 def mounts(folder: Path) -> tuple[DriverMount, ...]:
     """Return the mounts of a folder for a container: files of loaders and firmware each at their own path."""
-    return tuple(DriverMount(f"{folder}{inside}", inside) for inside in _mounted(folder))
+    return tuple(DriverMount(f"{folder}{container_path}", container_path) for container_path in _mounted(folder))
 
 
 def _mounted(folder: Path) -> Iterator[str]:
     yield _WHOLE
-    for place, _, names in os.walk(folder):
-        inside = place.removeprefix(str(folder))
-        if not f"{inside}/".startswith(f"{_WHOLE}/"):
-            yield from (f"{inside}/{name}" for name in sorted(names))
+    for folder_path, _, names in os.walk(folder):
+        container_path = folder_path.removeprefix(str(folder))
+        if not f"{container_path}/".startswith(f"{_WHOLE}/"):
+            yield from (f"{container_path}/{name}" for name in sorted(names))
 
 
 def _copy(source: str, target: str) -> None:
@@ -160,9 +162,9 @@ def _copy(source: str, target: str) -> None:
 def _digest(files: InstalledDriver) -> str:
     """Return what distinguishes two packages of one version."""
     found = blake2b(digest_size=6)
-    for inside, source in sorted(files.files.items()):
+    for container_path, source in sorted(files.files.items()):
         status = os.stat(source)
-        found.update(f"{inside}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+        found.update(f"{container_path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     for link in sorted(files.links.items()):
         found.update("\0".join(link).encode())
     return found.hexdigest()

@@ -13,9 +13,9 @@ _ENTRY = struct.Struct("<qQ")
 _MAGIC = b"\x7fELF\x02\x01"  # 64-bit, little-endian
 _LOAD, _DYNAMIC = 1, 2  # kinds of segments
 _END, _STRINGS, _SONAME = 0, 5, 14  # tags of the dynamic section
-_MOST_SEGMENTS = 256
-_LARGEST_DYNAMIC = 64 * 1024  # bytes
-_LONGEST = 255  # bytes of a file's name
+_MAX_SEGMENTS = 256
+_MAX_DYNAMIC = 64 * 1024  # bytes
+_MAX_NAME = 255  # bytes of a file's name
 
 
 class NotElf(ValueError):
@@ -45,7 +45,7 @@ def _soname(descriptor: int) -> str:
     if not header[0].startswith(_MAGIC):
         raise NotElf("no 64-bit little-endian ELF file")
     table, entry_size, number = header[5], header[9], header[10]
-    if entry_size != _SEGMENT.size or number > _MOST_SEGMENTS:
+    if entry_size != _SEGMENT.size or number > _MAX_SEGMENTS:
         raise NotElf("its program headers are not valid")
     headers = _SEGMENT.iter_unpack(_exactly(descriptor, number * entry_size, table))
     segments = [_Segment(kind=x[0], offset=x[2], address=x[3], size=x[5]) for x in headers]
@@ -53,7 +53,7 @@ def _soname(descriptor: int) -> str:
     if dynamic is None:
         return ""
     tags: dict[int, int] = {}
-    size = min(dynamic.size, _LARGEST_DYNAMIC) // _ENTRY.size * _ENTRY.size
+    size = min(dynamic.size, _MAX_DYNAMIC) // _ENTRY.size * _ENTRY.size
     for tag, value in _ENTRY.iter_unpack(_exactly(descriptor, size, dynamic.offset)):
         if tag == _END:
             break
@@ -65,7 +65,7 @@ def _soname(descriptor: int) -> str:
     if loaded is None:
         raise NotElf("its strings are in no segment")
     offset = strings - loaded.address + loaded.offset + tags[_SONAME]
-    name, end, _ = os.pread(descriptor, _LONGEST + 1, offset).partition(b"\0")
+    name, end, _ = os.pread(descriptor, _MAX_NAME + 1, offset).partition(b"\0")
     if not end or b"/" in name:
         raise NotElf("its soname is no file's name")
     return name.decode()

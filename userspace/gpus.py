@@ -99,14 +99,14 @@ class NvidiaUserspace:
         root = Folder("" if self._root == "/" else self._root)
         installed = certainly(partial(nvidia.versions, root))
         if version not in installed:
-            made = self._folders.of_version(version) if self._folders is not None else None
-            if made is not None:
-                return self._files_of(made)
+            folder = self._folders.of_version(version) if self._folders is not None else None
+            if folder is not None:
+                return self._files_of(folder)
             return DriverFiles(problem=self._why_none(version, installed))
         files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:
             return DriverFiles()
-        return self._files_of(self._folders.fuller_than(files) or self._folders.make(files))
+        return self._files_of(self._folders.more_complete_than(files) or self._folders.make(files))
 
     def _files_of(self, folder: Path) -> DriverFiles:
         self._current = folder

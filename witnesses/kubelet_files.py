@@ -19,7 +19,7 @@ from checkpoint.kubelet_json import KubeletFileError
 log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
 # Bytes up to which a file's checksum is computed, at half a microsecond each. The kubelet replaces the file as a whole.
-_MOST_VERIFIED = 65536
+_MAX_VERIFIED = 65536
 
 
 class KubeletFiles:
@@ -90,7 +90,7 @@ class _File(Generic[T]):
 
 
 def _devices(raw: bytes) -> kubelet_devices.DeviceCheckpoint:
-    return kubelet_devices.load(raw) if len(raw) <= _MOST_VERIFIED else kubelet_devices.decode(raw)
+    return kubelet_devices.load(raw) if len(raw) <= _MAX_VERIFIED else kubelet_devices.decode(raw)
 
 
 def _units(found: kubelet_devices.DeviceCheckpoint, serves: Callable[[str], bool]) -> dict[tuple[str, str], UnitEntry]:

@@ -18,8 +18,8 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 from witnesses.threads import in_thread
 
 TIMEOUT = 5.0  # seconds
-LONGEST_LIST = 16 * 1024 * 1024  # bytes; the limit of the kubelet's own client of this API
-_MOST_ON_THE_LOOP = 64 * 1024  # bytes of a list that is converted on the loop, which takes 2 ms
+MAX_LIST = 16 * 1024 * 1024  # bytes; the limit of the kubelet's own client of this API
+_MAX_ON_LOOP = 64 * 1024  # bytes of a list that is converted on the loop, which takes 2 ms
 log = logging.getLogger("nodeplug.leases")
 _SERVICE = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
@@ -45,7 +45,7 @@ class PodResources:
         self._driver = driver
         self._transport: Transport = transport
         self._suffixes = tuple(f"-{node}" for node in nodes if node)
-        self._knowing: object = None  # the kubelet that has listed a pod of the API server
+        self._synced_kubelet: object = None  # the kubelet that has listed a pod of the API server
         self.problem = ""
 
     def is_absent(self) -> bool:
@@ -63,7 +63,7 @@ class PodResources:
             return None
         request = podresources.ListPodResourcesRequest()
         try:
-            channel = connect(self._socket, max_message=LONGEST_LIST, transport=self._transport)
+            channel = connect(self._socket, max_message=MAX_LIST, transport=self._transport)
             async with asyncio.timeout(TIMEOUT), channel:
                 answer: podresources.ListPodResourcesResponse = await Client(channel, _SERVICE).call("List", request)
         except Exception as error:  # whatever the other side sends, this witness only becomes silent
@@ -74,10 +74,10 @@ class PodResources:
         if self._kubelet() != kubelet:
             kubelet = None  # another kubelet listens now: which of the two answered is unknown
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
-            self._knowing = kubelet
-        knows_its_pods = kubelet is not None and self._knowing == kubelet
+            self._synced_kubelet = kubelet
+        knows_its_pods = kubelet is not None and self._synced_kubelet == kubelet
         listed = partial(listed_in, answer, self._serves, self._driver, knows_its_pods=knows_its_pods)
-        return (await in_thread(listed) if answer.ByteSize() > _MOST_ON_THE_LOOP else None) or listed()
+        return (await in_thread(listed) if answer.ByteSize() > _MAX_ON_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
         """Identify the kubelet by its socket, which each start creates again; None if there is no socket."""

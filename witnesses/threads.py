@@ -7,16 +7,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(question: Callable[[], T | None]) -> T | None:
-    """Return the result of `question`; None if no thread is available, which is no evidence about holders."""
+async def in_thread(call: Callable[[], T | None]) -> T | None:
+    """Return the result of `call`; None if no thread is available, which is no evidence about holders."""
     is_wanted = True
 
-    def answer() -> T | None:
+    def run() -> T | None:
         # an executor keeps calls that it had no thread for, and would run this one beside a later one
-        return question() if is_wanted else None
+        return call() if is_wanted else None
 
     try:
-        return await asyncio.to_thread(answer)
+        return await asyncio.to_thread(run)
     except RuntimeError:
         return None
     finally:

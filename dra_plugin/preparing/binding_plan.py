@@ -22,7 +22,7 @@ from resources.resource import DriverBinding
 
 _DRIVERS = "/sys/bus/pci/drivers"
 _FUNCTIONS = "/sys/bus/pci/devices"
-_OF_BRIDGES = (None, "pcieport", "pci-stub", "shpchp")  # these do not access the memory of other devices
+_BRIDGE_DRIVERS = (None, "pcieport", "pci-stub", "shpchp")  # these do not access the memory of other devices
 
 
 def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: DriverBinding) -> Binding:
@@ -37,8 +37,8 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
     for member in _members(host, device):
         address = member.rpartition("/")[2]
         driver, override = driver_of(host, address) or "", override_of(host, address)
-        of_member = [x for x in parts if is_on(x, member)]
-        if driver and driver != bind.driver and (why := why_in_use(host, member, of_member)):
+        member_parts = [x for x in parts if is_on(x, member)]
+        if driver and driver != bind.driver and (why := why_in_use(host, member, member_parts)):
             raise BindRefused(f"{where}: {address} is in use: {why}")
         functions.append(BoundFunction(address, driver, override))
     return Binding(
@@ -70,7 +70,7 @@ def _members(host: Host, device: Device) -> list[str]:
     members = group_members(host, group)
     functions = endpoints(host, members)
     for member in set(members) - set(functions):
-        if (driver := host.link(f"{member}/driver")) not in _OF_BRIDGES:
+        if (driver := host.link(f"{member}/driver")) not in _BRIDGE_DRIVERS:
             bridge = member.rpartition("/")[2]
             raise BindRefused(f"{where}: the bridge {bridge} of the same IOMMU group is held by driver {driver}")
     addresses = {x.rpartition("/")[2] for x in functions}

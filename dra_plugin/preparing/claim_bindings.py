@@ -32,16 +32,16 @@ class ClaimBindings:
         self._host = host
         self._presence = presence
         self._work = work
-        self._made: Drivers | None = None
-        self._followed: tuple[Binding, ...] = ()  # of all claims; replaced, never changed
+        self._created: Drivers | None = None
+        self._tracked: tuple[Binding, ...] = ()  # of all claims; replaced, never changed
 
     @property
     def _drivers(self) -> "Drivers":  # only on the loop: two objects would not know of each other's blocked writes
-        if self._made is None:
+        if self._created is None:
             from dra_plugin.preparing.driver_binding import Drivers
 
-            self._made = Drivers(self._host)
-        return self._made
+            self._created = Drivers(self._host)
+        return self._created
 
     async def plan(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> Bindings:
         """Return how the devices of these results get their drivers, by device name.
@@ -58,18 +58,18 @@ class ClaimBindings:
 
                 parts = self._presence.scanned(sorted(offered.device.ids))
                 call = partial(plan_binding, self._host, offered.device, parts, bind)
-                found[result.device] = await self._work.wait(partial(certainly, call))
+                found[result.device] = await self._work.run_blocking(partial(certainly, call))
         return found
 
     async def apply(self, record: Record) -> None:
         """Bind the functions of a claim to its driver. Raises `BindRefused` and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.wait(partial(certainly, partial(self._drivers.take, binding)))
+            await self._work.run_blocking(partial(certainly, partial(self._drivers.bind, binding)))
 
     async def restore(self, record: Record) -> None:
         """Restore the drivers of a claim's functions. Raises `BindRefused` while one is used, and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.wait(partial(certainly, partial(self._drivers.give_back, binding)))
+            await self._work.run_blocking(partial(certainly, partial(self._drivers.restore, binding)))
 
     def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
         """Return the nodes that containers get of a bound device, as they are now; none while it is unbound.
@@ -80,21 +80,21 @@ class ClaimBindings:
 
         return bound_nodes(self._host, binding)
 
-    def follow(self, records: Iterable[Record]) -> None:
+    def track(self, records: Iterable[Record]) -> None:
         """Let scans report the devices of exactly these claims as they were; call it before binding them."""
-        self._followed = tuple(x for each in records for x in bindings_of(each).values())
+        self._tracked = tuple(x for each in records for x in bindings_of(each).values())
 
-    def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
+    def with_original_devices(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
         """Return the devices of a scan, with those of claims as they were before they were bound. Thread-safe.
 
         For selectors, slices and leases they are unchanged, and the devices that the kernel shows meanwhile (the IOMMU
         group) are not offered. A device that was unplugged is gone.
         """
-        if not self._followed:
+        if not self._tracked:
             return devices
         found = dict(devices)
-        for binding in self._followed:
-            found = _with_lent(found, binding)
+        for binding in self._tracked:
+            found = _with_original_devices(found, binding)
         return dict(sorted(found.items()))
 
 
@@ -103,7 +103,7 @@ def bindings_of(record: Record) -> dict[str, Binding]:
     return {x.name: x.binding for x in record.allocated if x.binding is not None}
 
 
-def _with_lent(devices: Mapping[str, Device], binding: Binding) -> dict[str, Device]:
+def _with_original_devices(devices: Mapping[str, Device], binding: Binding) -> dict[str, Device]:
     functions = [x for x in binding.devices if x.kind == "pci" and x.id in devices]
 
     def is_part(device: Device) -> bool:

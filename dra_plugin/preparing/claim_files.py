@@ -16,7 +16,7 @@ from dra_plugin.preparing.metadata_files import MetadataFolder
 from hostdevices import HostDevicesError
 
 _OWNER = "dra"  # the owner's name in the names of files in the CDI directory
-_FAILURES = (OSError, DraPluginError, cdi.CdiError, HostDevicesError)
+_WRITE_ERRORS = (OSError, DraPluginError, cdi.CdiError, HostDevicesError)
 Describe: TypeAlias = Callable[[Record], cdi.Spec | None]
 
 
@@ -93,7 +93,7 @@ class ClaimFiles:
         for record in records:
             try:
                 self.write(record)
-            except _FAILURES as error:
+            except _WRITE_ERRORS as error:
                 problems.append(f"claim {record.claim}: its files cannot be written again: {error}")
         if kept is None:
             return problems

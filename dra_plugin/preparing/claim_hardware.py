@@ -7,7 +7,7 @@ state, at any moment and after any crash (interface_moves.py, driver_binding.py)
 from collections.abc import Callable, Mapping, Sequence
 
 from dra_plugin.preparing.claim_bindings import ClaimBindings, bindings_of
-from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, is_moving
+from dra_plugin.preparing.claim_interfaces import ClaimInterfaces, moves_interface
 from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.host_work import HostWork
 from hostdevices import Device, Host
@@ -32,16 +32,16 @@ class ClaimHardware:
         await self.interfaces.restore(record)
         await self.bindings.restore(record)
 
-    def follow(self, records: Sequence[Record]) -> None:
+    def track(self, records: Sequence[Record]) -> None:
         """Let scans and events cover what exactly these claims have; all of them are of this boot."""
-        self.interfaces.follow(records)
-        self.bindings.follow(records)
+        self.interfaces.track(records)
+        self.bindings.track(records)
 
-    def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
+    def with_original_devices(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
         """Return the devices of a scan, with those of claims as they were. Thread-safe."""
-        return self.interfaces.with_lent(self.bindings.with_lent(devices))
+        return self.interfaces.with_original_devices(self.bindings.with_original_devices(devices))
 
-    def where(self, record: Record) -> object:
+    def spec_inputs(self, record: Record) -> object:
         """Return the state that the description of a claim's devices depends on."""
         bound = tuple(map(self.bindings.nodes, bindings_of(record).values()))
         return self.interfaces.places(record), bound
@@ -51,6 +51,6 @@ class ClaimHardware:
         self.interfaces.close()
 
 
-def changes(record: Record) -> bool:
+def changes_hardware(record: Record) -> bool:
     """Return whether a claim changes any hardware."""
-    return is_moving(record) or bool(bindings_of(record))
+    return moves_interface(record) or bool(bindings_of(record))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import structs
 
 from checkpoint import Lease
-from dra_plugin.preparing.claim_plan import Find, Kept, Plan, nics_of
+from dra_plugin.preparing.claim_plan import Find, HeldInterfaces, Plan, nics_of
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.interface_config import InterfaceRefused
@@ -41,18 +41,18 @@ class ClaimInterfaces:
         self._work = work
         self._runtime = runtime
         self._moved = moved
-        self._made: Interfaces | None = None
+        self._created: Interfaces | None = None
         self._events: LinkEvents | None = None
-        self._followed: Mapping[str, Interface] = {}  # of all claims, by device; replaced, never changed
+        self._tracked: Mapping[str, Interface] = {}  # of all claims, by device; replaced, never changed
 
     @property
     def _interfaces(self) -> "Interfaces":  # only on the loop: two objects would not know of each other's places
-        if self._made is None:
+        if self._created is None:
             from dra_plugin.preparing.interface_moves import Interfaces
             from dra_plugin.preparing.oci_runtime import OciRuntime
 
-            self._made = Interfaces(self._host, OciRuntime(self._runtime))
-        return self._made
+            self._created = Interfaces(self._host, OciRuntime(self._runtime))
+        return self._created
 
     async def links(self, results: Iterable[v1.DeviceRequestAllocationResult], find: Find) -> "Links | None":
         """Return all interfaces if one of these results moves, otherwise None.
@@ -64,10 +64,10 @@ class ClaimInterfaces:
         if not moving:
             return None
         nics = [nic for device in moving for nic in nics_of(device, self._presence)]
-        links = await self._ask(partial(self._interfaces.all, nics))
+        links = await self._run_blocking(partial(self._interfaces.read_links, nics))
         # the `lower` of a veth is its peer
-        on_others = (x for x in self._followed.values() if x.lower and x.kind != "veth")
-        return structs.replace(links, carrying={x.lower: x.home.name for x in on_others})
+        uppers = (x for x in self._tracked.values() if x.lower and x.kind != "veth")
+        return structs.replace(links, claimed_uppers={x.lower: x.home.name for x in uppers})
 
     def check_names(self, plan: Plan, others: Iterable[Lease]) -> None:
         """Refuse interfaces that would have the same name in their pod; `others` are the leases of other claims.
@@ -81,23 +81,23 @@ class ClaimInterfaces:
 
     async def apply(self, record: Record) -> None:
         """Find the interfaces of a claim; configure those at home for its pod. Raises `InterfaceRefused`."""
-        if is_moving(record):
-            await self._ask(partial(self._interfaces.apply, record))
+        if moves_interface(record):
+            await self._run_blocking(partial(self._interfaces.apply, record))
 
     async def restore(self, record: Record) -> None:
         """Restore the interfaces of a claim. Raises `InterfaceRefused` while one is away."""
-        if is_moving(record):
-            await self._ask(partial(self._interfaces.restore, record))
+        if moves_interface(record):
+            await self._run_blocking(partial(self._interfaces.restore, record))
 
     def place(self, interface: Interface) -> Place:
         """Return where an interface was when it was last searched; before that, at home. Thread-safe."""
-        return self._made.place(interface) if self._made is not None else Place.HOME
+        return self._created.place(interface) if self._created is not None else Place.HOME
 
     def places(self, record: Record) -> tuple[Place, ...]:
         """Return where the interfaces of a claim were when they were last searched."""
         return tuple(self.place(x.interface) for x in record.allocated if x.interface is not None)
 
-    def kept(self, record: Record) -> Kept:
+    def held(self, record: Record) -> HeldInterfaces:
         """Return the interfaces of a claim, each with whether it is away."""
         return {
             (x.request, x.name): (x.interface, self.place(x.interface) is not Place.HOME)
@@ -105,18 +105,18 @@ class ClaimInterfaces:
             if x.interface is not None
         }
 
-    def follow(self, records: Sequence[Record]) -> None:
+    def track(self, records: Sequence[Record]) -> None:
         """Receive events of the interfaces of exactly these claims; call it before the interfaces can move."""
-        self._followed = {
+        self._tracked = {
             x.interface.device.id: x.interface for each in records for x in each.allocated if x.interface is not None
         }
-        if not self._followed:
+        if not self._tracked:
             self.close()
         elif self._events is None:
             from netlink import LinkEvents
 
             try:
-                self._events = LinkEvents(self._heard)
+                self._events = LinkEvents(self._on_event)
             except OSError as error:
                 log.warning(
                     "no events of network interfaces (%s): a moved interface is noticed only at the next scan", error
@@ -128,35 +128,35 @@ class ClaimInterfaces:
             self._events.close()
             self._events = None
 
-    def with_lent(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
+    def with_original_devices(self, devices: Mapping[str, Device]) -> Mapping[str, Device]:
         """Return the devices of a scan, with the interfaces of claims as they were when planned. Thread-safe.
 
         They stay the node's devices even inside a pod, and their configuration for the pod is not published: slices do
         not change.
         """
-        if not self._followed:
+        if not self._tracked:
             return devices
-        found = {i: self._lent(each, devices.get(i)) for i, each in self._followed.items()}
+        found = {i: self._original_device(each, devices.get(i)) for i, each in self._tracked.items()}
         return dict(sorted({**devices, **found}.items()))
 
-    def _lent(self, interface: Interface, scanned: Device | None) -> Device:
+    def _original_device(self, interface: Interface, scanned: Device | None) -> Device:
         if scanned is not None:
             return structs.replace(scanned, attributes=interface.device.attributes)
         is_lost = self.place(interface) is Place.LOST
         return structs.replace(interface.device, health=_LOST) if is_lost else interface.device
 
-    async def _ask(self, call: Callable[[], T]) -> T:
+    async def _run_blocking(self, call: Callable[[], T]) -> T:
         try:
-            return await self._work.wait(partial(certainly, call))
+            return await self._work.run_blocking(partial(certainly, call))
         except OSError as error:
             raise InterfaceRefused(f"the kernel cannot list or change network interfaces: {error}") from error
 
-    def _heard(self, link: "Link | None") -> None:
-        parents = {x.parent for x in self._followed.values()} - {""}
+    def _on_event(self, link: "Link | None") -> None:
+        parents = {x.parent for x in self._tracked.values()} - {""}
         if link is None or link.alias.startswith(MARK) or link.parent in parents:
             self._moved()
 
 
-def is_moving(record: Record) -> bool:
+def moves_interface(record: Record) -> bool:
     """Return whether a claim has an interface that moves."""
     return any(x.interface is not None for x in record.allocated)

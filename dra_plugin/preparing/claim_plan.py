@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dra_plugin.preparing.interface_plan import Links
 
 Find: TypeAlias = Callable[[str], Offered | None]
-Kept: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
+HeldInterfaces: TypeAlias = Mapping[tuple[str, str], tuple[Interface, bool]]
 """By request and device: an interface that the claim has already, and whether it is away from home."""
 Bindings: TypeAlias = Mapping[str, Binding]
 """How devices get their drivers, by device name."""
@@ -139,13 +139,13 @@ class Planner:
         *,
         in_use: bool = False,
         links: "Links | None" = None,
-        kept: Kept | None = None,
+        held_interfaces: HeldInterfaces | None = None,
         bindings: Bindings | None = None,
     ) -> Plan:
         """Return what to do for the claim's `results`; a device that is already `in_use` need not be healthy.
 
-        `links` are all interfaces, for devices whose interface moves. Those in `kept` are the claim's already, and can
-        be in its pod. `bindings` are how devices get their drivers.
+        `links` are all interfaces, for devices whose interface moves. Those in `held_interfaces` are the claim's
+        already, and can be in its pod. `bindings` are how devices get their drivers.
 
         Raises `DraPluginError` or `CdiError` if the claim cannot be prepared.
         """
@@ -153,15 +153,15 @@ class Planner:
         configs = read_configs(claim.status.allocation.devices, self._driver, self._allowed_mounts)
         choices = []
         for result in results:
-            moved = (kept or {}).get((result.request, result.device))
-            offered = self._offered(result, in_use, is_away=moved is not None and moved[1])
+            held = (held_interfaces or {}).get((result.request, result.device))
+            offered = self._offered(result, in_use, is_away=held is not None and held[1])
             choice = _Choice(result, offered, configs.settings(offered.resource, result))
-            interface = moved[0] if moved is not None else self._interface(choice, claim.metadata.uid, links)
+            interface = held[0] if held is not None else self._interface(choice, claim.metadata.uid, links)
             binding = None if choice.is_admin else (bindings or {}).get(result.device)
             choices.append(structs.replace(choice, interface=interface, binding=binding))
         if not in_use:
             _check_edits(choices)
-        units = {unit_of(x.result, claim.metadata.uid): _leased(x, claim.metadata.uid) for x in choices}
+        units = {unit_of(x.result, claim.metadata.uid): _lease_parts(x, claim.metadata.uid) for x in choices}
         pods = frozenset(user.uid for user in claim.status.reserved_for if user.resource == "pods")
         if len(pods) > 1 and any(x.interface is not None for x in choices):
             raise ClaimRefused(
@@ -294,15 +294,15 @@ def devices_of(unit: str, offered: Offered | None) -> tuple[frozenset[str], froz
     offered is known only by its name.
     """
     name, _, share = unit.partition("/")
-    ids, near = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
+    ids, shared_ids = (offered.device.ids, offered.shared) if offered is not None else (frozenset((name,)), frozenset())
     if share:
-        return frozenset(), near | ids
+        return frozenset(), shared_ids | ids
     if offered is None or offered.resource.is_shared:
-        return ids, near - ids
-    return offered.exclusive, near
+        return ids, shared_ids - ids
+    return offered.exclusive, shared_ids
 
 
-def _leased(choice: _Choice, uid: str) -> tuple[str, frozenset[str], frozenset[str]]:
+def _lease_parts(choice: _Choice, uid: str) -> tuple[str, frozenset[str], frozenset[str]]:
     resource = choice.offered.resource.name
     if choice.is_admin:
         return resource, frozenset(), frozenset()
@@ -326,11 +326,11 @@ def _holdings(choices: Sequence[_Choice]) -> dict[str, Holding]:
         device = each.offered.device.id
         before = found.get(device, Holding(has, {}))
         limit = min(filter(None, (before.maximum, each.settings.maximum)), default=0)
-        found[device] = Holding(has, _sum(before.takes, takes), limit)
+        found[device] = Holding(has, _add_quantities(before.takes, takes), limit)
     return found
 
 
-def _sum(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+def _add_quantities(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
     """Add quantities by name."""
     both = {name: str(Quantity.parse(one[name]) + Quantity.parse(other[name])) for name in one.keys() & other.keys()}
     return {**one, **other, **both}

@@ -41,14 +41,14 @@ from resources.mounts import is_below, is_plain, is_taken
 from resources.resource import Mount, NodeAccess, Resource
 
 API_VERSION, KIND = "nodeplug.dev/v1", "DeviceConfig"
-MOST_BYTES = 10 * 1024  # the API's own limit for parameters
-MOST_ENV = 32 * 1024
+MAX_BYTES = 10 * 1024  # the API's own limit for parameters
+MAX_ENV = 32 * 1024
 """The most bytes of all variables of a device, as configured."""
-_DEEPEST = 16  # levels of nesting; a DeviceConfig has four
-_LONGEST_WORDS = 300
+_MAX_DEPTH = 16  # levels of nesting; a DeviceConfig has four
+_MAX_TEXT = 300
 _GROUP_BITS = 0o060
 _MODE = re.compile(r"0?[0-7]{3}")
-_PLACE = re.compile(r"(?s)(.*) - at `\$(.*)`")
+_ERROR_PATH = re.compile(r"(?s)(.*) - at `\$(.*)`")
 
 _Owner = Annotated[int, Meta(ge=0, le=2**32 - 2)]
 
@@ -136,7 +136,7 @@ class Configs(Struct, frozen=True):
             if not config_for_result((where,), result):
                 continue
             env.update(config.env)
-            access = _changed(access, config.access)
+            access = _override_access(access, config.access)
             if where.source == v1.FROM_CLASS:
                 granted = access
             reset = reset or config.reset
@@ -144,10 +144,10 @@ class Configs(Struct, frozen=True):
                 maximum = config.sharing.maximum
             mounts.update({mount.container_path: mount for mount in map(_mount, config.mounts)})
             interface = merged(interface, config.interface)
-        if (size := sum(len(name) + len(text) for name, text in env.items())) > MOST_ENV:
+        if (size := sum(len(name) + len(text) for name, text in env.items())) > MAX_ENV:
             largest = max(env, key=lambda name: len(env[name]))
             raise InvalidConfig(
-                [f"request {result.request}: {size} bytes of variables, the limit is {MOST_ENV}; shorten {largest}"]
+                [f"request {result.request}: {size} bytes of variables, the limit is {MAX_ENV}; shorten {largest}"]
             )
         grants_group = process_group(access) == process_group(granted)
         return Settings(
@@ -178,12 +178,12 @@ def read_configs(allocation: v1.DeviceAllocationResult, driver: str, allowed_mou
     """
     found: list[tuple[v1.DeviceAllocationConfiguration, DeviceConfig]] = []
     problems: list[str] = []
-    ours = [result for result in allocation.results if result.driver == driver]
+    own_results = [result for result in allocation.results if result.driver == driver]
     for i, where in enumerate(allocation.config):
         from_class = where.source == v1.FROM_CLASS
         place = f"config[{i}] (from the {'class' if from_class else 'claim'}): "
         if where.opaque is None:
-            if any(_concerns(where, result) for result in ours):
+            if any(_applies_to(where, result) for result in own_results):
                 problems.append(f"{place}only opaque parameters are understood")
         elif where.opaque.driver == driver:
             try:
@@ -202,17 +202,17 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
     Values of `env` are returned with the full names of attributes. Raises `InvalidConfig`.
     """
     if isinstance(parameters, bytes | str):
-        parameters = _parsed(parameters)
-    _check_form(parameters)
+        parameters = _parse(parameters)
+    _check_size(parameters)
     if not isinstance(parameters, dict):
         raise InvalidConfig([f"parameters: must be an object with apiVersion {API_VERSION} and kind {KIND}"])
     type_meta = (parameters.get("apiVersion"), parameters.get("kind"))
     if type_meta != (API_VERSION, KIND):
-        has = " ".join(_in_event(str(each)) for each in type_meta if each is not None) or "nothing"
+        has = " ".join(_shortened(str(each)) for each in type_meta if each is not None) or "nothing"
         raise InvalidConfig([f"parameters: must have apiVersion {API_VERSION} and kind {KIND}, has {has}"])
-    if twice := list(_twice(parameters, "parameters")):
-        raise InvalidConfig([f"{_in_event(path)}: appears twice" for path in twice])
-    config = _converted(parameters)
+    if duplicates := list(_duplicates(parameters, "parameters")):
+        raise InvalidConfig([f"{_shortened(path)}: appears twice" for path in duplicates])
+    config = _decode(parameters)
     problems = [*_env_problems(config.env, from_class), *_access_problems(config.access)]
     problems += interface_problems(config.interface)
     if config.sharing is not UNSET and not from_class:
@@ -226,20 +226,20 @@ def read(parameters: Any, *, from_class: bool, allowed_mounts: Sequence[str] = (
     return msgspec.structs.replace(config, env=env, interface=canonical(config.interface))
 
 
-def _parsed(text: bytes | str) -> Any:
-    if len(text) > MOST_BYTES:
-        raise InvalidConfig([f"parameters: more than {MOST_BYTES} bytes"])
+def _parse(text: bytes | str) -> Any:
+    if len(text) > MAX_BYTES:
+        raise InvalidConfig([f"parameters: more than {MAX_BYTES} bytes"])
     try:
         parse_json(text)
         return parse_members(text)
     except (DecodeError, RecursionError) as error:
-        raise InvalidConfig([f"parameters: {_in_event(str(error))}"]) from None
+        raise InvalidConfig([f"parameters: {_shortened(str(error))}"]) from None
 
 
-def _check_form(value: Any) -> None:
+def _check_size(value: Any) -> None:
     """Refuse deep or large values before any recursion into them."""
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         level = [
             x
             for each in level
@@ -248,16 +248,16 @@ def _check_form(value: Any) -> None:
         if not level:
             break
     else:
-        raise InvalidConfig([f"parameters: more than {_DEEPEST} levels deep"])
+        raise InvalidConfig([f"parameters: more than {_MAX_DEPTH} levels deep"])
     try:
         size = len(msgspec.json.encode(value))
     except (TypeError, ValueError, UnicodeError) as error:
-        raise InvalidConfig([f"parameters: not JSON: {_in_event(str(error))}"]) from None
-    if size > MOST_BYTES:
-        raise InvalidConfig([f"parameters: {size} bytes, the limit is {MOST_BYTES}"])
+        raise InvalidConfig([f"parameters: not JSON: {_shortened(str(error))}"]) from None
+    if size > MAX_BYTES:
+        raise InvalidConfig([f"parameters: {size} bytes, the limit is {MAX_BYTES}"])
 
 
-def _twice(value: Any, path: str) -> Iterator[str]:
+def _duplicates(value: Any, path: str) -> Iterator[str]:
     """Yield the paths of duplicate members; only `Members` preserve them."""
     if isinstance(value, dict):
         seen = set()
@@ -265,29 +265,29 @@ def _twice(value: Any, path: str) -> Iterator[str]:
             if name in seen:
                 yield f"{path}.{name}"
             seen.add(name)
-            yield from _twice(item, f"{path}.{name}")
+            yield from _duplicates(item, f"{path}.{name}")
     elif isinstance(value, list):
         for i, item in enumerate(value):
-            yield from _twice(item, f"{path}[{i}]")
+            yield from _duplicates(item, f"{path}[{i}]")
 
 
-def _converted(value: dict[str, Any]) -> DeviceConfig:
+def _decode(value: dict[str, Any]) -> DeviceConfig:
     env = value.get("env")
     if isinstance(env, dict):  # msgspec would not name the variable
         wrong = [name for name, text in env.items() if not isinstance(text, str)]
         if wrong:
-            raise InvalidConfig([f"parameters.env.{_in_event(str(name))}: must be text in quotes" for name in wrong])
+            raise InvalidConfig([f"parameters.env.{_shortened(str(name))}: must be text in quotes" for name in wrong])
     try:
         return msgspec.convert(value, DeviceConfig)
     except msgspec.ValidationError as error:
-        found = _PLACE.fullmatch(str(error))
-        words, place = (found[1], found[2]) if found else (str(error), "")
-        raise InvalidConfig([f"parameters{place}: {_in_event(words)}"]) from None
+        found = _ERROR_PATH.fullmatch(str(error))
+        message, place = (found[1], found[2]) if found else (str(error), "")
+        raise InvalidConfig([f"parameters{place}: {_shortened(message)}"]) from None
 
 
 def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
     for name, text in env.items():
-        place = f"parameters.env.{_in_event(name)}: "
+        place = f"parameters.env.{_shortened(name)}: "
         if not template.is_variable(name):
             yield f"{place}cannot be the name of a variable; use letters, digits and underscores"
         elif template.is_reserved(name):
@@ -296,7 +296,7 @@ def _env_problems(env: Mapping[str, str], from_class: bool) -> Iterator[str]:
             yield f"{place}cannot be set by a claim; ask your administrator for a DeviceClass that does"
         found = template.read(text)
         if found.unknown:
-            yield f"{place}no device has {{{_in_event(found.unknown[0])}}}"
+            yield f"{place}no device has {{{_shortened(found.unknown[0])}}}"
         if found.is_unbalanced:
             yield f"{place}unmatched brace; write {{{{ or }}}} for a brace"
 
@@ -312,17 +312,18 @@ def _mount_problems(mounts: Sequence[MountConfig], allowed: Sequence[str]) -> It
         place, inside = f"parameters.mounts[{i}]", mount.container_path or mount.host_path
         for name, path in (("hostPath", mount.host_path), ("containerPath", inside)):
             if not is_plain(path) or "\0" in path:
-                yield f"{place}.{name}: {_in_event(path)} is not an absolute path without empty, `.` or `..` components"
+                text = _shortened(path)
+                yield f"{place}.{name}: {text} is not an absolute path without empty, `.` or `..` components"
         if not any(is_below(mount.host_path, folder) for folder in allowed):
-            yield f"{place}.hostPath: {_in_event(mount.host_path)} is not below any of the node's allowedMounts"
+            yield f"{place}.hostPath: {_shortened(mount.host_path)} is not below any of the node's allowedMounts"
         if is_taken(inside):
-            yield f"{place}.containerPath: nothing can be mounted at {_in_event(inside)}"
+            yield f"{place}.containerPath: nothing can be mounted at {_shortened(inside)}"
         if inside in seen:
-            yield f"{place}: two mounts at {_in_event(inside)}"
+            yield f"{place}: two mounts at {_shortened(inside)}"
         seen.add(inside)
 
 
-def _changed(access: NodeAccess, override: Access) -> NodeAccess:
+def _override_access(access: NodeAccess, override: Access) -> NodeAccess:
     return NodeAccess(
         access.uid if override.uid is UNSET else override.uid,
         access.gid if override.gid is UNSET else override.gid,
@@ -334,10 +335,10 @@ def _mount(config: MountConfig) -> Mount:
     return Mount(config.host_path, config.container_path or config.host_path, config.read_only)
 
 
-def _concerns(where: v1.DeviceAllocationConfiguration, result: v1.DeviceRequestAllocationResult) -> bool:
+def _applies_to(where: v1.DeviceAllocationConfiguration, result: v1.DeviceRequestAllocationResult) -> bool:
     opaque = msgspec.structs.replace(where, opaque=v1.OpaqueDeviceConfiguration())
     return bool(config_for_result((opaque,), result))
 
 
-def _in_event(text: str) -> str:
-    return shown(text, _LONGEST_WORDS)
+def _shortened(text: str) -> str:
+    return shown(text, _MAX_TEXT)

@@ -22,11 +22,11 @@ from resourceapi.client.backoff import delay
 from resourceapi.objects import Condition, DecodeError, to_dict, v1
 
 READY, REASON = "Ready", "Prepared"
-MOST_BYTES = 10 * 1024  # of an entry's data
-LATER = 0.5  # seconds: preparing claims comes first, and a claim that has ended by then needs no status
-ATTEMPTS = 8
-_AT_ONCE = 2  # requests: preparing claims has priority
-_NOT_OURS_TO_CHANGE = (403, 404, 409, 422)  # repeating the request gives the same answer
+MAX_DATA_BYTES = 10 * 1024  # of an entry's data
+WRITE_DELAY = 0.5  # seconds: preparing claims comes first, and a claim that has ended by then needs no status
+MAX_ATTEMPTS = 8
+_MAX_CONCURRENT = 2  # requests: preparing claims has priority
+_PERMANENT_ERRORS = (403, 404, 409, 422)  # repeating the request gives the same answer
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -85,57 +85,57 @@ class StatusWriter:
         self._driver = driver
         self._claims = claims
         self._wait = wait
-        self._waiting: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # queued before `run`
+        self._queued: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # queued before `run`
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def run(self) -> None:
         """Write queued entries. Entries not written at the cancellation are written by the next instance."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                for uid, work in self._waiting.items():
+                for uid, work in self._queued.items():
                     self._start(uid, work)
-                self._waiting.clear()
+                self._queued.clear()
                 await asyncio.Event().wait()
         finally:
             self._group = None
 
     def write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         """Start writing the entries of a claim's devices."""
-        self._begin(claim, partial(self._write, claim, devices))
+        self._enqueue(claim, partial(self._write, claim, devices))
 
     def write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         """Start writing them if the server has no entry of this driver: a crash prevented the write."""
         if devices:
-            self._begin(claim, partial(self._write_missing, claim, devices))
+            self._enqueue(claim, partial(self._write_missing, claim, devices))
 
     def forget(self, uid: str) -> None:
         """Cancel writing the entries of a claim."""
-        self._waiting.pop(uid, None)
+        self._queued.pop(uid, None)
         task = self._writing.pop(uid, None)
         if task is not None:
             task.cancel()
 
-    def _begin(self, claim: ClaimRef, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _enqueue(self, claim: ClaimRef, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.forget(claim.uid)
         if self._group is None:
-            self._waiting[claim.uid] = work
+            self._queued[claim.uid] = work
         else:
             self._start(claim.uid, work)
 
     def _start(self, uid: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._group is not None
         task = self._writing[uid] = self._group.create_task(work(), name=f"status of claim {uid}")
-        task.add_done_callback(lambda done: self._ended(uid, done))
+        task.add_done_callback(lambda done: self._on_done(uid, done))
 
-    def _ended(self, uid: str, task: "asyncio.Task[None]") -> None:
+    def _on_done(self, uid: str, task: "asyncio.Task[None]") -> None:
         if self._writing.get(uid) is task:
             del self._writing[uid]
 
     async def _write_missing(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
         try:
-            async with self._at_once:
+            async with self._slots:
                 found = await self._claims.get(claim.name, claim.namespace)
         except (ClientError, DecodeError) as error:
             log.debug("status.devices is not known: %s", error, extra={"claim": str(claim)})
@@ -144,15 +144,15 @@ class StatusWriter:
             await self._write(claim, devices)
 
     async def _write(self, claim: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
-        await self._wait(LATER)
-        for attempt in range(1, ATTEMPTS + 1):
+        await self._wait(WRITE_DELAY)
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                async with self._at_once:
+                async with self._slots:
                     await self._apply(claim, devices)
                 return
             except (ClientError, DecodeError) as error:
-                last = isinstance(error, Refused) and error.code in _NOT_OURS_TO_CHANGE
-                if last or attempt == ATTEMPTS:
+                is_permanent = isinstance(error, Refused) and error.code in _PERMANENT_ERRORS
+                if is_permanent or attempt == MAX_ATTEMPTS:
                     log.warning("status.devices was not written: %s", error, extra={"claim": str(claim)})
                     return
             await self._wait(delay(attempt))
@@ -177,4 +177,4 @@ def _data(each: ClaimDevice) -> dict[str, Any]:
     if allocated.partition:
         data["partition"] = allocated.partition
     full = data | {"nodes": [node.path for node in device.devnodes]}
-    return full if len(msgspec.json.encode(full)) <= MOST_BYTES else data
+    return full if len(msgspec.json.encode(full)) <= MAX_DATA_BYTES else data

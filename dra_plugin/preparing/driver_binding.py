@@ -1,8 +1,8 @@
 """Drivers of PCI functions: bound for a claim, and restored. Blocking: use a thread.
 
-    as it was --take--> driver_override -> unbind -> drivers_probe --> bound
+    as it was --bind--> driver_override -> unbind -> drivers_probe --> bound
         ^                                                                |
-        +--- bind <- driver_override <- unbind <---------------- back ---+
+        +--- bind <- driver_override <- unbind <------------- restore ---+
 
 Rules:
 1. Level, not edge: the next step follows from /sys and from the record, after any crash between any two steps. A step
@@ -31,9 +31,9 @@ from hostdevices.usage import why_in_use
 
 PATIENCE = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
-_NOT_FOR_US = (errno.EROFS, errno.EACCES, errno.EPERM)
-_NOT_NOW = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_MODEL = ("vendor", "device")
+_PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
+_TRANSIENT_ERRORS = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MODEL_IDS = ("vendor", "device")
 _UNSET = "(null)"  # what the kernel shows for no driver_override
 log = logging.getLogger("nodeplug.dra")
 
@@ -52,85 +52,87 @@ def override_of(host: Host, address: str) -> str:
 class Drivers:
     """Binds and restores. One thread per claim at a time."""
 
-    def __init__(self, host: Host, patience: float = PATIENCE) -> None:
-        """Prepare; nothing is read yet. `patience` is in seconds, see `PATIENCE`."""
+    def __init__(self, host: Host, timeout: float = PATIENCE) -> None:
+        """Prepare; nothing is read yet. `timeout` is in seconds, see `PATIENCE`."""
         self._host = host
-        self._patience = patience
+        self._timeout = timeout
         self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not returned
 
-    def take(self, binding: Binding) -> None:
+    def bind(self, binding: Binding) -> None:
         """Bind all functions to the driver. Raises `BindRefused` if one is not bound, and `HostExhausted`."""
         for each in binding.functions:
-            with self._words(each.address):
-                self._take(each, binding)
+            with self._translating_errors(each.address):
+                self._bind_function(each, binding)
         if binding.iommufd and not bound_nodes(self._host, binding):
             raise BindRefused(
                 f"{binding.functions[0].address} has no node for iommufd: this kernel was built without"
                 " VFIO_DEVICE_CDEV; leave `iommufd` out"
             )
 
-    def give_back(self, binding: Binding) -> None:
+    def restore(self, binding: Binding) -> None:
         """Restore all functions. Raises `BindRefused` while one is still used, and `HostExhausted`."""
         for each in binding.functions:
-            with self._words(each.address):
-                self._give_back(each, binding.driver)
+            with self._translating_errors(each.address):
+                self._restore_function(each, binding.driver)
 
-    def _take(self, was: BoundFunction, binding: Binding) -> None:
-        address, driver = was.address, binding.driver
-        now = driver_of(self._host, address)
-        if now == driver == was.driver:
+    def _bind_function(self, recorded: BoundFunction, binding: Binding) -> None:
+        address, driver = recorded.address, binding.driver
+        current = driver_of(self._host, address)
+        if current == driver == recorded.driver:
             return  # it had this driver before
-        self._check_there(address)
-        if now not in (None, driver):
-            self._check_free(address, binding)
+        self._check_exists(address)
+        if current not in (None, driver):
+            self._check_unused(address, binding)
         if override_of(self._host, address) != driver:
             self._write(address, f"devices/{address}/driver_override", driver)
-        if now == driver:
+        if current == driver:
             return
-        if now is not None:
-            self._write(address, f"drivers/{now}/unbind", address)
+        if current is not None:
+            self._write(address, f"drivers/{current}/unbind", address)
         self._write(address, "drivers_probe", address)
-        if (now := driver_of(self._host, address)) != driver:
+        if (current := driver_of(self._host, address)) != driver:
             raise BindRefused(
-                f"driver {driver} did not bind to {address}, whose driver is {now or 'none'}; see the kernel's log"
+                f"driver {driver} did not bind to {address}, whose driver is {current or 'none'}; see the kernel's log"
             )
 
-    def _give_back(self, was: BoundFunction, driver: str) -> None:
-        host, address = self._host, was.address
-        if was.driver == driver:
+    def _restore_function(self, recorded: BoundFunction, driver: str) -> None:
+        host, address = self._host, recorded.address
+        if recorded.driver == driver:
             return  # it had this driver before
         if not host.exists(f"{_BUS}/devices/{address}"):
             log.warning("a function of a claim is gone: its driver is not restored", extra={"device": address})
             return
-        if override_of(host, address) == driver != was.override:
-            self._write(address, f"devices/{address}/driver_override", was.override or "\n")
-        now = driver_of(host, address)
-        if now == driver:
+        if override_of(host, address) == driver != recorded.override:
+            self._write(address, f"devices/{address}/driver_override", recorded.override or "\n")
+        current = driver_of(host, address)
+        if current == driver:
             self._write(address, f"drivers/{driver}/unbind", address)
-            now = driver_of(host, address)
-        if now is not None or not was.driver:
+            current = driver_of(host, address)
+        if current is not None or not recorded.driver:
             self._check_unblocked(address)
             return
         try:
-            self._write(address, f"drivers/{was.driver}/bind", address)
+            self._write(address, f"drivers/{recorded.driver}/bind", address)
         except OSError as error:
-            if error.errno in (*_NOT_FOR_US, *_NOT_NOW):
+            if error.errno in (*_PERMISSION_ERRORS, *_TRANSIENT_ERRORS):
                 raise
             text = "the function does not get back its driver %s: %s"
-            log.error(text, was.driver, error.strerror, extra={"device": address})
+            log.error(text, recorded.driver, error.strerror, extra={"device": address})
 
-    def _check_there(self, address: str) -> None:
+    def _check_exists(self, address: str) -> None:
         if not self._host.exists(f"{_BUS}/devices/{address}"):
             raise BindRefused(f"the function {address} is gone; delete the pod")
 
-    def _check_free(self, address: str, binding: Binding) -> None:
+    def _check_unused(self, address: str, binding: Binding) -> None:
         """Raise `BindRefused` if the node uses a function by now, or another card is there.
 
         Since the planning the daemon might have crashed, or the card might have been exchanged.
         """
         function = self._host.resolve(f"{_BUS}/devices/{address}") or ""
-        got = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
-        if any(name in got and hexadecimal(self._host, f"{function}/{name}", 4) != got[name] for name in _MODEL):
+        planned = next((x.attributes for x in binding.devices if x.kind == "pci" and x.name == address), {})
+        if any(
+            name in planned and hexadecimal(self._host, f"{function}/{name}", 4) != planned[name] for name in _MODEL_IDS
+        ):
             raise BindRefused(f"{address} is now another device than the claim was allocated; delete the pod")
         parts = [x for x in binding.devices if is_on(x, function)]
         if why := why_in_use(self._host, function, parts):
@@ -148,7 +150,7 @@ class Drivers:
         del self._blocked[address]
 
     def _write(self, address: str, file: str, text: str) -> None:
-        """Write to a file of the bus, waiting at most `patience` seconds.
+        """Write to a file of the bus, waiting at most `timeout` seconds.
 
         Raises `BindRefused`, `HostExhausted` and OSError.
         """
@@ -166,7 +168,7 @@ class Drivers:
             thread.start()
         except RuntimeError as error:  # the process, its cgroup or the node has reached its limit of threads
             raise HostExhausted(f"the driver of {address} cannot be changed: {error}") from error
-        thread.join(self._patience)
+        thread.join(self._timeout)
         if thread.is_alive():
             self._blocked[address] = thread
             self._check_unblocked(address)
@@ -174,11 +176,11 @@ class Drivers:
             raise refusals[0]
 
     @contextlib.contextmanager
-    def _words(self, address: str) -> Iterator[None]:
+    def _translating_errors(self, address: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            read_only = "; /sys must be writable" if error.errno in _NOT_FOR_US else ""
+            read_only = "; /sys must be writable" if error.errno in _PERMISSION_ERRORS else ""
             raise BindRefused(f"the driver of {address} cannot be changed: {error.strerror}{read_only}") from error
 
 

@@ -36,7 +36,7 @@ from hostdevices.presence import Presence
 from resources.resource import VHOST_NET, Mount
 from resources.template import named, render
 
-MOST_ENVIRONMENT = 256 * 1024
+MAX_ENV_BYTES = 256 * 1024
 """The most bytes of all variables of a claim's devices: an eighth of a program's limit (ARG_MAX)."""
 
 
@@ -72,18 +72,18 @@ def claim_spec(
     record: Record,
     presence: Presence,
     place: Callable[[Interface], Place] = lambda _: Place.HOME,
-    bound: Callable[[Binding], tuple[Devnode, ...]] = lambda _: (),
+    bound_nodes: Callable[[Binding], tuple[Devnode, ...]] = lambda _: (),
 ) -> cdi.Spec | None:
     """Describe the devices of a prepared claim as they are now; None if there is nothing to describe.
 
-    `place` returns where an interface is, `bound` the nodes of a device that has another driver for the claim.
+    `place` returns where an interface is, `bound_nodes` the nodes of a device that has another driver for the claim.
 
     A device that is gone is left out: a runtime then refuses the container instead of using another device in its
     place. A request with a lost interface is left out, too: runtimes find interfaces by name, and another one might
     have that name now. Raises `ValueTooLong` or `FieldMissing` for a variable, `TooManyVariables` for all of them
     together.
     """
-    devices = [ClaimDevice(each, _there(each, presence, bound)) for each in record.allocated]
+    devices = [ClaimDevice(each, _current_device(each, presence, bound_nodes)) for each in record.allocated]
     lost = {
         base_request(each.request)
         for each in record.allocated
@@ -99,22 +99,22 @@ def claim_spec(
             continue
         found = _node_edits(each.allocated, each.device)
         if is_first:
-            together = [x for x in devices if base_request(x.allocated.request) == request]
-            found = _with_request(found, record, request, together, place)
+            request_devices = [x for x in devices if base_request(x.allocated.request) == request]
+            found = _with_request(found, record, request, request_devices, place)
         name = _unit(record.claim, each.allocated)
         edits[name] = cdi.Device.of(name, found)  # an administrator's two results can name the same device
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
-    if size > MOST_ENVIRONMENT:
+    if size > MAX_ENV_BYTES:
         raise TooManyVariables(
-            f"claim {record.claim}: its devices have {size} bytes of variables, the limit is {MOST_ENVIRONMENT};"
+            f"claim {record.claim}: its devices have {size} bytes of variables, the limit is {MAX_ENV_BYTES};"
             " use fewer attributes in them"
         )
     with_edits = [x for x in edits.values() if x.container_edits != cdi.ContainerEdits()]
     return cdi.Spec.of(_kind(driver), with_edits) if with_edits else None
 
 
-def _there(
-    allocated: AllocatedDevice, presence: Presence, bound: Callable[[Binding], tuple[Devnode, ...]]
+def _current_device(
+    allocated: AllocatedDevice, presence: Presence, bound_nodes: Callable[[Binding], tuple[Devnode, ...]]
 ) -> Device | None:
     """Return a device as it is now; None if it is not there, or without the driver's files that its containers need.
 
@@ -125,20 +125,20 @@ def _there(
     if device is None and moved is not None:
         device = structs.replace(allocated.seen.device, attributes=moved.device.attributes)
     if device is not None and allocated.binding is not None:
-        nodes = bound(allocated.binding)
+        nodes = bound_nodes(allocated.binding)
         device = structs.replace(device, devnodes=nodes) if nodes else None
     if device is None or (allocated.settings.with_driver and device.lacks_driver_files):
         return None
-    before = {
+    recorded = {
         **dict.fromkeys((x for text in allocated.settings.env.values() for x in named(text)), ""),
         **allocated.facts,
     }
-    return structs.replace(device, attributes={**before, **device.attributes}) if before else device
+    return structs.replace(device, attributes={**recorded, **device.attributes}) if recorded else device
 
 
 def variable(claim: str, request: str) -> str:
     """Return the name of the variable that lists the devices of a claim's base request."""
-    return f"NODEPLUG_{_capitals(claim)}__{_capitals(request)}"
+    return f"NODEPLUG_{_env_part(claim)}__{_env_part(request)}"
 
 
 def _kind(driver: str) -> str:
@@ -181,7 +181,9 @@ def _with_request(
     place: Callable[[Interface], Place],
 ) -> cdi.ContainerEdits:
     """Add the edits that concern all devices of a request."""
-    env = _configured(request, devices) | _facts(variable(record.pod_claim or record.claim.name, request), devices)
+    env = _configured_env(request, devices) | _device_env(
+        variable(record.pod_claim or record.claim.name, request), devices
+    )
     mounts = {mount.container_path: mount for each in devices for mount in each.allocated.settings.mounts}
     return cdi.ContainerEdits(
         env=tuple(f"{name}={value}" for name, value in env.items()),
@@ -196,24 +198,24 @@ def _with_request(
     )
 
 
-def _configured(request: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
+def _configured_env(request: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
     """Fill the configured variables with the attributes of their devices."""
     templates = {name: template for each in devices for name, template in each.allocated.settings.env.items()}
     env = {}
     for name, template in templates.items():
-        meant = [x for x in devices if x.allocated.settings.env.get(name) == template]
-        there = {x.device.id: x.device for x in meant if x.device is not None}
-        names = [x.allocated.name for x in meant]
-        env[name] = render(template, names, list(there.values()), of=f"variable {name} of request {request}")
+        users = [x for x in devices if x.allocated.settings.env.get(name) == template]
+        present = {x.device.id: x.device for x in users if x.device is not None}
+        names = [x.allocated.name for x in users]
+        env[name] = render(template, names, list(present.values()), of=f"variable {name} of request {request}")
     return env
 
 
-def _facts(name: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
+def _device_env(name: str, devices: Sequence[ClaimDevice]) -> dict[str, str]:
     allocated = [each.allocated for each in devices]
     env = {name: ",".join(each.name for each in allocated)}
     for capacity in sorted({capacity for each in allocated for capacity in each.consumed}):
         amounts = (each.consumed.get(capacity, "") for each in allocated)
-        env[f"{name}__CAPACITY_{_capitals(capacity)}"] = ",".join(amounts)
+        env[f"{name}__CAPACITY_{_env_part(capacity)}"] = ",".join(amounts)
     if interfaces := _interfaces(devices):
         env[f"{name}__INTERFACES"] = ",".join(each.inside.name for each in interfaces)
     if any(each.is_admin for each in allocated):
@@ -231,7 +233,7 @@ def _interfaces(devices: Iterable[ClaimDevice]) -> list[Interface]:
     return [each.allocated.interface for each in devices if each.allocated.interface is not None]
 
 
-def _capitals(text: str) -> str:
+def _env_part(text: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", text.upper())
 
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from hostdevices.threads import in_thread
 
-_AT_ONCE = 8  # calls of either kind; in threads they mostly wait
-QUICK = 0.002  # seconds; above this moving average (over about `_LATELY` calls) threads write
-_LATELY = 8
+_MAX_CONCURRENT = 8  # calls of either kind; in threads they mostly wait
+FAST_CALL = 0.002  # seconds; above this moving average (over about `_AVERAGED_CALLS` calls) threads write
+_AVERAGED_CALLS = 8
 
 T = TypeVar("T")
 
@@ -24,42 +24,42 @@ T = TypeVar("T")
 class HostWork:
     """Runs this work. Belongs to the loop."""
 
-    def __init__(self, quick: float = QUICK) -> None:
-        """Prepare; threads start with the first call that needs one. `quick` in seconds, see `QUICK`."""
-        self._quick = quick
-        self._threads = ThreadPoolExecutor(2 * _AT_ONCE, "claims")
-        self._waits = asyncio.Semaphore(_AT_ONCE)
+    def __init__(self, fast_call: float = FAST_CALL) -> None:
+        """Prepare; threads start with the first call that needs one. `fast_call` in seconds, see `FAST_CALL`."""
+        self._fast_call = fast_call
+        self._threads = ThreadPoolExecutor(2 * _MAX_CONCURRENT, "claims")
+        self._blocking_slots = asyncio.Semaphore(_MAX_CONCURRENT)
         # holding all of them excludes other writers, whatever the devices do
-        self._writes = asyncio.Semaphore(_AT_ONCE)
-        self._seconds_lately = 0.0  # moving average of a call's duration
-        self._under_way = 0  # writing calls
+        self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._average_seconds = 0.0  # moving average of a call's duration
+        self._active_writes = 0  # writing calls
 
     async def write(self, call: Callable[[], T]) -> T:
         """Run `call`, which writes or removes a few files. Raises its errors, and `HostExhausted`."""
-        async with self._writes:
-            self._under_way += 1
+        async with self._write_slots:
+            self._active_writes += 1
             try:
-                if self._seconds_lately <= self._quick:
+                if self._average_seconds <= self._fast_call:
                     result, seconds = _timed(call)
                 else:
                     result, seconds = await self.in_thread(lambda: _timed(call))
-                    seconds /= self._under_way  # threads take turns with the interpreter
+                    seconds /= self._active_writes  # threads take turns with the interpreter
             finally:
-                self._under_way -= 1
-            self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
+                self._active_writes -= 1
+            self._average_seconds += (seconds - self._average_seconds) / _AVERAGED_CALLS
             return result
 
-    async def wait(self, call: Callable[[], T]) -> T:
+    async def run_blocking(self, call: Callable[[], T]) -> T:
         """Run `call` in a thread; it can take long. Raises its errors, and `HostExhausted`."""
-        async with self._waits:
+        async with self._blocking_slots:
             return await self.in_thread(call)
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Prevent all other writes; the caller itself writes with `in_thread`."""
         async with AsyncExitStack() as slots:
-            for _ in range(_AT_ONCE):
-                await slots.enter_async_context(self._writes)
+            for _ in range(_MAX_CONCURRENT):
+                await slots.enter_async_context(self._write_slots)
             yield
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from dra_plugin.errors import DraPluginError
 from hostdevices.shown import shown
 from resources.resource import InterfaceMoves
 
-MOST_ADDRESSES = 8
+MAX_ADDRESSES = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _TAKEN = ("all", "default", "eth0", "lo")  # names of sysctls, and the pod's own interfaces
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -35,7 +35,7 @@ class InterfaceConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="c
     name: str = ""
     mtu: Annotated[int, Meta(ge=68, le=65535)] | None = None
     mac: str = ""
-    addresses: Annotated[tuple[str, ...], Meta(max_length=MOST_ADDRESSES)] = ()
+    addresses: Annotated[tuple[str, ...], Meta(max_length=MAX_ADDRESSES)] = ()
 
 
 def merged(before: InterfaceConfig, later: InterfaceConfig) -> InterfaceConfig:

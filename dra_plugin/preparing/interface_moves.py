@@ -51,10 +51,10 @@ from netlink import (
     ways_out,
 )
 
-PATIENCE = 3.0  # seconds for an interface to come back; the kubelet repeats the call
-_STEP = 0.05
+RETURN_TIMEOUT = 3.0  # seconds for an interface to come back; the kubelet repeats the call
+_POLL_INTERVAL = 0.05
 _NO_LINK = LinkChange()
-_NOT_NOW = (
+_TRANSIENT_ERRORS = (
     errno.EAGAIN,
     errno.EBUSY,
     errno.EINTR,
@@ -70,19 +70,19 @@ log = logging.getLogger("nodeplug.dra")
 class Interfaces:
     """The interfaces of all claims. `place` is thread-safe; blocking methods are for one thread per claim."""
 
-    def __init__(self, host: Host, runtime: OciRuntime, patience: float = PATIENCE) -> None:
-        """Prepare; the kernel is not asked yet. `patience` is the time for an interface to come back, in seconds."""
-        self._patience = patience
+    def __init__(self, host: Host, runtime: OciRuntime, timeout: float = RETURN_TIMEOUT) -> None:
+        """Prepare; the kernel is not asked yet. `timeout` is the time for an interface to come back, in seconds."""
+        self._timeout = timeout
         self._host = host
         self._runtime = runtime
-        self._seen: dict[str, tuple[int, int]] = {}  # by device: network namespace and index where it was last
+        self._last_seen: dict[str, tuple[int, int]] = {}  # by device: network namespace and index where it was last
         self._places: dict[str, Place] = {}
 
     def place(self, interface: Interface) -> Place:
         """Return where an interface was when last searched; before that, at home, so that a container waits for it."""
         return self._places.get(interface.device.id, Place.HOME)
 
-    def all(self, nics: Iterable[Device]) -> Links:
+    def read_links(self, nics: Iterable[Device]) -> Links:
         """Return all interfaces, and what /sys shows of `nics`.
 
         Raises `InterfaceRefused` if no interface can be moved, or changed and brought back.
@@ -98,51 +98,63 @@ class Interfaces:
                     " network namespace"
                 ) from error
             found = {each.name: each for each in links(kernel)}
-            shown = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
-            connected, everything = connected_addresses(self._host), addresses(kernel, all_of_them=True)
-            had = {index: tuple(x.partition("/")[0] for x in each) for index, each in everything.items()}
-            talking = {index: tuple(x for x in each if x in connected) for index, each in had.items()}
-            ways = frozenset[int]().union(*ways_out(kernel))
-            return Links(found, addresses(kernel), shown, uplinks(self._host), had, talking, ways)
+            sysfs_indices = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
+            connected, all_addresses = connected_addresses(self._host), addresses(kernel, all_of_them=True)
+            plain_addresses = {index: tuple(x.partition("/")[0] for x in each) for index, each in all_addresses.items()}
+            connected_by_index = {
+                index: tuple(x for x in each if x in connected) for index, each in plain_addresses.items()
+            }
+            default_routes = frozenset[int]().union(*ways_out(kernel))
+            return Links(
+                found,
+                addresses(kernel),
+                sysfs_indices,
+                uplinks(self._host),
+                plain_addresses,
+                connected_by_index,
+                default_routes,
+            )
 
     def apply(self, record: Record) -> None:
         """Configure the interfaces at home for their pod. Raises `InterfaceRefused`."""
         with Connection() as kernel:
             for each in _interfaces_of(record):
                 found = self._find(kernel, each)
-                if found is None and self.place(each) is Place.LOST and _can_be_made(kernel, each):
-                    found = _made_again(kernel, each)
+                if found is None and self.place(each) is Place.LOST and _can_recreate(kernel, each):
+                    found = _recreate(kernel, each)
                 if found is not None:
-                    wanted = structs.replace(each.inside, name=each.home.name)
+                    desired = structs.replace(each.inside, name=each.home.name)
                     try:
-                        _set_up(kernel, found, wanted)
+                        _configure(kernel, found, desired)
                     except InterfaceRefused:  # runtimes must not use it until it has the pod's configuration
                         self._places[each.device.id] = Place.LOST
                         raise
                     # runtimes find it by name: another interface with that name must not be moved instead
-                    has_its_name = found.name == wanted.name or _is_named(kernel, found, wanted.name)
+                    has_its_name = found.name == desired.name or _has_name(kernel, found, desired.name)
                     self._places[each.device.id] = Place.HOME if has_its_name else Place.LOST
 
     def restore(self, record: Record) -> None:
         """Restore all interfaces of a claim. Raises `InterfaceRefused` while one is still away."""
         with Connection() as kernel:
-            until = time.monotonic() + self._patience
+            deadline = time.monotonic() + self._timeout
             for each in _interfaces_of(record):
                 while why := self._why_not_restored(kernel, each):
-                    if time.monotonic() > until:
+                    if time.monotonic() > deadline:
                         raise InterfaceRefused(why)
-                    time.sleep(_STEP)
+                    time.sleep(_POLL_INTERVAL)
                 self._places.pop(each.device.id, None)
-                self._seen.pop(each.device.id, None)
+                self._last_seen.pop(each.device.id, None)
 
     def _why_not_restored(self, kernel: Connection, each: Interface) -> str:
         """Restore an interface; return why that is not possible yet."""
         found = self._find(kernel, each)
         if self.place(each) is Place.AWAY:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
-        if found is None and _can_be_made(kernel, each):
-            found = _made_again(kernel, each)
-        elif found is None and (each.kind or not self._is_there(each) or is_replaced(each, links(kernel), self._host)):
+        if found is None and _can_recreate(kernel, each):
+            found = _recreate(kernel, each)
+        elif found is None and (
+            each.kind or not self._has_driver(each) or is_replaced(each, links(kernel), self._host)
+        ):
             log.warning(
                 "an interface of a claim is gone: it was virtual, and ended with its pod, or it was unplugged",
                 extra={"device": each.device.id},
@@ -150,10 +162,10 @@ class Interfaces:
             return ""
         if found is None:
             return f"the interface {each.home.name} is not back from the network namespace of its pod"
-        _set_back(kernel, found, each.home)
+        _restore_state(kernel, found, each.home)
         return ""
 
-    def _is_there(self, each: Interface) -> bool:
+    def _has_driver(self, each: Interface) -> bool:
         """Return whether an interface's hardware has a driver, so that it has an interface somewhere."""
         hardware = each.device.syspath.partition("/net/")[0]
         return self._host.exists(f"{hardware}/driver")
@@ -161,12 +173,12 @@ class Interfaces:
     def _find(self, kernel: Connection, each: Interface) -> Link | None:
         """Return an interface if it is at home; record where it is."""
         for name in (each.home.name, each.inside.name):
-            if (found := link(kernel, name)) is not None and each.is_it(found):
+            if (found := link(kernel, name)) is not None and each.matches(found):
                 self._places[each.device.id] = Place.HOME
                 return found
-        if (seen := self._seen.get(each.device.id)) is not None:
-            found = link(kernel, seen[1], seen[0])
-            if found is not None and each.is_it(found):
+        if (last_seen := self._last_seen.get(each.device.id)) is not None:
+            found = link(kernel, last_seen[1], last_seen[0])
+            if found is not None and each.matches(found):
                 self._places[each.device.id] = Place.AWAY
                 return None
         found, place = self._search(kernel, each)
@@ -177,18 +189,18 @@ class Interfaces:
         return found
 
     def _search(self, kernel: Connection, each: Interface) -> tuple[Link | None, Place]:
-        if found := next((x for x in links(kernel) if each.is_it(x)), None):
+        if found := next((x for x in links(kernel) if each.matches(x)), None):
             return found, Place.HOME
         for namespace in namespaces(kernel):
             try:
-                there = links(kernel, namespace)
+                visible = links(kernel, namespace)
             except NetlinkError as error:
                 if error.errno != errno.EINVAL:  # EINVAL: the namespace has ended meanwhile
                     raise
                 continue
-            found = next((x for x in there if each.is_it(x)), None)
+            found = next((x for x in visible if each.matches(x)), None)
             if found is not None:
-                self._seen[each.device.id] = (namespace, found.index)
+                self._last_seen[each.device.id] = (namespace, found.index)
                 return None, Place.AWAY
         return None, Place.LOST
 
@@ -212,25 +224,25 @@ def _interfaces_of(record: Record) -> list[Interface]:
     return [x.interface for x in record.allocated if x.interface is not None]
 
 
-def _can_be_made(kernel: Connection, each: Interface) -> bool:
+def _can_recreate(kernel: Connection, each: Interface) -> bool:
     """Return whether an interface is of a virtual kind that can be made again, and what it is made on is present."""
-    is_founded = link(kernel, each.lower) is not None if each.lower else not each.data  # a dummy is made on nothing
-    return each.kind in REMADE and is_founded
+    has_lower = link(kernel, each.lower) is not None if each.lower else not each.data  # a dummy is made on nothing
+    return each.kind in REMADE and has_lower
 
 
-def _made_again(kernel: Connection, each: Interface) -> Link | None:
+def _recreate(kernel: Connection, each: Interface) -> Link | None:
     """Return a virtual interface that ended with its pod, made again; None if that is not possible yet."""
     lower = link(kernel, each.lower) if each.lower else None
     try:
-        made = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
-        add_link(kernel, made, each.kind, each.data, lower.index if lower else 0)
+        change = LinkChange(name=each.home.name, mtu=each.home.mtu, mac=each.home.mac or None)
+        add_link(kernel, change, each.kind, each.data, lower.index if lower else 0)
     except NetlinkError as error:
         log.warning("cannot create an interface again: %s", error.strerror, extra={"device": each.device.id})
         return None
     return link(kernel, each.home.name)
 
 
-def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
+def _configure(kernel: Connection, found: Link, state: LinkState) -> None:
     """Change an interface at home to `state`. Raises `InterfaceRefused`."""
     try:
         for _, change in _changes(kernel, found, state):
@@ -239,7 +251,7 @@ def _set_up(kernel: Connection, found: Link, state: LinkState) -> None:
         raise InterfaceRefused(f"the kernel refused the settings of {state.name}: {error.strerror}") from error
 
 
-def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
+def _restore_state(kernel: Connection, found: Link, home: LinkState) -> None:
     """Restore an interface as far as the kernel allows. Raises `InterfaceRefused` if a retry can succeed."""
     try:
         # fails without permission for any change: then no error below would mean a refusal
@@ -248,7 +260,7 @@ def _set_back(kernel: Connection, found: Link, home: LinkState) -> None:
             try:
                 change()
             except NetlinkError as error:
-                if error.errno in _NOT_NOW:
+                if error.errno in _TRANSIENT_ERRORS:
                     raise
                 log.error("the interface %s does not get back its %s: %s", home.name, what, error.strerror)
     except NetlinkError as error:
@@ -259,12 +271,12 @@ def _changes(
     kernel: Connection, found: Link, state: LinkState, *, is_up: bool = False
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the changes that bring an interface to `state`, with descriptions, in an order that the kernel accepts."""
-    wanted = {
+    desired = {
         f"MTU {state.mtu}": (found.mtu == state.mtu, LinkChange(mtu=state.mtu)),
         f"hardware address {state.mac}": (found.mac == state.mac, LinkChange(mac=state.mac)),
         "alias": (found.alias == state.alias, LinkChange(alias=state.alias)),
     }
-    changes = {what: change for what, (is_so, change) in wanted.items() if not is_so}
+    changes = {what: change for what, (is_current, change) in desired.items() if not is_current}
     if changes or found.name != state.name:
         yield "rest (down)", partial(change_link, kernel, found.index, LinkChange(is_up=False))
         yield "name", partial(_rename, kernel, found, state.name)
@@ -285,7 +297,7 @@ def _changes(
         yield "link up", partial(change_link, kernel, found.index, LinkChange(is_up=True))
 
 
-def _is_named(kernel: Connection, found: Link, name: str) -> bool:
+def _has_name(kernel: Connection, found: Link, name: str) -> bool:
     now = link(kernel, name)
     return now is not None and now.index == found.index
 

@@ -16,7 +16,7 @@ from dra_plugin.preparing.interface_config import (
     is_unicast,
     why_not_a_name,
 )
-from dra_plugin.preparing.interface_record import Interface, LinkState, mark, marked
+from dra_plugin.preparing.interface_record import Interface, LinkState, mark, state_from_mark
 from hostdevices import HEALTHY, Device
 from hostdevices.readers.uplinks import Uplinks
 from netlink import Link
@@ -30,20 +30,20 @@ _MOST_KEPT = 16  # of an interface's own addresses, which its claim's lease stor
 class Links(Struct, frozen=True):
     """All interfaces at one moment: by name, the permanent addresses (with details) by index, the indices in /sys.
 
-    `had`: all addresses, also by DHCP, by index. `connected`: those over which the node has connections. `ways_out`:
-    the indices of interfaces with a default route, also one of several routes, or in another table. `carrying`: the
-    names of interfaces on which a claim's interface is made, each with that interface's name: it can be in its pod,
-    where it is not visible here.
+    `all_addresses`: all addresses, also by DHCP, by index. `connected`: those over which the node has connections.
+    `ways_out`: the indices of interfaces with a default route, also one of several routes, or in another table.
+    `claimed_uppers`: the names of interfaces on which a claim's interface is made, each with that interface's name: it
+    can be in its pod, where it is not visible here.
     """
 
     links: Mapping[str, Link]
     addresses: Mapping[int, Mapping[str, bytes]]
-    shown: Mapping[str, str]
+    sysfs_indices: Mapping[str, str]
     uplinks: Uplinks = Uplinks()
-    had: Mapping[int, tuple[str, ...]] = {}
+    all_addresses: Mapping[int, tuple[str, ...]] = {}
     connected: Mapping[int, tuple[str, ...]] = {}
     ways_out: frozenset[int] = frozenset()
-    carrying: Mapping[str, str] = {}
+    claimed_uppers: Mapping[str, str] = {}
 
 
 def plan_interface(
@@ -52,23 +52,23 @@ def plan_interface(
     """Return how the interface of `nic` moves for the claim `uid`. Raises `InterfaceRefused`, which names `where`."""
     check_allowed(config, moves, where)
     link = links.links.get(nic.name)
-    if link is None or links.shown.get(nic.name) != str(link.index):
+    if link is None or links.sysfs_indices.get(nic.name) != str(link.index):
         raise InterfaceRefused(
             f"{where}: the interface {nic.name} of /sys is not in the daemon's network namespace; run the daemon"
             " in the node's (hostNetwork)"
         )
-    _check_free(nic, link, links, where)
+    _check_movable(nic, link, links, where)
     addresses = links.addresses.get(link.index, {})
     if len(addresses) > _MOST_KEPT:
         raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
     # An interface left behind by a claim states in its alias how it was before; its addresses are that claim's.
-    left = marked(link.alias)
-    if left is not None and not _can_have_been(left, link):
-        left = None  # a pod has written the alias
-    if left is not None and left.name != link.name and left.name in links.links:
-        left = structs.replace(left, name=link.name)  # another interface has that name now
+    leftover = state_from_mark(link.alias)
+    if leftover is not None and not _is_plausible(leftover, link):
+        leftover = None  # a pod has written the alias
+    if leftover is not None and leftover.name != link.name and leftover.name in links.links:
+        leftover = structs.replace(leftover, name=link.name)  # another interface has that name now
     details = {text: x for text, x in addresses.items() if x}
-    home = left or LinkState(link.name, link.mtu, link.mac, link.alias, tuple(addresses), link.is_up, details)
+    home = leftover or LinkState(link.name, link.mtu, link.mac, link.alias, tuple(addresses), link.is_up, details)
     inside = LinkState(
         name=config.name or home.name,
         mtu=config.mtu or home.mtu,
@@ -77,7 +77,7 @@ def plan_interface(
         addresses=config.addresses or home.addresses,
         details={} if config.addresses else home.details,
     )
-    _check_inside(inside, link, links, where)
+    _check_pod_state(inside, link, links, where)
     lower = next((x.name for x in links.links.values() if x.index == link.lower), "")
     return Interface(
         device=structs.replace(nic, name=home.name, health=HEALTHY),
@@ -92,7 +92,7 @@ def plan_interface(
     )
 
 
-def _can_have_been(state: LinkState, link: Link) -> bool:
+def _is_plausible(state: LinkState, link: Link) -> bool:
     """Return whether an interface could have been so: a pod with permission to change interfaces can write any mark."""
     is_address = len(state.mac) == len(link.mac) and (len(state.mac) != _ETHERNET or is_unicast(state.mac))
     return is_address and link.min_mtu <= state.mtu <= (link.max_mtu or state.mtu)
@@ -103,15 +103,16 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
     seen: dict[str, str] = {}
     for each in (*others, record):
         for moved in (x.interface for x in each.allocated if x.interface is not None):
-            name, this = moved.inside.name, f"{moved.device.name} of the claim {each.claim.namespace}/{each.claim.name}"
-            if (owner := seen.setdefault(name, this)) != this:
+            name = moved.inside.name
+            described = f"{moved.device.name} of the claim {each.claim.namespace}/{each.claim.name}"
+            if (owner := seen.setdefault(name, described)) != described:
                 raise InterfaceRefused(
                     f"device {moved.device.id}: the pod would have two interfaces named {name}, the other one is"
                     f" {owner}; choose names (interface.name), in a request of its own for each"
                 )
 
 
-def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
+def _check_movable(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what the kernel keeps here, and what carries the node or something of it."""
     if (kind := nic.attributes.get("devType")) in _KEPT_HERE:
         raise InterfaceRefused(f"{where}: {nic.name} is a {kind} interface, which leaves no network namespace")
@@ -129,14 +130,14 @@ def _check_free(nic: Device, link: Link, links: Links, where: str) -> None:
         master = next((x.name for x in links.links.values() if x.index == link.master), "another interface")
         raise InterfaceRefused(f"{where}: {nic.name} is a part of {master}; take it out first")
     for other in links.links.values():
-        is_on_it = other.lower == link.index and other.lower_namespace is None and other.kind != "veth"
-        if other.master == link.index or (is_on_it and other.index != link.index):
+        is_upper = other.lower == link.index and other.lower_namespace is None and other.kind != "veth"
+        if other.master == link.index or (is_upper and other.index != link.index):
             raise InterfaceRefused(f"{where}: {nic.name} carries {other.name} of the node; remove that first")
-    if claimed := links.carrying.get(link.name):
+    if claimed := links.claimed_uppers.get(link.name):
         raise InterfaceRefused(f"{where}: {nic.name} carries {claimed}, which a claim has; wait until that has ended")
 
 
-def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> None:
+def _check_pod_state(inside: LinkState, link: Link, links: Links, where: str) -> None:
     if why := why_not_a_name(inside.name):
         raise InterfaceRefused(f"{where}: {why}")
     if not link.min_mtu <= inside.mtu <= (link.max_mtu or inside.mtu):
@@ -144,7 +145,7 @@ def _check_inside(inside: LinkState, link: Link, links: Links, where: str) -> No
         raise InterfaceRefused(f"{where}: {link.name} cannot have the MTU {inside.mtu}; it can have {between}")
     if len(inside.mac) == _ETHERNET and not is_unicast(inside.mac):
         raise InterfaceRefused(f"{where}: {link.name} has no address ({inside.mac}); give it one (interface.mac)")
-    taken = {x: index for index, each in links.had.items() if index != link.index for x in each}
+    taken = {x: index for index, each in links.all_addresses.items() if index != link.index for x in each}
     for text in inside.addresses:
         if (index := taken.get(text.partition("/")[0])) is not None:
             name = next((x.name for x in links.links.values() if x.index == index), "another interface")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from netlink import Link
 
 MARK = "nodeplug:"
-_LONGEST_NAME = 15  # bytes of an interface's name
+_MAX_NAME = 15  # bytes of an interface's name
 _MARK = re.compile(rf"{MARK}([^,/:\s]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9a-f]{{2}})*)?),.*")
 
 
@@ -62,11 +62,11 @@ class Interface(Struct, frozen=True):
     data: bytes = b""
     lower: str = ""
 
-    def is_it(self, link: "Link") -> bool:
+    def matches(self, link: "Link") -> bool:
         """Return whether `link`, of any network namespace, is this interface."""
         if self.parent:
-            ours = not (self.permanent and link.permanent) or self.permanent == link.permanent
-            return link.parent == self.parent and ours
+            is_same_card = not (self.permanent and link.permanent) or self.permanent == link.permanent
+            return link.parent == self.parent and is_same_card
         if link.alias.startswith(MARK):
             return link.alias in (self.inside.alias, self.alias)
         return link.name == self.home.name and link.kind == self.kind and link.mac in (self.home.mac, self.inside.mac)
@@ -77,9 +77,9 @@ def mark(name: str, mtu: int, mac: str, uid: str) -> str:
     return f"{MARK}{name},{mtu},{mac},{uid}"
 
 
-def marked(alias: str) -> LinkState | None:
+def state_from_mark(alias: str) -> LinkState | None:
     """Return an interface's state before it got this alias; None if the alias is not a mark of nodeplug."""
     found = _MARK.fullmatch(alias)
-    if found is None or found[1] in (".", "..") or len(found[1].encode()) > _LONGEST_NAME:
+    if found is None or found[1] in (".", "..") or len(found[1].encode()) > _MAX_NAME:
         return None
     return LinkState(found[1], int(found[2]), found[3])

@@ -17,9 +17,9 @@ from checkpoint.lease import claim_owner
 from dra_plugin.driver import API, ClaimRef
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_hardware import ClaimHardware
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.preparing.claim_plan import DeviceChanged, Find, Planner, devices_of, name_of, ref_of, unit_of
 from dra_plugin.preparing.claim_record import Record
-from dra_plugin.preparing.turns import ClaimTurns
 from resourceapi.objects import v1
 
 log = logging.getLogger("nodeplug.dra")
@@ -34,7 +34,7 @@ class LostClaims:
         ledger: Ledger,
         planner: Planner,
         hardware: ClaimHardware,
-        turns: ClaimTurns,
+        claim_locks: ClaimLocks,
         find: Find,
         write: Callable[[Record], Awaitable[None]],
     ) -> None:
@@ -43,11 +43,11 @@ class LostClaims:
         self._ledger = ledger
         self._planner = planner
         self._hardware = hardware
-        self._turns = turns
+        self._claim_locks = claim_locks
         self._find = find
         self._write = write
 
-    def has(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
+    def holds_units(self, claim: v1.ResourceClaim, uid: str, units: Set[str]) -> bool:
         """Return whether this is the claim from which pods have the units; `uid` is empty if it is unknown."""
         if claim.status.allocation is None or uid not in ("", claim.metadata.uid):
             return False
@@ -59,7 +59,7 @@ class LostClaims:
         Raises `DeviceChanged` until the next scan, and the errors that `prepare` reports.
         """
         ref, results = ref_of(claim), self._planner.results(claim)
-        async with self._turns.take([ref.uid]):
+        async with self._claim_locks.acquire([ref.uid]):
             if self._ledger.of_owner(claim_owner(ref.uid)):
                 return
             try:
@@ -70,14 +70,14 @@ class LostClaims:
                 raise
             except (DraPluginError, CdiError) as error:  # a device is missing, or its settings are refused today
                 units = [unit_of(x, ref.uid) for x in results if not x.admin_access]
-                await self._keep(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
+                await self._reserve(ClaimName(ref.namespace, ref.name, ref.uid), units, str(error))
                 return
             await self._ledger.grant(plan.leases("done", self._ledger.boot_id, time.time()), guarded=False)
             text = "lease restored: a pod has the device, and its lease was missing"
             log.warning(text, extra={"claim": str(plan.record.claim)})
             await self._write(plan.record)
 
-    async def keep(self, claim: ClaimName, units: Set[str]) -> None:
+    async def reserve(self, claim: ClaimName, units: Set[str]) -> None:
         """Lease what pods hold of a claim that the API server does not have: no other holder gets it until they end.
 
         A claim that has leases by now is left unchanged, because they have more details. Other devices of the claim are
@@ -85,12 +85,12 @@ class LostClaims:
         """
         uid = claim.uid or uid_by_name(claim)
         shared = {name_of(unit) for unit in units if "/" in unit}  # not every kubelet's file has the shares
-        async with self._turns.take([uid]):
+        async with self._claim_locks.acquire([uid]):
             if not self._ledger.of_owner(claim_owner(uid)):
                 unknown = "the API server does not know it"
-                await self._keep(structs.replace(claim, uid=uid), sorted(units - shared), unknown)
+                await self._reserve(structs.replace(claim, uid=uid), sorted(units - shared), unknown)
 
-    async def _keep(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
+    async def _reserve(self, claim: ClaimName, units: Sequence[str], why: str) -> None:
         """Lease the units of a claim without a record: it cannot be prepared again as it is."""
         refusal: LeaseRefused | None = None
         # one by one: an administrator's access is not recognizable, and its refusal must not cost the claim the others
@@ -122,5 +122,5 @@ class LostClaims:
 
 
 def uid_by_name(claim: ClaimName | ClaimRef) -> str:
-    """Return the substitute for the uid of a claim that the witnesses know only by name (`LostClaims.keep`)."""
+    """Return the substitute for the uid of a claim that the witnesses know only by name (`LostClaims.reserve`)."""
     return f"{claim.namespace}.{claim.name}"

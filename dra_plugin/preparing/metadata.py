@@ -22,8 +22,8 @@ GROUP = "metadata.resource.k8s.io"
 KIND = "DeviceMetadata"
 VERSIONS = ("v1beta1", "v1alpha1")
 
-_LONGEST_DRIVER, _LONGEST_POOL = 63, 253
-_MOST_ATTRIBUTES = 32
+_MAX_DRIVER_NAME, _MAX_POOL_NAME = 63, 253
+_MAX_ATTRIBUTES = 32
 
 
 class MetadataError(DraPluginError):
@@ -153,11 +153,11 @@ def _problems(metadata: DeviceMetadata) -> Iterator[str]:
     for i, request in enumerate(metadata.requests):
         for j, device in enumerate(request.devices):
             place = f"requests[{i}].devices[{j}]"
-            if len(device.driver) > _LONGEST_DRIVER or dns_subdomain(device.driver):
-                yield f'{place}.driver: "{device.driver}" is no DNS subdomain of at most {_LONGEST_DRIVER} characters'
-            if len(device.pool) > _LONGEST_POOL or any(map(dns_subdomain, device.pool.split("/"))):
+            if len(device.driver) > _MAX_DRIVER_NAME or dns_subdomain(device.driver):
+                yield f'{place}.driver: "{device.driver}" is no DNS subdomain of at most {_MAX_DRIVER_NAME} characters'
+            if len(device.pool) > _MAX_POOL_NAME or any(map(dns_subdomain, device.pool.split("/"))):
                 yield f'{place}.pool: "{device.pool}" is no pool: DNS subdomains with "/" between them'
             if dns_label(device.name):
                 yield f'{place}.name: "{device.name}" is no DNS label'
-            if len(device.attributes) > _MOST_ATTRIBUTES:
-                yield f"{place}.attributes: {len(device.attributes)}, the limit is {_MOST_ATTRIBUTES}"
+            if len(device.attributes) > _MAX_ATTRIBUTES:
+                yield f"{place}.attributes: {len(device.attributes)}, the limit is {_MAX_ATTRIBUTES}"

@@ -25,7 +25,7 @@ _FOLDERS = (
     "/var/lib/k0s/bin",
 )
 _TIMEOUT = 5.0  # seconds
-_NOT_A_PROGRAM = (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM)
+_NOT_EXECUTABLE = (errno.EACCES, errno.ENOENT, errno.ENOEXEC, errno.EPERM)
 
 
 class OciRuntime:
@@ -35,7 +35,7 @@ class OciRuntime:
         """Prepare; nothing is run yet."""
         self._path = path
         self._folders = folders
-        self._answers: dict[str, tuple[object, str]] = {}  # by path: the file's identity, and why it cannot
+        self._results: dict[str, tuple[object, str]] = {}  # by path: the file's identity, and why it cannot
 
     def why_not(self) -> str:
         """Return why interfaces cannot be moved, or why that is unknown; empty if they can.
@@ -44,7 +44,7 @@ class OciRuntime:
         """
         if self._path == UNCHECKED:
             return ""
-        paths = [self._path] if self._path else _found(self._folders)
+        paths = [self._path] if self._path else _installed(self._folders)
         if not paths:
             return (
                 f"it is not known whether the node's container runtime can move interfaces: no"
@@ -61,44 +61,44 @@ class OciRuntime:
         except OSError as error:
             return f"settings.ociRuntime: {path}: {error.strerror}"
         identity = (file.st_dev, file.st_ino, file.st_mtime_ns)  # an upgrade replaces the file
-        known, why = self._answers.get(path, (None, ""))
+        known, why = self._results.get(path, (None, ""))
         if known != identity:
-            answer = _ask([path, "features"])
+            answer = _run([path, "features"])
             if not answer:
                 return (
                     f"it is not known whether {path} can move interfaces: `{path} features` failed or printed nothing"
                 )
-            why = _unable(path, answer)
-            self._answers[path] = identity, why
+            why = _missing_feature(path, answer)
+            self._results[path] = identity, why
         return why
 
 
-def _found(folders: Sequence[str]) -> list[str]:
+def _installed(folders: Sequence[str]) -> list[str]:
     """Return the runtimes that are present, each once: /usr/sbin can be a link to /usr/bin."""
     paths = (f"{folder}/{name}" for folder in folders for name in _NAMES)
     found = {os.path.realpath(path): path for path in paths if os.access(path, os.X_OK)}
     return list(found.values())
 
 
-def _unable(path: str, answer: bytes) -> str:
+def _missing_feature(path: str, answer: bytes) -> str:
     try:
         features = msgspec.json.decode(answer)
-        has_it = features["linux"]["netDevices"]["enabled"] is True
+        is_supported = features["linux"]["netDevices"]["enabled"] is True
     except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
-        has_it = False
-    if has_it:
+        is_supported = False
+    if is_supported:
         return ""
     return (
         f"the runtime {path} cannot move interfaces (`{path} features` has no linux.netDevices); use runc 1.4 or newer"
     )
 
 
-def _ask(command: Sequence[str]) -> bytes:
+def _run(command: Sequence[str]) -> bytes:
     try:
         return subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False).stdout
     except subprocess.TimeoutExpired:
         raise TimeoutError(errno.ETIMEDOUT, f"no answer within {_TIMEOUT:g} s", command[0]) from None
     except OSError as error:
-        if error.errno in _NOT_A_PROGRAM:
+        if error.errno in _NOT_EXECUTABLE:
             return b""
         raise

@@ -17,7 +17,7 @@ Rules:
    the reason. Admin access includes unhealthy devices and those of others.
 4. After a reboot, or if another device has taken over a node, a claim is prepared again. The names of its devices stay,
    so the answer is the same for the same devices; the runtime finds under these names where they are now (`describe`).
-5. Every task for a claim takes its turn (turns.py).
+5. Every task for a claim holds its lock (claim_locks.py).
 6. An interface is set up for its pod, or a driver is bound to a device, after the claim's lease has recorded the
    previous state. This is repeated with every call, because the next step follows from the present state. The lease
    ends when the previous state is restored (interface_moves.py, driver_binding.py).
@@ -43,18 +43,18 @@ from dra_plugin.driver import API, ClaimFailed, ClaimRef, Prepared, PreparedDevi
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_bindings import bindings_of
 from dra_plugin.preparing.claim_files import ClaimFiles
-from dra_plugin.preparing.claim_hardware import ClaimHardware, changes
-from dra_plugin.preparing.claim_interfaces import is_moving
-from dra_plugin.preparing.claim_plan import Attributes, Bindings, Find, Kept, Plan, Planner, ref_of
+from dra_plugin.preparing.claim_hardware import ClaimHardware, changes_hardware
+from dra_plugin.preparing.claim_interfaces import moves_interface
+from dra_plugin.preparing.claim_locks import ClaimLocks
+from dra_plugin.preparing.claim_plan import Attributes, Bindings, Find, HeldInterfaces, Plan, Planner, ref_of
 from dra_plugin.preparing.claim_record import Record, record_of
+from dra_plugin.preparing.concurrency import gather_all
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.edits import claim_spec
 from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.lost_claims import LostClaims, uid_by_name
 from dra_plugin.preparing.metadata_files import MetadataFolder
 from dra_plugin.preparing.sharing import check_shares
-from dra_plugin.preparing.together import together
-from dra_plugin.preparing.turns import ClaimTurns
 from hostdevices import Host, HostDevicesError
 from hostdevices.errors import HostExhausted
 from hostdevices.presence import Presence
@@ -89,7 +89,7 @@ class Preparer:
         paths: Paths,
         find: Find,
         attributes: Attributes,
-        turns: ClaimTurns,
+        claim_locks: ClaimLocks,
         *,
         statuses: StatusWriter | None = None,
         allowed_mounts: Sequence[str] = (),
@@ -115,7 +115,7 @@ class Preparer:
             allowed_mounts=allowed_mounts,
         )
         metadata = MetadataFolder(paths.metadata, driver) if paths.metadata else None
-        self._turns = turns
+        self._claim_locks = claim_locks
         self._work = HostWork()
         self._moved = asyncio.Event()
         self.hardware = hardware = ClaimHardware(host, presence, self._work, runtime, self._moved.set)
@@ -124,12 +124,13 @@ class Preparer:
             driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, place, bound)
         )
         self._statuses = statuses
-        self.lost = LostClaims(driver, ledger, self._planner, self.hardware, turns, find, self._write)
+        self.lost = LostClaims(driver, ledger, self._planner, self.hardware, claim_locks, find, self._write)
         self._described: dict[str, object] = {}  # by claim: where its devices were when last described
-        self._undone: set[str] = set()  # claims whose files are removed or being removed, while they still have leases
+        # claims whose files are removed or being removed, while they still have leases
+        self._files_removed: set[str] = set()
         self._problems: list[str] = []  # of the last repair, in words
-        self._has_old_files = True  # possibly: old files have not been removed yet
-        self._follow()
+        self._may_have_stale_files = True  # possibly: old files have not been removed yet
+        self._track()
 
     async def run(self) -> None:
         """Update the CDI specs of prepared claims whenever devices have moved (`update`)."""
@@ -137,7 +138,7 @@ class Preparer:
             await self._moved.wait()
             self._moved.clear()
             for record in self._records():
-                if changes(record) or self._described.get(record.claim.uid) != self._where(record):
+                if changes_hardware(record) or self._described.get(record.claim.uid) != self._spec_inputs(record):
                     await self._describe(record)
 
     async def close(self) -> None:
@@ -153,16 +154,16 @@ class Preparer:
         """Return whether a file of this name in the CDI directory belongs to this driver."""
         return self._files.concerns(entry)
 
-    def claims_of(self, changed: Iterable[str]) -> set[str]:
+    def claims_of_files(self, changed: Iterable[str]) -> set[str]:
         """Return the uids of claims whose CDI specs another program has changed, from the `changed` names there."""
         return self._files.touched(changed)
 
     def touched_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
         """Return whether others changed CDI specs of idle claims among these (None: all), and the changed busy ones."""
         leases = self._dra_leases() if uids is None else self._leases_of(uids)
-        records = (x for x in _records(leases) if x.claim.uid not in self._undone)
+        records = (x for x in _records(leases) if x.claim.uid not in self._files_removed)
         touched = [x.claim.uid for x in records if self._files.are_touched(x.claim.uid)]
-        busy = {uid for uid in touched if self._turns.is_busy(uid)}
+        busy = {uid for uid in touched if self._claim_locks.is_busy(uid)}
         return len(busy) < len(touched), busy
 
     async def repair(self) -> bool:
@@ -177,22 +178,22 @@ class Preparer:
         except CheckpointError as error:
             log.error("claims are repaired later: %s", error)
             return True  # `Ledger.observe` reports when it becomes readable
-        self._follow()
+        self._track()
         is_done = True
         for uid in dict.fromkeys(claim_of(lease).uid for lease in self._dra_leases()):
-            async with self._turns.take([uid]):
+            async with self._claim_locks.acquire([uid]):
                 is_done = await self._repair(uid) and is_done
         problems = await self._sync()
         for problem in problems:
             if problem not in self._problems:
                 log.error("%s; nodeplug tries again", problem)
         self._problems = problems
-        return is_done and not problems and not any(_is_without_uid(x) for x in self._dra_leases())
+        return is_done and not problems and not any(_has_substitute_uid(x) for x in self._dra_leases())
 
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return the outcome of every claim by uid."""
         wanted = {claim.metadata.uid: claim for claim in claims}
-        outcomes = await together([self._prepare(claim) for claim in wanted.values()])
+        outcomes = await gather_all([self._prepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
@@ -201,22 +202,22 @@ class Preparer:
         Unknown claims succeed.
         """
         wanted = {claim.uid: claim for claim in claims}
-        outcomes = await together([self._unprepare(claim) for claim in wanted.values()])
+        outcomes = await gather_all([self._unprepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
     async def known(self) -> None:
         """Wait until lost leases are restored, or cannot be in time (`Driver.known`).
 
-        Must not be called within a claim's turn: that would keep the claim from being restored.
+        Must not be called while a claim's lock is held: that would keep the claim from being restored.
         """
         with suppress(CheckpointError):
             await self._ledger.known()
 
     async def end(self, claim: ClaimName, unless_answered_since: float) -> None:
         """Unprepare a claim that is over, unless work for it is under way or it was answered after that time."""
-        if self._turns.is_busy(claim.uid):
+        if self._claim_locks.is_busy(claim.uid):
             return
-        async with self._turns.take([claim.uid]):
+        async with self._claim_locks.acquire([claim.uid]):
             leases = self._ledger.of_owner(claim_owner(claim.uid))
             now = asyncio.get_running_loop().time()
             if all(now - self._ledger.age(lease) < unless_answered_since for lease in leases):
@@ -240,79 +241,79 @@ class Preparer:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
             except _REFUSALS as error:
-                log.error("hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": uid})
+                log.error("hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": uid})
                 return False
         return True
 
     async def _sync(self) -> list[str]:
         """Write the files that leases require, and remove old ones, without any other writer; return the problems.
 
-        Claims whose turn is taken are left to its holder. Leases come before files: a claim without a lease by now has
+        Claims whose lock is held are left to its holder. Leases come before files: a claim without a lease by now has
         no file to keep.
         """
-        async with self._work.alone():
+        async with self._work.exclusive():
             leases, kept = self._dra_leases(), None
-            if self._has_old_files and self._ledger.is_complete and not any(map(_has_other_files, leases)):
+            if self._may_have_stale_files and self._ledger.is_complete and not any(map(_has_other_files, leases)):
                 kept = {claim_of(lease).uid for lease in leases}
             idle = self._idle_records(leases)
             try:
                 problems = await self._work.in_thread(partial(self._files.sync, idle, kept))
             except HostExhausted as error:
                 return [f"files of claims: {error}"]
-            self._has_old_files = self._has_old_files and (kept is None or bool(problems))
+            self._may_have_stale_files = self._may_have_stale_files and (kept is None or bool(problems))
             return problems
 
     async def _prepare(self, claim: v1.ResourceClaim) -> Prepared:
         ref = ref_of(claim)
-        outcome = await self._outcome_of(ref, "prepared", self._ready(claim, ref))
+        outcome = await self._outcome(ref, "prepared", self._prepare_devices(claim, ref))
         if not isinstance(outcome, ClaimFailed):
             log.info("claim is prepared", extra={"claim": str(ref), "device": ",".join(x.device for x in outcome)})
         return outcome
 
     async def _unprepare(self, claim: ClaimRef) -> ClaimFailed | None:
-        return await self._outcome_of(claim, "unprepared", self._undo(claim))
+        return await self._outcome(claim, "unprepared", self._undo(claim))
 
-    async def _outcome_of(self, claim: ClaimRef, done: str, work: Awaitable[T]) -> T | ClaimFailed:
+    async def _outcome(self, claim: ClaimRef, done: str, work: Awaitable[T]) -> T | ClaimFailed:
         """Return the result of `work`, or its error as a ClaimFailed, which concerns only this claim."""
         try:
             return await work
         except _REFUSALS as error:
-            reason = _in_words(error)
+            reason = _message(error)
             log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
             return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
         except Exception as error:  # a bug: the other claims of the call must not fail with it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
             return ClaimFailed(f"nodeplug failed: {error!r}; see its log", "defect")
 
-    async def _ready(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+    async def _prepare_devices(self, claim: v1.ResourceClaim, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """Return a claim's devices once they can be used."""
         results = self._planner.results(claim)
         before, leases = await self._prepared_before(claim, ref, results)
-        untouched: Set[str] = frozenset()
-        kept: Kept = {}
+        unchanged: Set[str] = frozenset()
+        held: HeldInterfaces = {}
         bound: Bindings | None = None
         if before is not None and self._is_of_this_boot(leases):
             await self.hardware.apply(before)
-            kept, bound = self.hardware.interfaces.kept(before), bindings_of(before)
-            untouched = {
+            held, bound = self.hardware.interfaces.held(before), bindings_of(before)
+            unchanged = {
                 x.seen.device.id
                 for x in before.allocated
-                if self._presence.is_same(x.seen) or kept.get((x.request, x.name), (None, False))[1]
+                if self._presence.is_same(x.seen) or held.get((x.request, x.name), (None, False))[1]
             }
-            if len(untouched) == len({x.seen.device.id for x in before.allocated}):
+            if len(unchanged) == len({x.seen.device.id for x in before.allocated}):
                 await self._write(before)
                 self._ledger.answered(leases)
                 self._write_status(before)
                 return before.devices
-        moving = [x for x in results if (x.request, x.device) not in kept]
+        moving = [x for x in results if (x.request, x.device) not in held]
         links = await self.hardware.interfaces.links(moving, self._find)
         bindings = await self.hardware.bindings.plan(results, self._find) if bound is None else bound
-        plan = self._planner.plan(claim, results, time.time(), links=links, kept=kept, bindings=bindings)
+        plan = self._planner.plan(claim, results, time.time(), links=links, held_interfaces=held, bindings=bindings)
         if plan.devices:
-            if is_moving(plan.record):
+            if moves_interface(plan.record):
                 others = (x for x in self._dra_leases() if x.owner != claim_owner(ref.uid))
                 self.hardware.interfaces.check_names(plan, others)
-            await self._carry_out(plan, before, untouched)
+            await self._execute(plan, before, unchanged)
             self._write_status(plan.record)
         return plan.record.devices
 
@@ -333,21 +334,21 @@ class Preparer:
             await self._undo(ref)  # half-finished, or from a previous allocation
         return None, ()
 
-    async def _carry_out(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
+    async def _execute(self, plan: Plan, before: Record | None, in_use: Set[str]) -> None:
         """Lease and change the host. `before` is what the claim has already; its devices `in_use` are not reset."""
         claim, boot_id = plan.record.claim, self._ledger.boot_id
         check = partial(_check, record=plan.record)
         self._files.check(claim)
         # after a reboot the previous state is recorded again before it is changed again
-        begins = before is None or (changes(plan.record) and not self._is_current(claim))
+        records_intent = before is None or (changes_hardware(plan.record) and not self._is_current(claim))
         try:
-            if begins:
+            if records_intent:
                 phase: Phase = "intended" if plan.resets else "done"
-                first = partial(check, is_new=before is None)
-                await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=first)
+                first_check = partial(check, is_new=before is None)
+                await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=first_check)
             if resets := [device for device in plan.resets if device.id not in in_use]:
                 with part("reset devices"):
-                    await self._work.wait(partial(reset, self._host, resets))
+                    await self._work.run_blocking(partial(reset, self._host, resets))
             await self._write(plan.record, rewrite=True)
             if before is not None or plan.resets:
                 await self._ledger.grant(plan.leases("done", boot_id, time.time()), check=check)
@@ -356,17 +357,17 @@ class Preparer:
             if old := [x for x in leased if plan.devices.get(x.unit, ("",))[0] != x.resource]:
                 await self._ledger.end(old)
         except Exception:  # whatever the error: restore the previous state; the caller reports the error
-            await self._put_back(claim, None if begins else before)
+            await self._roll_back(claim, None if records_intent else before)
             raise
 
-    async def _put_back(self, claim: ClaimRef, before: Record | None) -> None:
+    async def _roll_back(self, claim: ClaimRef, before: Record | None) -> None:
         try:
             if before is None:
                 await self._undo(claim)
             else:
                 await self._write(before, rewrite=True)
         except _REFUSALS as error:
-            reason = _in_words(error)
+            reason = _message(error)
             log.error(
                 "claim stays partly prepared until its preparation can be undone: %s",
                 reason,
@@ -380,7 +381,7 @@ class Preparer:
             self._statuses.forget(claim.uid)
         leases = self._ledger.of_owner(claim_owner(claim.uid))
         record = record_of(leases[0]) if leases else None
-        self._undone.add(claim.uid)
+        self._files_removed.add(claim.uid)
         with part("remove CDI and metadata"):
             await self._work.write(partial(self._files.remove, claim.uid))
         self._described.pop(claim.uid, None)
@@ -390,14 +391,14 @@ class Preparer:
         kept = self._ledger.of_owner(claim_owner(uid_by_name(claim)))
         if leases or kept:
             await self._ledger.end((*leases, *kept))
-            if record is not None and changes(record):
-                self._follow()
+            if record is not None and changes_hardware(record):
+                self._track()
             log.info("claim is unprepared", extra={"claim": str(claim)})
-        self._undone.discard(claim.uid)
+        self._files_removed.discard(claim.uid)
 
     async def _describe(self, record: Record) -> None:
         """Update a claim's CDI spec for where its devices are now."""
-        async with self._turns.take([record.claim.uid]):
+        async with self._claim_locks.acquire([record.claim.uid]):
             leases = self._ledger.of_owner(claim_owner(record.claim.uid))
             if not leases or record_of(leases[0]) != record:
                 return  # it is over, or was prepared again meanwhile
@@ -406,27 +407,25 @@ class Preparer:
                     await self.hardware.apply(record)
             except _REFUSALS as error:  # describe it nevertheless: containers must not start without it
                 log.error(
-                    "hardware of a claim: %s; nodeplug tries again", _in_words(error), extra={"claim": record.claim.uid}
+                    "hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": record.claim.uid}
                 )
             try:
-                where = self._where(record)
+                where = self._spec_inputs(record)
                 if self._described.get(record.claim.uid) == where:
                     return
                 await self._work.write(partial(self._files.describe, record))
             except _REFUSALS as error:
-                log.error(
-                    "cannot describe devices of a claim: %s", _in_words(error), extra={"claim": str(record.claim)}
-                )
+                log.error("cannot describe devices of a claim: %s", _message(error), extra={"claim": str(record.claim)})
             else:
                 self._described[record.claim.uid] = where
 
     async def _write(self, record: Record, *, rewrite: bool = False) -> None:
-        if changes(record):
-            self._follow(record)
+        if changes_hardware(record):
+            self._track(record)
             with part("change hardware"):
                 await self.hardware.apply(record)
-        where = self._where(record)
-        self._undone.discard(record.claim.uid)
+        where = self._spec_inputs(record)
+        self._files_removed.discard(record.claim.uid)
         with part("write CDI and metadata"):
             await self._work.write(partial(self._files.write, record, rewrite=rewrite))
         self._described[record.claim.uid] = where
@@ -435,16 +434,16 @@ class Preparer:
         if self._statuses is not None:
             self._statuses.write(record.claim, record.status)
 
-    def _where(self, record: Record) -> object:
+    def _spec_inputs(self, record: Record) -> object:
         """Return the state that the description of a claim's devices depends on."""
         found = (self._presence.find(each.seen) for each in record.allocated)
         devices = tuple((device.devnodes, device.driver_files) if device is not None else None for device in found)
-        return devices, self.hardware.where(record)
+        return devices, self.hardware.spec_inputs(record)
 
-    def _follow(self, *records: Record) -> None:
+    def _track(self, *records: Record) -> None:
         """Let scans and events cover what claims of this boot have, and `records`."""
         current = [record for record in self._records() if self._is_current(record.claim)]
-        self.hardware.follow([*current, *records])
+        self.hardware.track([*current, *records])
 
     def _is_current(self, claim: ClaimRef) -> bool:
         """Return whether a claim was prepared since the node's last boot."""
@@ -454,7 +453,7 @@ class Preparer:
         return all(lease.boot_id == self._ledger.boot_id for lease in leases)
 
     def _idle_records(self, leases: Iterable[Lease]) -> list[Record]:
-        return [record for record in _records(leases) if not self._turns.is_busy(record.claim.uid)]
+        return [record for record in _records(leases) if not self._claim_locks.is_busy(record.claim.uid)]
 
     def _records(self) -> list[Record]:
         return _records(self._dra_leases())
@@ -477,10 +476,10 @@ def _check(book: Book, record: Record, *, is_new: bool = False) -> None:
     check_shares(book, record.claim.uid, record.shared)
     for each in record.allocated if is_new else ():
         device = each.seen.device
-        words = "" if each.is_admin else why_withheld(device.id, device.ids.union(device.parents), book.withheld)
-        if words:
+        reason = "" if each.is_admin else why_withheld(device.id, device.ids.union(device.parents), book.withheld)
+        if reason:
             where = f"request {each.request}: device {each.name}"
-            raise LeaseRefused(f"{where} is {words}; `nodeplug readmit` ends that", device.id)
+            raise LeaseRefused(f"{where} is {reason}; `nodeplug readmit` ends that", device.id)
 
 
 def _ref(lease: Lease) -> ClaimRef:
@@ -489,7 +488,7 @@ def _ref(lease: Lease) -> ClaimRef:
     return record.claim if record else ClaimRef(claim.namespace, claim.name, claim.uid)
 
 
-def _is_without_uid(lease: Lease) -> bool:
+def _has_substitute_uid(lease: Lease) -> bool:
     """Return whether the claim of a lease is known to the witnesses only by name."""
     claim = claim_of(lease)
     return claim.uid == uid_by_name(claim)
@@ -497,10 +496,10 @@ def _is_without_uid(lease: Lease) -> bool:
 
 def _has_other_files(lease: Lease) -> bool:
     """Return whether the files of a lease's claim might have other names than this version uses."""
-    return _is_without_uid(lease) or (bool(lease.record) and record_of(lease) is None)
+    return _has_substitute_uid(lease) or (bool(lease.record) and record_of(lease) is None)
 
 
-def _in_words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; the claim is tried again"
     return str(error)

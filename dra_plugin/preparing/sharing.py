@@ -15,7 +15,7 @@ from checkpoint.lease import Book, claim_owner
 from dra_plugin.preparing.claim_record import Holding, record_of
 from resourceapi.objects import Quantity
 
-_NAMED = 5  # holders that a text names
+_MAX_HOLDERS = 5  # holders that a text names
 
 
 def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
@@ -35,13 +35,13 @@ def check_shares(book: Book, uid: str, holdings: Mapping[str, Holding]) -> None:
 
 
 def _check_amounts(device: str, own: Holding, others: Mapping[str, Holding]) -> None:
-    for name, wanted in own.takes.items():
+    for name, needed in own.takes.items():
         holders = {each: held.takes[name] for each, held in others.items() if name in held.takes}
         taken = reduce(add, map(Quantity.parse, holders.values()), Quantity.of(0))
-        if holders and taken + Quantity.parse(wanted) > Quantity.parse(own.has[name]):
+        if holders and taken + Quantity.parse(needed) > Quantity.parse(own.has[name]):
             raise LeaseRefused(
-                f"device {device}: of {own.has[name]} {name} {taken} are taken by {_some(holders)}, and this claim"
-                f" needs {wanted}; end one of them first",
+                f"device {device}: of {own.has[name]} {name} {taken} are taken by {_abbreviated(holders)}, and this"
+                f" claim needs {needed}; end one of them first",
                 device,
             )
 
@@ -50,18 +50,18 @@ def _check_limits(device: str, owner: str, own: Holding, others: Mapping[str, Ho
     limits = {each: held.maximum for each, held in {**others, owner: own}.items() if held.maximum}
     if not limits:
         return
-    whose = min(limits, key=lambda each: (limits[each], each != owner))
+    strictest = min(limits, key=lambda each: (limits[each], each != owner))
     holders = len(others) + pods
-    if holders + 1 > limits[whose]:
-        by = "this claim" if whose == owner else whose
+    if holders + 1 > limits[strictest]:
+        source = "this claim" if strictest == owner else strictest
         raise LeaseRefused(
-            f"device {device}: {holders} use it already and the configuration of {by} allows {limits[whose]} at once"
-            " (sharing.maximum); end one of them first",
+            f"device {device}: {holders} use it already and the configuration of {source} allows {limits[strictest]} at"
+            " once (sharing.maximum); end one of them first",
             device,
         )
 
 
-def _some(claims: Iterable[str]) -> str:
-    named = list(claims)
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return f"{', '.join(named[:_NAMED])}{more}"
+def _abbreviated(claims: Iterable[str]) -> str:
+    names = list(claims)
+    rest = f" and {len(names) - _MAX_HOLDERS} more" if len(names) > _MAX_HOLDERS else ""
+    return f"{', '.join(names[:_MAX_HOLDERS])}{rest}"

@@ -18,7 +18,7 @@ from resources.resource import Capacity, Partition, Resource
 from resources.shares import shares_of
 from resources.template import missing, render, sole_attribute
 
-MOST_TOGETHER = 32
+MAX_TOTAL = 32
 """The most attributes and capacities of one device together."""
 
 RESOURCE, KIND, PARTITION_TYPE, SHARES = "resource", "kind", "partitionType", "shares"
@@ -28,7 +28,7 @@ OWN_ATTRIBUTES = frozenset({RESOURCE, KIND, PARTITION_TYPE})
 MEMORY = "memory"  # a reader's attribute, in bytes; DRA publishes it as a capacity
 
 _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")  # the form that readers write
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _STANDARD = frozenset(STANDARD.values())
 
 
@@ -40,7 +40,7 @@ def describe(name: str, resource: Resource, device: Device, partition: Partition
     amounts = partition.capacity if partition is not None else capacities(resource, device)
     return v1.Device(
         name=name,
-        attributes=_attributes(name, resource, device, partition, MOST_TOGETHER - len(amounts)),
+        attributes=_attributes(name, resource, device, partition, MAX_TOTAL - len(amounts)),
         capacity={key: capacity(entry) for key, entry in amounts.items()},
         binding_conditions=resource.dra.binding_conditions,
         binding_failure_conditions=resource.dra.binding_failure_conditions,
@@ -125,7 +125,7 @@ def _attribute(value: AttributeValue) -> v1.DeviceAttribute | None:
         case bool():
             return v1.DeviceAttribute(bool_value=value)
         case int():
-            return v1.DeviceAttribute(int_value=value) if _LEAST <= value <= _MOST else None
+            return v1.DeviceAttribute(int_value=value) if _MIN_INT64 <= value <= _MAX_INT64 else None
         case Version(text):
             return v1.DeviceAttribute(version_value=text) if _VERSION.fullmatch(text) and fits(text) else None
         case str():

@@ -13,8 +13,8 @@ from msgspec import Struct
 from hostdevices import device_id
 from resourceapi.objects import Quantity, v1
 
-MOST_SETS = 2  # that one device can draw on
-MOST_COUNTERS = 32  # in one set
+MAX_SETS_PER_DEVICE = 2  # that one device can draw on
+MAX_COUNTERS = 32  # in one set
 ALL = 65536
 """The value of the counter for an id: larger than the number of parts of any device."""
 
@@ -64,11 +64,12 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
             amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
-        device: f"it shares counter sets with other devices: {len(drawn)}, and the limit for a device is {MOST_SETS}"
-        for device, drawn in taken.items()
-        if len(drawn) + bool(devices[device].partition) > MOST_SETS
+        device: f"it shares counter sets with other devices: {len(consumed)}, and the limit for a device is"
+        f" {MAX_SETS_PER_DEVICE}"
+        for device, consumed in taken.items()
+        if len(consumed) + bool(devices[device].partition) > MAX_SETS_PER_DEVICE
     }
-    return Counters(sets, {x: tuple(drawn) for x, drawn in taken.items() if x not in left_out}, left_out)
+    return Counters(sets, {x: tuple(consumed) for x, consumed in taken.items() if x not in left_out}, left_out)
 
 
 def _by_id(devices: Mapping[str, Excluding]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -109,8 +110,8 @@ def _sets(ids: Iterable[str], contested: Mapping[str, Sequence[str]]) -> Iterato
         group_of.update((device, merged) for j in merged for device in contested[j])
     for group in _distinct(group_of.values()):
         ordered = sorted(group)
-        for start in range(0, len(ordered), MOST_COUNTERS):
-            yield ordered[start : start + MOST_COUNTERS]
+        for start in range(0, len(ordered), MAX_COUNTERS):
+            yield ordered[start : start + MAX_COUNTERS]
 
 
 def _distinct(groups: Iterable[list[str]]) -> list[list[str]]:

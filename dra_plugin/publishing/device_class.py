@@ -13,11 +13,11 @@ def class_name(resource: str) -> str:
 
 def device_class(resource: Resource, driver: str) -> v1.DeviceClass:
     """Return the class that selects what `driver` offers of `resource`."""
-    mine = f'device.driver == "{driver}" && device.attributes["{driver}"].{RESOURCE} == "{resource.name}"'
+    selector = f'device.driver == "{driver}" && device.attributes["{driver}"].{RESOURCE} == "{resource.name}"'
     return v1.DeviceClass(
         metadata=ObjectMeta(name=class_name(resource.name)),
         spec=v1.DeviceClassSpec(
-            selectors=(v1.DeviceSelector(cel=v1.CELDeviceSelector(expression=mine)),),
+            selectors=(v1.DeviceSelector(cel=v1.CELDeviceSelector(expression=selector)),),
             extended_resource_name=resource.name if resource.dra.extended_resource else None,
         ),
     )

@@ -22,8 +22,8 @@ from hostdevices import HEALTHY, Device, Health, device_id
 from resourceapi.objects import Quantity, v1
 from resources.resource import Partition, Resource
 
-MOST_DEVICES = 64  # of one slice, because they can have taints and counters; without these the limit is 128
-MOST_COUNTER_SETS = 8
+MAX_DEVICES = 64  # of one slice, because they can have taints and counters; without these the limit is 128
+MAX_COUNTER_SETS = 8
 
 _GONE = "it is gone"
 _NOT_OFFERED = "it is not offered any more"
@@ -67,20 +67,20 @@ class Offers:
     def __init__(
         self,
         resources: Iterable[Resource],
-        holder: Callable[[Offered], Lease | None] = lambda _: None,
-        remembered: Callable[[Set[str], Iterable[Resource]], Mapping[str, Offered]] = lambda *_: {},
-        is_there: Callable[[str], bool] = lambda _: False,
+        blocking_lease: Callable[[Offered], Lease | None] = lambda _: None,
+        from_leases: Callable[[Set[str], Iterable[Resource]], Mapping[str, Offered]] = lambda *_: {},
+        is_present: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Offer nothing yet. Of `resources`, those that are offered through DRA count.
 
-        `holder` returns the lease that keeps a device from claims although the scheduler sees it as free. `remembered`
-        returns what claims hold under names that were never offered by this process. `is_there` returns whether a
-        device is present on the host, whether or not it is offered.
+        `blocking_lease` returns the lease that keeps a device from claims although the scheduler sees it as free.
+        `from_leases` returns what claims hold under names that were never offered by this process. `is_present` returns
+        whether a device is present on the host, whether or not it is offered.
         """
         self.configure(resources)
-        self._holder = holder
-        self._remembered = remembered
-        self._is_there = is_there
+        self._blocking_lease = blocking_lease
+        self._from_leases = from_leases
+        self._is_present = is_present
         self._offered: dict[str, Offered] = {}
         self._present: Set[str] = frozenset()
         self._in_use: dict[str, Lease] = {}
@@ -90,7 +90,7 @@ class Offers:
         self._left_out: dict[str, str] = {}
         self._described: dict[str, v1.Device] = {}
         self._counters = Counters()
-        self._layout, self._counter_layout = SliceLayout(MOST_DEVICES), SliceLayout(MOST_COUNTER_SETS)
+        self._layout, self._counter_layout = SliceLayout(MAX_DEVICES), SliceLayout(MAX_COUNTER_SETS)
         self.slices: tuple[tuple[Offered, ...], ...] = ()
         self.counter_slices: tuple[tuple[v1.CounterSet, ...], ...] = ()
 
@@ -106,7 +106,7 @@ class Offers:
     def configure(self, resources: Iterable[Resource]) -> None:
         """Offer these resources from the next `update` on."""
         self._resources = [resource for resource in resources if resource.api != "device-plugin"]
-        self._seen: tuple[object, ...] = ()
+        self._last_input: tuple[object, ...] = ()
 
     def find(self, name: str) -> Offered | None:
         """Return what is offered under `name`; None if nothing is."""
@@ -150,31 +150,32 @@ class Offers:
         if nothing but leases can have changed since the last call.
         """
         devices = {name: tuple(found) for name, found in assigned.items()}
-        there = frozenset(name for name in self._gone if self._is_on_host(self._offered[name].device))
+        returned = frozenset(name for name in self._gone if self._is_on_host(self._offered[name].device))
         changed = False
         # every change of a lease leads here, and few of them change what is offered
-        if (devices, leased - self._present, there) != self._seen:
-            changed = self._renew(devices, leased)
-            self._seen = (devices, leased - self._present, there)
+        if (devices, leased - self._present, returned) != self._last_input:
+            changed = self._recompute(devices, leased)
+            self._last_input = (devices, leased - self._present, returned)
         return self.find_in_use(None if changed else changed_ids) or changed
 
     def find_in_use(self, ids: Iterable[str] | None) -> bool:
         """Find again the leases that keep devices from claims, of these ids or of all; return whether they changed."""
-        near = self._offered if ids is None else dict.fromkeys(x for i in ids for x in self._names.get(i, ()))
+        affected = self._offered if ids is None else dict.fromkeys(x for i in ids for x in self._names.get(i, ()))
         before = self._in_use
-        kept = {} if ids is None else {name: held for name, held in before.items() if name not in near}
-        self._in_use = kept | {name: held for name in near if (held := self._holder(self._offered[name]))}
+        unaffected = {} if ids is None else {name: lease for name, lease in before.items() if name not in affected}
+        found = {name: lease for name in affected if (lease := self._blocking_lease(self._offered[name]))}
+        self._in_use = unaffected | found
         return self._in_use != before
 
-    def _renew(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str]) -> bool:
+    def _recompute(self, assigned: Mapping[str, Sequence[Device]], leased: Set[str]) -> bool:
         """Compute what is offered; return whether anything changed."""
         offered, left_out = self._candidates(assigned)
         present = frozenset(offered)
-        gone = self._kept(offered, leased)
-        excluding = exclusion(offered)
-        self._present = present - excluding.left_out.keys()
-        self._uncounted = excluding.left_out.keys() & leased
-        too_many = {name: why for name, why in excluding.left_out.items() if name not in leased}
+        gone = self._add_held(offered, leased)
+        counters = exclusion(offered)
+        self._present = present - counters.left_out.keys()
+        self._uncounted = counters.left_out.keys() & leased
+        too_many = {name: why for name, why in counters.left_out.items() if name not in leased}
         for name in too_many:
             del offered[name]
         self._report({**left_out, **too_many})
@@ -182,7 +183,7 @@ class Offers:
             return False
         self._described = {x.name: self._description(x) for x in offered.values()}
         self._offered, self._gone = offered, gone
-        self._counters = _with_layouts(excluding, offered.values())
+        self._counters = _with_layouts(counters, offered.values())
         self._names = _by_id(offered.values())
         self.slices = tuple(tuple(offered[name] for name in names) for names in self._layout.assign(offered))
         sets = self._counters.sets
@@ -205,17 +206,17 @@ class Offers:
                     offered[name] = Offered(name, resource, device, partition)
         return offered, left_out
 
-    def _kept(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
+    def _add_held(self, offered: dict[str, Offered], leased: Set[str]) -> Set[str]:
         """Add what claims hold and would not be offered otherwise; return its names."""
         missing = leased - offered.keys()
         known = {name: self._offered[name] for name in missing if name in self._offered}
-        if never := missing - known.keys():
-            known |= self._remembered(never, self._resources)
-        kept = {name: self._as_kept(before) for name, before in known.items()}
-        offered.update(kept)
-        return kept.keys()
+        if unknown := missing - known.keys():
+            known |= self._from_leases(unknown, self._resources)
+        held = {name: self._as_held(before) for name, before in known.items()}
+        offered.update(held)
+        return held.keys()
 
-    def _as_kept(self, before: Offered) -> Offered:
+    def _as_held(self, before: Offered) -> Offered:
         device = before.device
         if self._is_on_host(device):
             health, unavailable = HEALTHY, _NOT_OFFERED
@@ -225,7 +226,7 @@ class Offers:
 
     def _is_on_host(self, device: Device) -> bool:
         """Return whether a device is present; a group is if all its members are."""
-        return self._is_there(device.id) or bool(device.children and all(map(self._is_there, device.children)))
+        return self._is_present(device.id) or bool(device.children and all(map(self._is_present, device.children)))
 
     def _description(self, offered: Offered) -> v1.Device:
         """Return the device as slices describe it. Computing that is slow and it rarely changes, so it is cached."""
@@ -265,25 +266,25 @@ def _names(resource: Resource, device: Device) -> Iterator[tuple[str, str]]:
             yield from ((device_id(device.id, partition.name, str(i)), partition.name) for i in range(partition.count))
 
 
-def _with_layouts(excluding: Counters, offered: Iterable[Offered]) -> Counters:
+def _with_layouts(counters: Counters, offered: Iterable[Offered]) -> Counters:
     """Add the counters of devices that are offered in parts: one set for each device, with the device's name.
 
     Devices that claims hold come last, and can be parts of an earlier layout. Such a part takes all counters of the
     device if today's counters cannot express it.
     """
-    sets, taken = dict(excluding.sets), dict(excluding.taken)
+    sets, taken = dict(counters.sets), dict(counters.taken)
     for x in offered:
         if (layout := x.layout) is not None and x.device.id not in sets:
             sets[x.device.id] = v1.CounterSet(name=x.device.id, counters=_counters(x.resource.dra.counters))
         if not x.partition or x.device.id not in sets:
             continue
-        there = sets[x.device.id].counters
-        drawn = _counters(layout.consumes) if layout is not None else there
-        if not drawn.keys() <= there.keys():
-            drawn = there
-        own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=drawn)
+        available = sets[x.device.id].counters
+        consumed = _counters(layout.consumes) if layout is not None else available
+        if not consumed.keys() <= available.keys():
+            consumed = available
+        own = v1.DeviceCounterConsumption(counter_set=x.device.id, counters=consumed)
         taken[x.name] = (own, *taken.get(x.name, ()))
-    return Counters(sets, taken, excluding.left_out)
+    return Counters(sets, taken, counters.left_out)
 
 
 def _counters(amounts: Mapping[str, str]) -> dict[str, v1.Counter]:

@@ -18,7 +18,7 @@ from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.slices.desired import DriverResources, Pool, Slice
 from resourceapi.objects import v1
 
-_LONGEST_VALUE = 63  # characters of a taint's value, as of a label's
+_MAX_LABEL_VALUE = 63  # characters of a taint's value, as of a label's
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -63,8 +63,8 @@ def _taints(offered: Offered, offers: Offers, driver: str) -> tuple[v1.DeviceTai
 
 def label_value(text: str) -> str:
     """Return the beginning of a text as a label value, in whole words, without any part in brackets."""
-    words = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
-    if len(words) <= _LONGEST_VALUE:
-        return words
-    kept, dash, _ = words[: _LONGEST_VALUE + 1].rpartition("-")
-    return kept if dash else words[:_LONGEST_VALUE]
+    value = _NOT_IN_LABELS.sub("-", text.partition(" (")[0]).strip("-")
+    if len(value) <= _MAX_LABEL_VALUE:
+        return value
+    cut, dash, _ = value[: _MAX_LABEL_VALUE + 1].rpartition("-")
+    return cut if dash else value[:_MAX_LABEL_VALUE]

@@ -20,8 +20,8 @@ from typing import Self, TypeVar
 
 from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
-from dra_plugin.preparing.together import together
-from dra_plugin.preparing.turns import ClaimTurns, Turn
+from dra_plugin.preparing.claim_locks import ClaimLock, ClaimLocks
+from dra_plugin.preparing.concurrency import gather_all
 from dra_plugin.serving.claims import ClaimSource, Fetched, why_malformed
 from resourceapi.objects import v1
 from telemetry.trace import CLAIMS, PODS, current, part
@@ -37,7 +37,7 @@ class Call:
     def __init__(self, limit: float | None, calls: "set[Call]") -> None:
         """Begin with `async with`, which ends the call after `limit` seconds; meanwhile it is in `calls`."""
         self.waits_for = "an earlier call for the same claim"
-        self.works = False
+        self.is_running = False
         self.is_ending = False
         self._calls = calls
         self._timer = asyncio.timeout(limit)
@@ -62,7 +62,7 @@ class Call:
 
     def end(self) -> None:
         """End the call now if it only waits."""
-        if self.works:
+        if self.is_running:
             return
         self.is_ending = True
         if not self._timer.expired():
@@ -73,15 +73,15 @@ class ClaimCalls:
     """Prepares and unprepares claims for the kubelet's calls."""
 
     def __init__(
-        self, driver: Driver | asyncio.Future[Driver], claims: ClaimSource, turns: ClaimTurns | None = None
+        self, driver: Driver | asyncio.Future[Driver], claims: ClaimSource, claim_locks: ClaimLocks | None = None
     ) -> None:
         """Call `driver`, which can be a future, with claims from `claims`.
 
-        `turns` are shared by all that work on claims.
+        `claim_locks` are shared by all that work on claims.
         """
         self._driver = driver
         self._claims = claims
-        self._turns = turns or ClaimTurns()
+        self._claim_locks = claim_locks or ClaimLocks()
         self._calls: set[Call] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -91,18 +91,18 @@ class ClaimCalls:
 
         Raises NotAnsweredInTime, and whatever the driver raises for the call as a whole.
         """
-        wanted, refused = _well_formed(refs)
+        wanted, refused = _validated(refs)
         outcomes: dict[str, Prepared] = {**refused}
         if not wanted:
             return outcomes
         async with self._call(limit) as call:
-            driver = await self._ready(call)
+            driver = await self._wait_for_driver(call)
             call.waits_for = "the devices of running pods, whose leases were lost"
             await driver.known()
             call.waits_for = "an earlier call for the same claim"
-            async with self._turns.take(wanted) as turn:
+            async with self._claim_locks.acquire(wanted) as lock:
                 call.waits_for = "the API server"
-                fetched = await together([self._fetch(ref) for ref in wanted.values()])
+                fetched = await gather_all([self._fetch(ref) for ref in wanted.values()])
                 claims: list[v1.ResourceClaim] = []
                 for ref, claim in zip(wanted.values(), fetched, strict=True):
                     if isinstance(claim, ClaimFailed):
@@ -111,24 +111,24 @@ class ClaimCalls:
                     else:
                         claims.append(claim)
                 if claims:
-                    _name_pods(claims)
-                    self._begin(call)
-                    done = await self._to_the_end(turn, driver.prepare(claims))
+                    _trace_pods(claims)
+                    self._start_work(call)
+                    done = await self._run_shielded(lock, driver.prepare(claims))
                     outcomes |= _complete([claim.metadata.uid for claim in claims], done)
         return outcomes
 
     async def unprepare(self, refs: Sequence[ClaimRef], limit: float | None = None) -> Mapping[str, ClaimFailed | None]:
         """Like `prepare`, without the claim objects; unknown claims succeed."""
-        wanted, refused = _well_formed(refs)
+        wanted, refused = _validated(refs)
         outcomes: dict[str, ClaimFailed | None] = {**refused}
         if not wanted:
             return outcomes
         async with self._call(limit) as call:
-            driver = await self._ready(call)
+            driver = await self._wait_for_driver(call)
             call.waits_for = "an earlier call for the same claim"
-            async with self._turns.take(wanted) as turn:
-                self._begin(call)
-                done = await self._to_the_end(turn, driver.unprepare(tuple(wanted.values())))
+            async with self._claim_locks.acquire(wanted) as lock:
+                self._start_work(call)
+                done = await self._run_shielded(lock, driver.unprepare(tuple(wanted.values())))
             outcomes |= _complete(wanted, done)
         return outcomes
 
@@ -161,7 +161,7 @@ class ClaimCalls:
             raise NotAnsweredInTime(_STOPPING)
         return Call(limit, self._calls)
 
-    async def _ready(self, call: Call) -> Driver:
+    async def _wait_for_driver(self, call: Call) -> Driver:
         if not isinstance(self._driver, asyncio.Future):
             return self._driver
         if self._driver.done():
@@ -169,24 +169,24 @@ class ClaimCalls:
         call.waits_for = "this node's state, which another instance of the driver still owns"
         return await asyncio.shield(self._driver)
 
-    def _begin(self, call: Call) -> None:
+    def _start_work(self, call: Call) -> None:
         """Record that the driver works from now on. Raises NotAnsweredInTime if the calls were closed meanwhile."""
         if self._closing:
             raise NotAnsweredInTime(_STOPPING)
-        call.works, call.waits_for = True, "the driver"
+        call.is_running, call.waits_for = True, "the driver"
 
-    async def _to_the_end(self, turn: Turn, work: Awaitable[T]) -> T:
-        """Let the driver work even if the caller goes away; the turn ends with the work."""
+    async def _run_shielded(self, lock: ClaimLock, work: Awaitable[T]) -> T:
+        """Let the driver work even if the caller goes away; the lock is held until the work ends."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(_work(turn.hand_on(), work, result))
+        task = asyncio.create_task(_work(lock.transfer(), work, result))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
         return await result
 
 
-async def _work(turn: Turn, work: Awaitable[T], result: asyncio.Future[T]) -> None:
+async def _work(lock: ClaimLock, work: Awaitable[T], result: asyncio.Future[T]) -> None:
     """Put the outcome of `work` into `result`, unless the caller has gone."""
-    async with turn:
+    async with lock:
         try:
             outcome = await work
         except Exception as error:
@@ -202,7 +202,7 @@ async def _work(turn: Turn, work: Awaitable[T], result: asyncio.Future[T]) -> No
                 result.set_result(outcome)
 
 
-def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, ClaimFailed]]:
+def _validated(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, ClaimFailed]]:
     """Return the valid claims, and the refused ones with their reasons, both by uid."""
     wanted: dict[str, ClaimRef] = {}
     refused: dict[str, ClaimFailed] = {}
@@ -218,7 +218,7 @@ def _well_formed(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[st
     return {uid: ref for uid, ref in wanted.items() if uid not in refused}, refused
 
 
-def _name_pods(claims: Sequence[v1.ResourceClaim]) -> None:
+def _trace_pods(claims: Sequence[v1.ResourceClaim]) -> None:
     """Add the names of the claims' pods to the call's span."""
     span = current()
     if span.is_recorded:

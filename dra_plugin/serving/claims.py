@@ -24,7 +24,7 @@ CLAIM_TIMEOUT = 20.0  # seconds for one claim; the kubelet's deadline is 45 s, a
 WITNESS_TIMEOUT = 5.0  # seconds for the API server's answer about claims that no other witness names
 
 # devices of a claim, and configurations: Kubernetes 1.34 to 1.37 allow 32, and a later release might allow more
-MOST = 256
+MAX_ENTRIES = 256
 
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")  # UUIDs, and the uids that tests use
 
@@ -60,7 +60,7 @@ class ApiClaims:
         """
         self.on_server = client.any_version(v1.ResourceClaim)
         """All claims, in the version that the server supports."""
-        self._ours = driver, pool
+        self._driver_and_pool = driver, pool
         self._timeout = timeout
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
@@ -82,9 +82,9 @@ class ApiClaims:
         if claim.metadata.uid != ref.uid:
             return ClaimFailed(f"claim {named} got replaced", "invalid-request")
         devices = claim.status.allocation.devices
-        if max(len(devices.results), len(devices.config)) > MOST:
+        if max(len(devices.results), len(devices.config)) > MAX_ENTRIES:
             found = f"{len(devices.results)} devices and {len(devices.config)} configurations"
-            why = f"claim {named} has {found}, the limit is {MOST} of each: no API server stores such a claim"
+            why = f"claim {named} has {found}, the limit is {MAX_ENTRIES} of each: no API server stores such a claim"
             return ClaimFailed(why, "invalid-request")
         return claim
 
@@ -111,7 +111,9 @@ class ApiClaims:
         except (ClientError, DecodeError):
             return None
         allocation = found.status.allocation if found.metadata.uid == claim.uid else None
-        return allocation is not None and any((x.driver, x.pool) == self._ours for x in allocation.devices.results)
+        return allocation is not None and any(
+            (x.driver, x.pool) == self._driver_and_pool for x in allocation.devices.results
+        )
 
 
 def _result(task: "asyncio.Future[bool | None]") -> bool | None:

@@ -17,7 +17,7 @@ from kubeletapi.dra_health.v1 import api_pb2 as api
 
 LEASE = 30  # seconds for which a report is valid
 RESEND = 10.0  # seconds after which an unchanged report is sent again
-LONGEST_MESSAGE = 1024  # characters; the kubelet cuts longer ones
+MAX_MESSAGE = 1024  # characters; the kubelet cuts longer ones
 
 
 class DeviceHealth(Struct, frozen=True):
@@ -107,8 +107,8 @@ class HealthBoard:
 def _encode(health: DeviceHealth, now: int) -> api.DeviceHealth:
     status = {None: api.UNKNOWN, True: api.HEALTHY, False: api.UNHEALTHY}[health.healthy]
     message = health.message
-    if len(message) > LONGEST_MESSAGE:
-        message = message[: LONGEST_MESSAGE - 3] + "..."
+    if len(message) > MAX_MESSAGE:
+        message = message[: MAX_MESSAGE - 3] + "..."
     return api.DeviceHealth(
         device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
         health=status,

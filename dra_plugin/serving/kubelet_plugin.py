@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from dra_plugin.driver import Driver
-from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.serving.calls import ClaimCalls
 from dra_plugin.serving.claims import ClaimSource
 from dra_plugin.serving.health import HealthBoard
@@ -20,16 +20,16 @@ from dra_plugin.serving.registration import Registrar, Registration
 from dra_plugin.serving.server import services
 from dra_plugin.serving.sockets import plugin_socket, registration_socket, remove_dead_instances
 from folderwatch import FolderWatcher, is_missing
-from grpcunix import LastingServer, Transport, handler
+from grpcunix import PersistentServer, Transport, handler
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from telemetry import Telemetry
 
 log = logging.getLogger("nodeplug.dra")
 
 GRACE = 5.0  # seconds for the driver's work when the plugin stops
-LAST_SOCKET = 0.5  # seconds within which a process that ends has closed all its sockets
+CLOSE_DELAY = 0.5  # seconds within which a process that ends has closed all its sockets
 MAX_BACKOFF = 2.0  # seconds between attempts to serve while a folder is missing
-VERDICT = 30.0  # seconds between GetInfo and the kubelet's registration status, which needs at most 6
+STATUS_TIMEOUT = 30.0  # seconds between GetInfo and the kubelet's registration status, which needs at most 6
 _REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
@@ -52,7 +52,7 @@ class KubeletPlugin:
         health: HealthBoard,
         folders: Folders,
         watcher: FolderWatcher,
-        turns: ClaimTurns | None = None,
+        claim_locks: ClaimLocks | None = None,
         pod_uid: str = "",
         transport: Transport = "builtin",
         telemetry: Telemetry | None = None,
@@ -70,25 +70,25 @@ class KubeletPlugin:
         self._folders = folders
         self._watcher = watcher
         self._health = health
-        self._calls = ClaimCalls(driver, claims, turns)
+        self._calls = ClaimCalls(driver, claims, claim_locks)
         telemetry = telemetry or Telemetry()
         self._registrar = Registrar(driver_name, self.endpoint, telemetry=telemetry)
-        self._plugin = LastingServer(
+        self._plugin = PersistentServer(
             self._make_endpoint,
             services(self._calls, health, telemetry),
             _cannot_serve("the driver", folders.data),
             watcher,
-            patience=MAX_BACKOFF,
+            max_backoff=MAX_BACKOFF,
             grace=GRACE,
             transport=transport,
         )
         registered_at = registration_socket(folders.registry, driver_name, pod_uid)
-        self._registration = LastingServer(
+        self._registration = PersistentServer(
             lambda: registered_at,
             [handler(_REGISTRATION, self._registrar)],
             _cannot_serve("the registration", folders.registry),
             watcher,
-            patience=MAX_BACKOFF,
+            max_backoff=MAX_BACKOFF,
             transport=transport,
         )
 
@@ -123,20 +123,20 @@ class KubeletPlugin:
         except OSError as error:
             log.warning("cannot remove sockets of earlier instances: %s", error)
         plugin = asyncio.create_task(self._plugin.run())
-        registration = asyncio.create_task(self._offer())
-        followers = [asyncio.create_task(self._watch_kubelet()), asyncio.create_task(self._insist())]
+        registration = asyncio.create_task(self._serve_registration())
+        watchers = [asyncio.create_task(self._watch_kubelet()), asyncio.create_task(self._reregister_unaccepted())]
         try:
-            done, _ = await asyncio.wait((plugin, registration, *followers), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((plugin, registration, *watchers), return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()  # raises the error that ended it
         finally:
-            for task in (*followers, registration):
+            for task in (*watchers, registration):
                 await _end(task)
             self._health.close()
             self._calls.close()
             await _end(plugin)
             await self._calls.finish(GRACE)
 
-    async def _offer(self) -> None:
+    async def _serve_registration(self) -> None:
         await self._plugin.served.wait()
         await self._registration.run()
 
@@ -144,25 +144,25 @@ class KubeletPlugin:
         """Withdraw the registration status when the kubelet that accepted the driver is gone."""
         kubelet_socket = self._folders.kubelet_socket
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        self._health.observe_ends(lambda: loop.call_later(LAST_SOCKET, changed.set))  # its streams end with the kubelet
+        self._health.observe_ends(lambda: loop.call_later(CLOSE_DELAY, changed.set))  # its streams end with the kubelet
         while kubelet_socket is not None:
             await kubelet_gone(kubelet_socket, self._watcher, changed)
             self._registrar.kubelet_gone(kubelet_socket)
         await loop.create_future()  # until cancelled
 
-    async def _insist(self) -> None:
+    async def _reregister_unaccepted(self) -> None:
         """Offer the driver again if a kubelet asked and did not accept: up to 1.35 it asks once for each socket.
 
         It might have refused for a temporary reason, or its answer was lost.
         """
         registrar = self._registrar
         while True:
-            await registrar.asked.wait()
-            await asyncio.sleep(VERDICT)
+            await registrar.info_requested.wait()
+            await asyncio.sleep(STATUS_TIMEOUT)
             is_accepted = registrar.status is not None and registrar.status.registered
-            if registrar.asked.is_set() and not is_accepted:
+            if registrar.info_requested.is_set() and not is_accepted:
                 await self._registration.renew()
-            registrar.asked.clear()
+            registrar.info_requested.clear()
 
     def _make_endpoint(self) -> Path:
         self._folders.data.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -172,14 +172,14 @@ class KubeletPlugin:
 def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
     """Return the function that logs why a socket is not served; a missing kubelet folder is only a warning."""
 
-    def say(reason: str) -> None:
+    def log_reason(reason: str) -> None:
         if is_missing(folder):
             text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
             log.warning(text, folder)
         else:
             log.error("cannot serve %s: %s; nodeplug tries again", what, reason)
 
-    return say
+    return log_reason
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

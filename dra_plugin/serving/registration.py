@@ -44,7 +44,7 @@ class Registrar:
         self.status: Registration | None = None
         self.registrations = 0
         self.registered = asyncio.Event()  # set once a kubelet has accepted the driver, and never cleared
-        self.asked = asyncio.Event()  # set by a kubelet's question, cleared by its acceptance
+        self.info_requested = asyncio.Event()  # set by a kubelet's question, cleared by its acceptance
         self._info = api.PluginInfo(
             type=PLUGIN_TYPE, name=driver_name, endpoint=str(endpoint), supported_versions=services
         )
@@ -52,14 +52,14 @@ class Registrar:
     def kubelet_gone(self, kubelet_socket: Path) -> None:
         """Record that the kubelet which accepted the driver no longer runs; the next one asks again."""
         if self.status is not None and self.status.registered:
-            words = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
-            self.status = Registration(False, words)
-            log.warning("the DRA driver is not registered any more: %s", words)
+            reason = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
+            self.status = Registration(False, reason)
+            log.warning("the DRA driver is not registered any more: %s", reason)
 
     async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
         """Describe the driver."""
         del request, context
-        self.asked.set()
+        self.info_requested.set()
         return self._info
 
     async def notify_registration_status(
@@ -75,7 +75,7 @@ class Registrar:
         if request.plugin_registered:
             self.registrations += 1
             self.registered.set()
-            self.asked.clear()
+            self.info_requested.clear()
             log.info("registered as DRA driver %s", self._info.name)
             message = f"the kubelet has accepted the DRA driver {self._info.name}"
             self._telemetry.events.record("registered", message)

@@ -25,12 +25,12 @@ from telemetry.trace import CLAIM_UIDS, CLAIMS, DEVICES
 
 log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
-Ask: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
+ClaimCall: TypeAlias = Callable[[Sequence[ClaimRef], float | None], Awaitable[Mapping[str, T]]]
 
-_LONGEST_REASON = 2_000  # characters of a claim's error; the kubelet makes it an event, which has at most 1,024
-_LONGEST_EVENT = 500  # characters of the same text in this daemon's own events
-_SOME = 5  # claims that a log line names
-_LATE: Final[RefusalReason] = "no-answer"
+_MAX_REASON = 2_000  # characters of a claim's error; the kubelet makes it an event, which has at most 1,024
+_MAX_EVENT = 500  # characters of the same text in this daemon's own events
+_MAX_CLAIMS = 5  # claims that a log line names
+_NO_ANSWER: Final[RefusalReason] = "no-answer"
 _DEFECT: Final[RefusalReason] = "defect"
 _MARGIN = 1.0  # seconds before the kubelet's deadline, so that the answer still arrives
 
@@ -60,16 +60,18 @@ class DRAPlugin:
     ) -> v1.NodePrepareResourcesResponse:
         """Prepare claims; each claim has its own outcome in the response."""
         with self._span("NodePrepareResources", request.claims, context) as span:
-            outcomes = await self._ask("prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare)
+            outcomes = await self._call_driver(
+                "prepare", self._calls.prepare, request.claims, context, self._telemetry.prepare
+            )
             if span.is_recorded:
                 prepared = [x for x in outcomes.values() if not isinstance(x, ClaimFailed)]
                 span.set(DEVICES, [device.device for devices in prepared for device in devices])
-                _fail(span, outcomes)
+                _record_failures(span, outcomes)
         response = v1.NodePrepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if isinstance(outcome, ClaimFailed):
-                entry.error = shown(outcome.reason, _LONGEST_REASON)
+                entry.error = shown(outcome.reason, _MAX_REASON)
             else:
                 entry.devices.extend(self._device(device) for device in outcome)
         return response
@@ -79,15 +81,15 @@ class DRAPlugin:
     ) -> v1.NodeUnprepareResourcesResponse:
         """Unprepare claims; each claim has its own outcome in the response."""
         with self._span("NodeUnprepareResources", request.claims, context) as span:
-            outcomes = await self._ask(
+            outcomes = await self._call_driver(
                 "unprepare", self._calls.unprepare, request.claims, context, self._telemetry.unprepare
             )
-            _fail(span, outcomes)
+            _record_failures(span, outcomes)
         response = v1.NodeUnprepareResourcesResponse()
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if outcome is not None:
-                entry.error = shown(outcome.reason, _LONGEST_REASON)
+                entry.error = shown(outcome.reason, _MAX_REASON)
         return response
 
     def _device(self, prepared: PreparedDevice) -> v1.Device:
@@ -107,17 +109,17 @@ class DRAPlugin:
             span.set(CLAIM_UIDS, [claim.uid for claim in claims])
         return span
 
-    async def _ask(
-        self, verb: str, ask: Ask[T], claims: Sequence[v1.Claim], context: Context, seconds: Histogram
+    async def _call_driver(
+        self, verb: str, call: ClaimCall[T], claims: Sequence[v1.Claim], context: Context, seconds: Histogram
     ) -> Mapping[str, T]:
         """Return the outcome of every claim before the kubelet's deadline. Raises `RpcError` if there is none."""
         refs = [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
         left = context.time_remaining()
         began = time.perf_counter()
         try:
-            outcomes = await ask(refs, None if left is None else max(left - _MARGIN, left / 2))
+            outcomes = await call(refs, None if left is None else max(left - _MARGIN, left / 2))
         except NotAnsweredInTime as late:
-            code, reason, counted_as = Status.UNAVAILABLE, str(late), _LATE
+            code, reason, counted_as = Status.UNAVAILABLE, str(late), _NO_ANSWER
         except Exception as error:  # a bug, logged by the driver: the kubelet gets the error and repeats
             code, reason, counted_as = Status.INTERNAL, f"{verb} resource claims: {error}", _DEFECT
         else:
@@ -125,9 +127,11 @@ class DRAPlugin:
             return outcomes
         finally:
             seconds.observe(time.perf_counter() - began)
-        some = ", ".join(map(str, refs[:_SOME])) + (f" and {len(refs) - _SOME} more" if len(refs) > _SOME else "")
-        log.warning("cannot %s %s: %s", verb, some, reason)
-        self._telemetry.refused("dra", counted_as, shown(f"cannot {verb} {some}: {reason}", _LONGEST_EVENT))
+        names = ", ".join(map(str, refs[:_MAX_CLAIMS])) + (
+            f" and {len(refs) - _MAX_CLAIMS} more" if len(refs) > _MAX_CLAIMS else ""
+        )
+        log.warning("cannot %s %s: %s", verb, names, reason)
+        self._telemetry.refused("dra", counted_as, shown(f"cannot {verb} {names}: {reason}", _MAX_EVENT))
         raise RpcError(code, reason)
 
     def _count(self, refs: Sequence[ClaimRef], outcomes: Mapping[str, object]) -> None:
@@ -135,12 +139,12 @@ class DRAPlugin:
         for ref in refs:
             outcome = outcomes.get(ref.uid)
             if isinstance(outcome, ClaimFailed):
-                why = shown(outcome.reason, _LONGEST_EVENT)
-                holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _LONGEST_EVENT)
+                why = shown(outcome.reason, _MAX_EVENT)
+                holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _MAX_EVENT)
                 self._telemetry.refused("dra", outcome.counted_as, why, holder=holder)
 
 
-def _fail(span: Span, outcomes: Mapping[str, object]) -> None:
+def _record_failures(span: Span, outcomes: Mapping[str, object]) -> None:
     """Add the failed claims to a call's span: the call itself has not failed."""
     if failed := [outcome.reason for outcome in outcomes.values() if isinstance(outcome, ClaimFailed)]:
-        span.fail("; ".join(failed[:_SOME]))
+        span.fail("; ".join(failed[:_MAX_CLAIMS]))

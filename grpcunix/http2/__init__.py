@@ -10,7 +10,7 @@ Source: RFC 9113 (HTTP/2), RFC 7541 (HPACK), gRPC's PROTOCOL-HTTP2.md.
 """
 
 from grpcunix.http2.client import ClientConnection, Ended, Message
-from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, Pot
+from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, SharedUsage
 from grpcunix.http2.server import Cancelled, Request, ServerConnection
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Ended",
     "Limits",
     "Message",
-    "Pot",
     "Request",
     "ServerConnection",
+    "SharedUsage",
 ]

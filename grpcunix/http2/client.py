@@ -63,7 +63,7 @@ class ClientConnection(Connection[ClientEvent]):
             Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
         }
         super().__init__(limits, Phase.SETTINGS, frames.PREFACE + frames.settings(own), clock)
-        self._most = limits.streams  # until the server sends its own limit
+        self._max_streams = limits.streams  # until the server sends its own limit
         self._head = hpack.encode(
             [
                 (b":method", b"POST"),
@@ -78,13 +78,13 @@ class ClientConnection(Connection[ClientEvent]):
     @property
     def slots(self) -> int:
         """Return how many calls can begin."""
-        return 0 if self.going or self.is_closed else self._most - len(self._streams)
+        return 0 if self.is_going_away or self.is_closed else self._max_streams - len(self._streams)
 
     def request(self, path: str, message: bytes, timeout: float | None) -> int:
         """Begin a call, which needs a free slot; return its stream."""
         assert self.slots > 0
         stream_id = self._last = self._last + 2 if self._last else 1
-        self.going = stream_id == frames.MAX_STREAM_ID  # the next call needs another connection
+        self.is_going_away = stream_id == frames.MAX_STREAM_ID  # the next call needs another connection
         stream = Stream(stream_id, step(IDLE, SEND_HEADERS), self.outbox.initial, WINDOW)
         self._streams[stream_id] = stream
         fields = [(b":path", path.encode())]
@@ -97,7 +97,7 @@ class ClientConnection(Connection[ClientEvent]):
         if self.outbox.fits(stream, size):
             self.outbox.count(stream, size)
             self.outbox.add(HEADER.pack(size << 8 | DATA, END_STREAM, stream_id) + prefix(message) + message)
-            self._sent_end(stream)
+            self._on_end_sent(stream)
         else:
             self.outbox.put(stream, prefix(message), message, trailers=frames.frame(DATA, END_STREAM, stream_id))
         return stream_id
@@ -136,7 +136,7 @@ class ClientConnection(Connection[ClientEvent]):
     def _on_setting(self, name: int, value: int) -> None:
         super()._on_setting(name, value)
         if name == Setting.MAX_CONCURRENT_STREAMS:
-            self._most = value
+            self._max_streams = value
         elif name == Setting.ENABLE_PUSH and value:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "a server must not enable push")
 
@@ -154,7 +154,7 @@ class ClientConnection(Connection[ClientEvent]):
         if not stream.has_headers:
             http = values.get(b":status", b"")
             if http.startswith(b"1") and not ends:
-                self._courtesy.spend()
+                self._frame_budget.spend()
                 return  # 100 Continue and similar statuses precede the answer
             stream.has_headers = True
             if http != b"200" and b"grpc-status" not in values:
@@ -219,7 +219,7 @@ class ClientConnection(Connection[ClientEvent]):
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         super()._on_goaway(flags, stream_id, payload)
-        self.going = True
+        self.is_going_away = True
         last, code = frames.WORD.unpack_from(payload)[0], frames.error_code(frames.WORD.unpack_from(payload, 4)[0])
         text = f"the server goes away: {code.name} {payload[8:264].decode(errors='replace')}".rstrip()
         for stream in list(self._streams.values()):

@@ -11,10 +11,10 @@ from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 from grpcunix.http2 import frames
-from grpcunix.http2.flow import Intake, Outbox, Stream, widened
+from grpcunix.http2.flow import ConnectionWindow, Outbox, Stream, enlarged
 from grpcunix.http2.frames import ErrorCode, Fault, Setting
 from grpcunix.http2.hpack import Decoder, Field
-from grpcunix.http2.limits import Courtesy, Limits
+from grpcunix.http2.limits import FrameBudget, Limits
 from grpcunix.http2.states import (
     CLOSED,
     IDLE,
@@ -59,20 +59,20 @@ class Connection(Generic[E]):
         self.limits = limits
         self.outbox = Outbox()
         self.outbox.add(opening)
-        self._intake = Intake(self.outbox)
+        self._connection_window = ConnectionWindow(self.outbox)
         self.phase = first
         self.fault: Fault | None = None  # why this end closed the connection
-        self.is_behind = False
-        self.going = False  # no new calls: the server has sent GOAWAY, or the stream numbers are used up
+        self.has_backlog = False
+        self.is_going_away = False  # no new calls: the server has sent GOAWAY, or the stream numbers are used up
         self._streams: dict[int, Stream] = {}
         self._last = 0  # the highest stream number used
         self._events: list[E] = []
         self._buffer = b""
-        self._reset: deque[int] = deque(maxlen=Courtesy.FIRST)  # streams in state RESET
+        self._reset: deque[int] = deque(maxlen=FrameBudget.INITIAL)  # streams in state RESET
         self._decoder = Decoder(limits.header_list)
         self._block: list[bytes] = []  # an incomplete header block, and the flags of its first frame
         self._block_stream = self._block_flags = 0
-        self._courtesy = Courtesy(clock)
+        self._frame_budget = FrameBudget(clock)
         self._handlers: tuple[Callable[[int, int, bytes], None], ...] = (
             self._on_data,
             self._on_headers,
@@ -92,7 +92,7 @@ class Connection(Generic[E]):
         return self.phase is _CLOSED
 
     @property
-    def is_begun(self) -> bool:
+    def is_established(self) -> bool:
         """Return whether the other end speaks HTTP/2: its preface and settings have come."""
         return self.phase > _SETTINGS
 
@@ -109,14 +109,14 @@ class Connection(Generic[E]):
     def receive(self, data: bytes) -> list[E]:
         """Process received data; return the events. A fault of the other end closes the connection, see `is_closed`.
 
-        If very many frames came, only some are processed: while `is_behind`, call this again without data.
+        If very many frames came, only some are processed: while `has_backlog`, call this again without data.
         """
         self._events = []
         if self._buffer:
             data = self._buffer + data
         position, end = 0, len(data)
         unpack, handlers = frames.HEADER.unpack_from, self._handlers
-        self.is_behind = False
+        self.has_backlog = False
         try:
             if self.phase is _PREFACE:
                 position = self._take_preface(data)
@@ -136,9 +136,9 @@ class Connection(Generic[E]):
                 if kind < 10:
                     handlers[kind](flags, stream_id & frames.MAX_STREAM_ID, data[start:position])
                 else:
-                    self._courtesy.spend()  # unknown kinds are ignored
+                    self._frame_budget.spend()  # unknown kinds are ignored
             else:
-                self.is_behind = True
+                self.has_backlog = True
         except Fault as fault:
             self.fault = fault
             self.close(fault.code, str(fault))
@@ -149,12 +149,12 @@ class Connection(Generic[E]):
         """Return what is to be written now. Call it again after writing, until it returns nothing."""
         outbox = self.outbox
         data = outbox.take()
-        if outbox.paying:
-            self._courtesy.earn(outbox.paying)
-            outbox.paying = 0
+        if outbox.credited_frames:
+            self._frame_budget.earn(outbox.credited_frames)
+            outbox.credited_frames = 0
         if outbox.ended:
             for stream in outbox.ended:
-                self._sent_end(stream)
+                self._on_end_sent(stream)
             outbox.ended.clear()
         return data
 
@@ -185,7 +185,7 @@ class Connection(Generic[E]):
         """Process a stream that the other end has reset."""
         raise NotImplementedError
 
-    def _sent_end(self, stream: Stream) -> None:
+    def _on_end_sent(self, stream: Stream) -> None:
         """Process that the end of this side's half was sent."""
         stream.state = step(stream.state, SEND_END)
 
@@ -213,11 +213,11 @@ class Connection(Generic[E]):
     def _take_data(self, flags: int, stream_id: int, payload: bytes) -> tuple[Stream | None, bytes]:
         """Count a DATA frame; return its stream (None if it has ended) and its content without padding."""
         size = len(payload)
-        self._intake.take(size)
+        self._connection_window.take(size)
         if flags & frames.PADDED:
             payload = frames.unpad(flags, payload)
         if not payload and not flags & frames.END_STREAM:
-            self._courtesy.spend()
+            self._frame_budget.spend()
         stream = self._received(stream_id, RECEIVE_DATA)
         if stream is not None:
             stream.receive_window -= size
@@ -288,13 +288,13 @@ class Connection(Generic[E]):
             raise Fault(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
         if len(payload) != 5:
             raise Fault(ErrorCode.FRAME_SIZE_ERROR, "PRIORITY must have 5 bytes")
-        self._courtesy.spend()
+        self._frame_budget.spend()
 
     def _on_rst_stream(self, flags: int, stream_id: int, payload: bytes) -> None:
         del flags
         if len(payload) != 4:
             raise Fault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM must have 4 bytes")
-        self._courtesy.spend()
+        self._frame_budget.spend()
         stream = self._received(stream_id, RECEIVE_RESET)
         if stream is not None:
             self._forget(stream)
@@ -309,7 +309,7 @@ class Connection(Generic[E]):
             if flags & frames.ACK:
                 raise Fault(ErrorCode.PROTOCOL_ERROR, "SETTINGS are acknowledged before any were sent")
             self.phase = _ANY
-        self._courtesy.spend()
+        self._frame_budget.spend()
         if not flags & frames.ACK:
             for name, value in dict(frames.SETTING.iter_unpack(payload)).items():  # the last value of each setting
                 self._on_setting(name, value)
@@ -322,7 +322,7 @@ class Connection(Generic[E]):
             change, self.outbox.initial = value - self.outbox.initial, value
             if change:
                 for stream in self._streams.values():
-                    stream.window = widened(stream.window, change)
+                    stream.window = enlarged(stream.window, change)
         elif name == Setting.ENABLE_PUSH and value > 1:
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
         elif name == Setting.MAX_FRAME_SIZE and not frames.MAX_PAYLOAD <= value < 1 << 24:
@@ -337,9 +337,9 @@ class Connection(Generic[E]):
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"PING on stream {stream_id}")
         if len(payload) != 8:
             raise Fault(ErrorCode.FRAME_SIZE_ERROR, "PING must have 8 bytes")
-        self._courtesy.spend()
+        self._frame_budget.spend()
         if not flags & frames.ACK:
-            self.outbox.add_patient(frames.frame(frames.PING, frames.ACK, 0, payload))
+            self.outbox.add_deferrable(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         del flags
@@ -347,7 +347,7 @@ class Connection(Generic[E]):
             raise Fault(ErrorCode.PROTOCOL_ERROR, f"GOAWAY on stream {stream_id}")
         if len(payload) < 8:
             raise Fault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY must have 8 bytes or more")
-        self._courtesy.spend()
+        self._frame_budget.spend()
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
         del flags
@@ -356,10 +356,10 @@ class Connection(Generic[E]):
         increment = frames.WORD.unpack(payload)[0] & frames.MAX_WINDOW
         if increment == 0:
             raise Fault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
-        self._courtesy.spend()
+        self._frame_budget.spend()
         if stream_id == 0:
-            self.outbox.window = widened(self.outbox.window, increment)
+            self.outbox.window = enlarged(self.outbox.window, increment)
             return
         stream = self._received(stream_id, RECEIVE_WINDOW_UPDATE)
         if stream is not None:
-            stream.window = widened(stream.window, increment)
+            stream.window = enlarged(stream.window, increment)

@@ -45,24 +45,25 @@ class Outbox:
         self.writable = True  # whether the socket accepts more data; set by the endpoint
         self.drained: list[int] = []  # streams whose chunks were all sent since the last check
         self.ended: list[Stream] = []  # streams whose trailers were sent since then
-        self.paying = 0  # DATA frames and ends of this side's halves that were sent since then; see `Courtesy`
+        # DATA frames and ends of this side's halves that were sent since then; see `FrameBudget`
+        self.credited_frames = 0
         self._frames: list[bytes] = []
-        self._patient = 0  # how many of them can wait for others
+        self._deferrable = 0  # how many of them can wait for others
         self._waiting: dict[int, Stream] = {}
 
     def add(self, frame: bytes) -> None:
         """Send a frame without flow control."""
         self._frames.append(frame)
 
-    def add_patient(self, frame: bytes) -> None:
+    def add_deferrable(self, frame: bytes) -> None:
         """Send a frame that can wait briefly, to be written together with others."""
         self._frames.append(frame)
-        self._patient += 1
+        self._deferrable += 1
 
     @property
-    def is_patient(self) -> bool:
+    def is_deferrable(self) -> bool:
         """Return whether there are frames to send, all of which can wait briefly."""
-        return not self._waiting and 0 < len(self._frames) == self._patient
+        return not self._waiting and 0 < len(self._frames) == self._deferrable
 
     def fits(self, stream: Stream, size: int) -> bool:
         """Return whether a DATA frame of `size` bytes can be sent at once, for a stream without waiting chunks."""
@@ -79,7 +80,7 @@ class Outbox:
         """Count a DATA frame that fits and is added by the caller."""
         stream.window -= size
         self.window -= size
-        self.paying += 1
+        self.credited_frames += 1
 
     def drop(self, stream: Stream) -> None:
         """Discard the waiting chunks of a stream that has ended."""
@@ -89,20 +90,20 @@ class Outbox:
     def take(self) -> bytes:
         """Return what is to be written now: the frames, and as much DATA as flow control allows, up to `QUANTUM`."""
         if self._waiting and self.writable:
-            self._cut()
+            self._make_frames()
         if not self._frames:
             return b""
         frames, self._frames = self._frames, []
-        self._patient = 0
+        self._deferrable = 0
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
-    def _cut(self) -> None:
+    def _make_frames(self) -> None:
         budget = QUANTUM
         waiting = list(self._waiting.values())
         while waiting and budget > 0:
             unfinished = []
             for stream in waiting:
-                size = self._cut_frame(stream, budget) if stream.chunks else 0
+                size = self._make_frame(stream, budget) if stream.chunks else 0
                 budget -= size
                 if not stream.chunks:
                     self._finish(stream)
@@ -110,7 +111,7 @@ class Outbox:
                     unfinished.append(stream)
             waiting = unfinished
 
-    def _cut_frame(self, stream: Stream, most: int) -> int:
+    def _make_frame(self, stream: Stream, most: int) -> int:
         """Create one DATA frame for a stream; return its size, or 0 if nothing can be sent."""
         room = min(MAX_PAYLOAD, stream.window, self.window, most)
         if room <= 0:
@@ -138,10 +139,10 @@ class Outbox:
         else:
             self._frames.append(stream.trailers)
             self.ended.append(stream)
-            self.paying += 1
+            self.credited_frames += 1
 
 
-class Intake:
+class ConnectionWindow:
     """The receive window of a whole connection: all data is accepted at once, so the window is reopened repeatedly.
 
     It cannot be exceeded: half of it is always left, and a frame is smaller than that.
@@ -163,7 +164,7 @@ class Intake:
             self._left = self.SIZE
 
 
-def widened(window: int, increment: int) -> int:
+def enlarged(window: int, increment: int) -> int:
     """Return a window after an increment. Raises `Fault` if it exceeds the maximum."""
     window += increment
     if window > MAX_WINDOW:

@@ -23,7 +23,7 @@ _LENGTHS: Final = bytes.fromhex(
     """
 )
 _END: Final = 256
-_LONGEST: Final = 30  # bits
+_MAX_BITS: Final = 30  # bits
 _SYMBOLS: Final = sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symbol], symbol))
 
 
@@ -41,7 +41,7 @@ def _code_table() -> tuple[list[int], list[tuple[int, int, int]], list[tuple[int
         length = _LENGTHS[symbol]
         code <<= length - previous
         if length != previous:
-            starts.append(code << _LONGEST - length)
+            starts.append(code << _MAX_BITS - length)
             lengths.append((length, code, place))
         if length <= 8:
             first, count = code << 8 - length, 1 << 8 - length
@@ -83,9 +83,9 @@ def decode(data: bytes) -> bytes:
 
 def _long_code(window: int, bits: int) -> tuple[int, int]:
     """Return the symbol of a code of more than 8 bits, and its length, which exceeds `bits` if it is incomplete."""
-    front = (window << _LONGEST | (1 << _LONGEST) - 1) >> bits & (1 << _LONGEST) - 1
+    front = (window << _MAX_BITS | (1 << _MAX_BITS) - 1) >> bits & (1 << _MAX_BITS) - 1
     length, first, place = _BY_LENGTH[bisect_right(_STARTS, front) - 1]
-    symbol = _SYMBOLS[place + (front >> _LONGEST - length) - first]
+    symbol = _SYMBOLS[place + (front >> _MAX_BITS - length) - first]
     if length <= bits and symbol == _END:
         raise Fault(ErrorCode.COMPRESSION_ERROR, "a Huffman string names its own end")
     return symbol, length

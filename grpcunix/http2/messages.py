@@ -10,7 +10,7 @@ from grpcunix.http2.frames import ErrorCode
 from grpcunix.status import RpcError, Status
 
 PREFIX: Final = 5  # bytes before a message: the compression flag and the length
-LONGEST_DETAILS: Final = 4_096  # bytes of an encoded text; other ends refuse trailers of more than 8 KiB
+MAX_DETAILS: Final = 4_096  # bytes of an encoded text; other ends refuse trailers of more than 8 KiB
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
 _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -60,9 +60,9 @@ def decode_timeout(text: bytes) -> float:
 def encode_details(text: str) -> bytes:
     """Encode a status's text for `grpc-message`; one that is too long is cut and ends in dots."""
     encoded = _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], text.encode(errors="replace"))
-    if len(encoded) <= LONGEST_DETAILS:
+    if len(encoded) <= MAX_DETAILS:
         return encoded
-    cut = encoded[: LONGEST_DETAILS - 3]
+    cut = encoded[: MAX_DETAILS - 3]
     return re.sub(rb"%.?\Z", b"", cut) + b"..."
 
 

@@ -12,7 +12,7 @@ from grpcunix.http2 import frames, hpack
 from grpcunix.http2.connection import Connection, Phase
 from grpcunix.http2.flow import Stream
 from grpcunix.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode, Fault, Setting
-from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, Pot
+from grpcunix.http2.limits import DEFAULT_LIMITS, Limits, SharedUsage
 from grpcunix.http2.messages import PREFIX, decode_timeout, encode_details, message_size, prefix
 from grpcunix.http2.states import (
     CLOSED,
@@ -52,7 +52,7 @@ _OK_HEAD: Final = HEADER.pack(len(_OK) << 8 | HEADERS, END_HEADERS | END_STREAM,
 _REQUEST_FIELDS: Final = {b":method", b":scheme", b":path", b":authority"}
 _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 _TRACE: Final = (b"traceparent", b"tracestate")
-_LONGEST_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
+_MAX_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
 _COLON: Final = ord(":")
 _LENGTH: Final = "the request is not as long as content-length says"
 _ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
@@ -62,21 +62,24 @@ class ServerConnection(Connection[ServerEvent]):
     """One client's connection."""
 
     def __init__(
-        self, limits: Limits = DEFAULT_LIMITS, pot: Pot | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        limits: Limits = DEFAULT_LIMITS,
+        shared: SharedUsage | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin; `pot` is shared by all connections of a process."""
+        """Begin; `shared` is shared by all connections of a process."""
         own = {Setting.MAX_CONCURRENT_STREAMS: limits.streams, Setting.MAX_HEADER_LIST_SIZE: limits.header_list}
         super().__init__(limits, Phase.PREFACE, frames.settings(own), clock)
-        self._pot = pot or Pot()
-        self._usual: list[hpack.Field] | None = None  # all fields of the last call except its deadline
-        self._usual_path = b""
+        self._shared = shared or SharedUsage()
+        self._last_fields: list[hpack.Field] | None = None  # all fields of the last call except its deadline
+        self._last_path = b""
         self._unfinished = 0  # bytes of incomplete requests
 
     # answers
 
     def respond(self, stream_id: int, message: bytes) -> None:
         """Answer a call with one message and OK."""
-        stream = self._unanswered(stream_id)
+        stream = self._open_stream(stream_id)
         if stream is None:
             return
         size = PREFIX + len(message)
@@ -89,18 +92,18 @@ class ServerConnection(Connection[ServerEvent]):
         number = frames.WORD.pack(stream_id)
         data = HEADER.pack(size << 8 | DATA, 0, stream_id) + prefix(message)
         outbox.add(b"".join((_RESPONSE_HEAD, number, _RESPONSE, data, message, _OK_HEAD, number, _OK)))
-        self._sent_end(stream)
+        self._on_end_sent(stream)
 
     def send_message(self, stream_id: int, message: bytes) -> None:
         """Send a message of a stream; `outbox.drained` has the stream when all of it was sent."""
-        stream = self._unanswered(stream_id)
+        stream = self._open_stream(stream_id)
         if stream is not None:
             self._send_headers(stream)
             self.outbox.put(stream, prefix(message), message)
 
     def finish(self, stream_id: int, status: Status, details: str = "") -> None:
         """End a call; waiting messages are sent first."""
-        stream = self._unanswered(stream_id)
+        stream = self._open_stream(stream_id)
         if stream is not None:
             fields = [(b"grpc-status", b"%d" % status)]
             if details:
@@ -117,16 +120,16 @@ class ServerConnection(Connection[ServerEvent]):
 
     def is_open(self, stream_id: int) -> bool:
         """Return whether a call waits for its answer."""
-        return self._unanswered(stream_id) is not None
+        return self._open_stream(stream_id) is not None
 
-    def _unanswered(self, stream_id: int) -> Stream | None:
+    def _open_stream(self, stream_id: int) -> Stream | None:
         stream = self._streams.get(stream_id)
         return None if stream is None or stream.trailers is not None else stream
 
     def go_away(self) -> None:
         """Accept no more calls; the connection closes after the existing ones."""
-        if not self.going:
-            self.going = True
+        if not self.is_going_away:
+            self.is_going_away = True
             self.outbox.add(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server stops"))
             self._close_if_done()
 
@@ -146,8 +149,8 @@ class ServerConnection(Connection[ServerEvent]):
         block = hpack.encode(fields) if stream.has_headers else _RESPONSE + hpack.encode(fields)
         self.outbox.put(stream, trailers=frames.frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block))
 
-    def _sent_end(self, stream: Stream) -> None:
-        super()._sent_end(stream)
+    def _on_end_sent(self, stream: Stream) -> None:
+        super()._on_end_sent(stream)
         if stream.state is CLOSED:
             self._forget(stream)
         else:  # the rest of the request is not needed
@@ -155,17 +158,17 @@ class ServerConnection(Connection[ServerEvent]):
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.get(stream.id) is stream:
-            self._pot.streams -= 1
-            self._release(stream)
+            self._shared.streams -= 1
+            self._discard_body(stream)
             super()._forget(stream)
             self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self.going and not self._streams:
+        if self.is_going_away and not self._streams:
             self.phase = Phase.CLOSED
 
     def abandon(self) -> None:
-        """Return the connection's share of the pot, because the socket has closed."""
+        """Release the connection's share of the totals, because the socket has closed."""
         self._socket_closed()
         for stream in list(self._streams.values()):
             self._forget(stream)
@@ -179,9 +182,9 @@ class ServerConnection(Connection[ServerEvent]):
         self._last = stream_id
         stream = Stream(stream_id, OPEN, self.outbox.initial, frames.DEFAULT_WINDOW)
         self._streams[stream_id] = stream
-        self._pot.streams += 1
-        if self._is_too_many():
-            self._courtesy.spend()
+        self._shared.streams += 1
+        if self._exceeds_limits():
+            self._frame_budget.spend()
             self._send_reset(stream, ErrorCode.REFUSED_STREAM)
             return
         try:
@@ -197,21 +200,21 @@ class ServerConnection(Connection[ServerEvent]):
     def _read(self, stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, bytes] | None:
         """Like `_read_request`, with a cache: a client's calls often differ only in their last field, the deadline."""
         if fields and fields[-1][0] == b"grpc-timeout":
-            if fields[:-1] == self._usual:
-                stream.path, stream.timeout = self._usual_path, decode_timeout(fields[-1][1])
+            if fields[:-1] == self._last_fields:
+                stream.path, stream.timeout = self._last_path, decode_timeout(fields[-1][1])
                 return None
             refusal = _read_request(stream, fields)
             if refusal is None and stream.declared is None and not stream.trace:
-                self._usual, self._usual_path = fields[:-1], stream.path
+                self._last_fields, self._last_path = fields[:-1], stream.path
             return refusal
         return _read_request(stream, fields)
 
-    def _is_too_many(self) -> bool:
-        limits, mine = self.limits, len(self._streams)
+    def _exceeds_limits(self) -> bool:
+        limits, own_streams = self.limits, len(self._streams)
         return (
-            self.going
-            or mine > limits.streams
-            or (mine > limits.streams_always and self._pot.streams > limits.streams_together)
+            self.is_going_away
+            or own_streams > limits.streams
+            or (own_streams > limits.streams_guaranteed and self._shared.streams > limits.streams_total)
         )
 
     def _on_trailers(self, stream_id: int, fields: list[hpack.Field], ends: bool) -> None:
@@ -236,37 +239,37 @@ class ServerConnection(Connection[ServerEvent]):
             self._on_request_end(stream, payload)
             return
         if payload and stream.trailers is None:
-            self._keep(stream, payload)
+            self._buffer_body(stream, payload)
         if ends:
             self._on_request_end(stream, stream.body or b"")
         elif stream.receive_window < frames.DEFAULT_WINDOW // 2:
             self.outbox.add(frames.window_update(stream_id, frames.DEFAULT_WINDOW - stream.receive_window))
             stream.receive_window = frames.DEFAULT_WINDOW
 
-    def _keep(self, stream: Stream, payload: bytes) -> None:
+    def _buffer_body(self, stream: Stream, payload: bytes) -> None:
         """Store a part of a request, or refuse the call."""
         if stream.body is None:
             stream.body = bytearray()
         try:
             stream.body += payload
             self._unfinished += len(payload)
-            self._pot.unfinished += len(payload)
+            self._shared.unfinished += len(payload)
             size = message_size(stream.body, self.limits.message)
             if size is not None and len(stream.body) > PREFIX + size:
                 raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
             limits = self.limits
-            if self._unfinished > limits.unfinished_always and self._pot.unfinished > limits.unfinished_together:
+            if self._unfinished > limits.unfinished_guaranteed and self._shared.unfinished > limits.unfinished_total:
                 text = "too much of unfinished requests is kept here already; try again when they have ended"
                 raise RpcError(Status.RESOURCE_EXHAUSTED, text)
         except RpcError as error:
-            self._release(stream)
+            self._discard_body(stream)
             self.finish(stream.id, error.code, error.details)
 
-    def _release(self, stream: Stream) -> None:
+    def _discard_body(self, stream: Stream) -> None:
         """Discard the received part of a request."""
         if stream.body is not None:
             self._unfinished -= len(stream.body)
-            self._pot.unfinished -= len(stream.body)
+            self._shared.unfinished -= len(stream.body)
             stream.body = None
 
     def _on_request_end(self, stream: Stream, body: bytes | bytearray) -> None:
@@ -275,7 +278,7 @@ class ServerConnection(Connection[ServerEvent]):
         stream.state = step(stream.state, RECEIVE_END)
         if stream.trailers is not None:  # answered already
             return
-        self._release(stream)
+        self._discard_body(stream)
         try:
             if message_size(body, self.limits.message) != len(body) - PREFIX:
                 raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
@@ -326,7 +329,7 @@ def _read_request(stream: Stream, fields: list[hpack.Field]) -> tuple[bytes, byt
     timeout = rest.get(b"grpc-timeout")
     if timeout is not None:
         stream.timeout = decode_timeout(timeout)
-    if 0 < len(rest.get(b"traceparent", b"")) <= _LONGEST_TRACE:
+    if 0 < len(rest.get(b"traceparent", b"")) <= _MAX_TRACE:
         named = ((name, rest.get(name, b"")) for name in _TRACE)
-        stream.trace = tuple(each for each in named if 0 < len(each[1]) <= _LONGEST_TRACE)
+        stream.trace = tuple(each for each in named if 0 < len(each[1]) <= _MAX_TRACE)
     return None

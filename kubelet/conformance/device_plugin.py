@@ -26,7 +26,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 RESTARTS = 3
 SLOW_ANSWER = 1.0  # seconds; a kubelet admits no other pod meanwhile
-LONGEST_ID = 63
+MAX_ID_LENGTH = 63
 
 _UNKNOWN = "nodeplug-no-such-device"
 _BAD_REQUESTS: list[tuple[str, str, Message]] = [
@@ -57,7 +57,7 @@ class Conformance(Run):
         self,
         command: Sequence[str],
         seconds: float,
-        tell: Callable[[Check], None],
+        report: Callable[[Check], None],
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Conformance(Run):
 
         The kubelet's own folder is `folder`, by default a new one.
         """
-        super().__init__(seconds, tell)
+        super().__init__(seconds, report)
         self._command = command
         self._kubernetes: Version = kubernetes
         self._folder = folder
@@ -74,7 +74,9 @@ class Conformance(Run):
         """Run all checks. Raises OSError if the command cannot be started."""
         with kubelet_folder(self._folder) as folder:
             async with Node(folder, kubernetes=self._kubernetes) as node:
-                await self.try_out(node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command])
+                await self.start_and_check(
+                    node, [part.replace("{dir}", str(node.device_plugins)) for part in self._command]
+                )
 
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks."""
@@ -83,13 +85,13 @@ class Conformance(Run):
             return
         resources = sorted(node.endpoints())
         self._lists(node)
-        if await self._questions(node, resources):
+        if await self._check_calls(node, resources):
             self.group = "restarts of the kubelet"
             await self._restarts(node, resources)
         self.group = "shutdown"
         await self._shutdown(node, process)
 
-    async def _questions(self, node: Node, resources: Sequence[str]) -> bool:
+    async def _check_calls(self, node: Node, resources: Sequence[str]) -> bool:
         """Send requests for each resource; return False if the kubelet still waits for an answer and is blocked."""
         for resource in resources:
             self.group = resource
@@ -133,22 +135,24 @@ class Conformance(Run):
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
-            odd = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
-            if wrong := self._fault_of_ids(resource, devices):
+            unknown_health = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
+            if wrong := self._id_problem(resource, devices):
                 self.note(f"ids of {resource}", "warn", wrong)
-            if odd:
-                self.note(f"health of {resource}", "warn", f"{', '.join(map(repr, odd))} counts as unhealthy")
+            if unknown_health:
+                self.note(
+                    f"health of {resource}", "warn", f"{', '.join(map(repr, unknown_health))} counts as unhealthy"
+                )
             negative = [id_ for id_, device in devices.items() if any(node < 0 for node in device.nodes)]
             if negative:
                 self.note(f"topology of {resource}", "fail", f"{negative[0]} names a negative NUMA node")
             self.note(f"list of {resource}", "pass" if devices else "warn", f"{len(devices)} device(s)")
 
-    def _fault_of_ids(self, resource: str, ids: Collection[str]) -> str:
+    def _id_problem(self, resource: str, ids: Collection[str]) -> str:
         """Return the faults of the ids of a list; empty if there are none."""
         wrong = ["a device has none"] if "" in ids else []
         if resource in self.repeated:
             wrong.append(f"{self.repeated[resource]}, and is one device to the kubelet")
-        wrong += [f"{each} has more than {LONGEST_ID} characters" for each in ids if len(each) > LONGEST_ID][:1]
+        wrong += [f"{each} has more than {MAX_ID_LENGTH} characters" for each in ids if len(each) > MAX_ID_LENGTH][:1]
         return "; ".join(wrong)
 
     async def _options(self, endpoint: Endpoint) -> None:
@@ -170,16 +174,16 @@ class Conformance(Run):
         if not healthy:
             return self.note("allocation", "skip", "no healthy device")
         answers: list[api.ContainerAllocateResponse] = []
-        for words, amount in _amounts(len(healthy), has_half=False).items():
+        for label, amount in _amounts(len(healthy), has_half=False).items():
             for repetition in ("", ", again"):
                 wanted = pod("verify", container("c", {resource: amount}), restart_policy="Never")
-                name = f"a container with {words}{repetition}"
+                name = f"a container with {label}{repetition}"
                 started = time.monotonic()
                 try:
-                    status = await self.soon(node.admit(wanted))
+                    status = await self.within_timeout(node.admit(wanted))
                 except TimeoutError:
-                    late = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
-                    return self.note(name, "fail", late)
+                    timeout_text = f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
+                    return self.note(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
                     waiting = next((each.state.waiting for each in status.container_statuses), None)
@@ -193,7 +197,7 @@ class Conformance(Run):
                     answers.append(node.plugin_responses("verify", "c")[resource])
                 await node.remove("verify")
         if answers:
-            wrong = next(filter(None, map(_fault_of, answers)), "")
+            wrong = next(filter(None, map(_response_problem, answers)), "")
             self.note("the answer for the runtime", "fail" if wrong else "pass", wrong)
         return True
 
@@ -203,19 +207,19 @@ class Conformance(Run):
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
             self.note("preferred allocation", "skip", "not announced" if healthy else "no healthy device")
             return
-        for must in ([], healthy[-1:]):
-            for words, size in _amounts(len(healthy)).items():
-                name = f"preferred allocation of {words}{', one of them given' if must else ''}"
+        for must_include in ([], healthy[-1:]):
+            for label, size in _amounts(len(healthy)).items():
+                name = f"preferred allocation of {label}{', one of them given' if must_include else ''}"
                 try:
-                    response = await self.soon(endpoint.preferred_allocation(healthy, must, size))
+                    response = await self.within_timeout(endpoint.preferred_allocation(healthy, must_include, size))
                 except (PluginCallError, TimeoutError) as error:
                     self.note(name, "fail", f"{error or 'no answer'}; it would fail the pod")
                     continue
-                self.note(name, *_judge(response, healthy, must, size))
+                self.note(name, *_evaluate_preferred(response, healthy, must_include, size))
 
     async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
         try:
-            await self.soon(endpoint.allocate([_UNKNOWN]))
+            await self.within_timeout(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
             is_asked = not endpoint.is_stopped
             text = str(error) if is_asked else f"it could not be asked{self.reasons}"
@@ -229,16 +233,16 @@ class Conformance(Run):
             for name, method, request in _BAD_REQUESTS:
                 try:
                     with contextlib.suppress(PluginCallError):
-                        await self.soon(await_unary(client.call(method, request)))
+                        await self.within_timeout(await_unary(client.call(method, request)))
                 except TimeoutError:
                     self.note(name, "fail", "no answer")
-            second = await self._gets_list(client)
+            second = await self._receives_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
         self.note("continues after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
         self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
-    async def _gets_list(self, client: Client) -> bool:
+    async def _receives_list(self, client: Client) -> bool:
         try:
             async with asyncio.timeout(self.seconds):
                 async for _ in client.stream("ListAndWatch", api.Empty()):
@@ -258,7 +262,7 @@ class Conformance(Run):
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
-        if not await self.ended(process):
+        if not await self.stop_and_check(process):
             return
         with contextlib.suppress(TimeoutError):
             await node.until(lambda: not any(node.allocatable().values()), self.seconds)
@@ -282,7 +286,7 @@ def _amounts(count: int, *, has_half: bool = True) -> dict[str, int]:
     return amounts
 
 
-def _fault_of(found: api.ContainerAllocateResponse) -> str:
+def _response_problem(found: api.ContainerAllocateResponse) -> str:
     """Return the first fault in a response to Allocate that a runtime would refuse; empty if there is none."""
     wrong = [f"environment variable {name!r} cannot be set" for name in found.envs if not name or "=" in name]
     for device in found.devices:
@@ -303,8 +307,8 @@ def _fault_of(found: api.ContainerAllocateResponse) -> str:
     return wrong[0] if wrong else ""
 
 
-def _judge(
-    response: api.PreferredAllocationResponse, available: Sequence[str], must: Sequence[str], size: int
+def _evaluate_preferred(
+    response: api.PreferredAllocationResponse, available: Sequence[str], must_include: Sequence[str], size: int
 ) -> tuple[Outcome, str]:
     """Return the outcome for a preference. An invalid one is a warning: the kubelet corrects it, so it is harmless."""
     if not response.container_responses:
@@ -314,7 +318,7 @@ def _judge(
         return "warn", f"{len(set(chosen))} device(s) instead of {size}"
     if not set(chosen) <= set(available):
         return "warn", "names devices that were not offered"
-    if not set(chosen) >= set(must):
+    if not set(chosen) >= set(must_include):
         return "warn", "leaves out a device that is given"
     return "pass", ""
 

@@ -46,7 +46,7 @@ class DriverConformance(Run):
         self,
         command: Sequence[str],
         seconds: float,
-        tell: Callable[[Check], None],
+        report: Callable[[Check], None],
         client: Client,
         kubeconfig: Path,
         device: str = "",
@@ -66,7 +66,7 @@ class DriverConformance(Run):
             kubernetes: the kubelet's Kubernetes release.
             folder: the kubelet's own folder; by default a new one.
         """
-        super().__init__(seconds, tell)
+        super().__init__(seconds, report)
         self._command = command
         self._client = client
         self._claims = client.resource(v1.ResourceClaim)
@@ -96,7 +96,7 @@ class DriverConformance(Run):
                     "{kubeconfig}": str(self._kubeconfig),
                     "{node}": NODE,
                 }
-                await self.try_out(node, [_filled(part, words) for part in self._command])
+                await self.start_and_check(node, [_substituted(part, words) for part in self._command])
 
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks."""
@@ -148,20 +148,20 @@ class DriverConformance(Run):
             self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
-        elsewhere = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
-        if elsewhere:
-            text = f"for {', '.join(elsewhere)}, but it runs on {NODE}: no pod can get them"
+        other_nodes = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
+        if other_nodes:
+            text = f"for {', '.join(other_nodes)}, but it runs on {NODE}: no pod can get them"
             self.note("publishes for its node", "fail", text)
         self._published_as = devices
         return next(iter(devices))
 
-    async def _wait_for_slices(self, seconds: float, old: Collection[str] = ()) -> dict[str, v1.Device]:
+    async def _wait_for_slices(self, seconds: float, previous: Collection[str] = ()) -> dict[str, v1.Device]:
         """Return the devices of the first complete pool, by `pool/device`; empty after `seconds`.
 
-        Slices with `old` uids do not count.
+        Slices with `previous` uids do not count.
         """
         slices: dict[str, v1.ResourceSlice] = {}
-        whole: asyncio.Future[dict[str, v1.Device]] = asyncio.get_running_loop().create_future()
+        published: asyncio.Future[dict[str, v1.Device]] = asyncio.get_running_loop().create_future()
 
         def on_event(event: Event[v1.ResourceSlice]) -> None:
             if event.type == "LISTED":
@@ -171,21 +171,21 @@ class DriverConformance(Run):
                     slices.pop(slice_.metadata.name, None)
                 else:
                     slices[slice_.metadata.name] = slice_
-            devices = _whole_pool(slice_ for slice_ in slices.values() if slice_.metadata.uid not in old)
-            if devices and not whole.done():
-                whole.set_result(devices)
+            devices = _whole_pool(slice_ for slice_ in slices.values() if slice_.metadata.uid not in previous)
+            if devices and not published.done():
+                published.set_result(devices)
 
         def on_failure(error: ClientError | DecodeError) -> None:
             is_passing = isinstance(error, ClientError) and error.is_transient
-            if not is_passing and not whole.done():
-                whole.set_exception(error)
+            if not is_passing and not published.done():
+                published.set_exception(error)
 
         resource = self._client.aio.resource(v1.ResourceSlice)
         informer = Informer(resource, on_event, on_failure, field_selector=f"spec.driver={self._driver}")
         watching = asyncio.create_task(informer.run())
         try:
             async with asyncio.timeout(seconds):
-                return await whole
+                return await published
         except TimeoutError:
             return {}
         finally:
@@ -201,19 +201,19 @@ class DriverConformance(Run):
         took = time.monotonic() - started
         text = ""
         if node.status("verify").phase != "Running":
-            text = await self._why(node, "verify")
+            text = await self._pod_reasons(node, "verify")
         if text:
             self.note("a pod with a claim runs", "fail", text)
         else:
             slow = took > SLOW_ANSWER
             self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
             self._answer(node, device)
-            await self._again(node, info)
+            await self._prepare_again(node, info)
             if not await self._restarts(node):
                 return
         await self._end(node, info)
 
-    async def _why(self, node: Node, name: str) -> str:
+    async def _pod_reasons(self, node: Node, name: str) -> str:
         """Return why a pod's claims cannot be prepared; empty if they are prepared now."""
         (asking,) = [each for each, _ in node.pods() if each.metadata.name == name]
         try:
@@ -227,11 +227,15 @@ class DriverConformance(Run):
         """Check the prepared devices that the driver returned."""
         (info,) = node.dra_manager.cache.claims()
         prepared = info.devices[self._driver] or []
-        wrong = [f"{it.pool_name}/{it.device_name} was not allocated" for it in prepared if _place(it) != device]
+        wrong = [
+            f"{entry.pool_name}/{entry.device_name} was not allocated"
+            for entry in prepared
+            if _device_key(entry) != device
+        ]
         wrong += [
             f"request {name!r} is not in the claim"
-            for it in prepared
-            for name in it.request_names or ()
+            for entry in prepared
+            for name in entry.request_names or ()
             if name.partition("/")[0] != REQUEST
         ]
         names = node.claimed_devices("verify", "c")
@@ -243,7 +247,7 @@ class DriverConformance(Run):
         else:
             self.note("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
 
-    async def _again(self, node: Node, info: ClaimInfo) -> None:
+    async def _prepare_again(self, node: Node, info: ClaimInfo) -> None:
         """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""
         name = "preparing again changes nothing"
         before = node.dra_manager.cache.claims()[0].devices[self._driver] or []
@@ -254,7 +258,7 @@ class DriverConformance(Run):
         if found is None or found.error:
             self.note(name, "fail", found.error if found is not None else "the claim is not in the answer")
             return
-        same = sorted(_place(it) for it in before) == sorted(_place(it) for it in found.devices)
+        same = sorted(_device_key(entry) for entry in before) == sorted(_device_key(entry) for entry in found.devices)
         self.note(name, "pass" if same else "fail", "" if same else "other devices")
 
     async def _restarts(self, node: Node) -> bool:
@@ -268,10 +272,10 @@ class DriverConformance(Run):
                 return False
         if deleted:
             began, seconds = time.monotonic(), HELPER_PAUSE + self.seconds
-            back = await self._wait_for_slices(seconds, deleted)
+            republished = await self._wait_for_slices(seconds, deleted)
             late = f"they are not there after {seconds:.0f} s; the kubelet deletes them when it starts"
-            detail = f"in {time.monotonic() - began:.1f} s" if back else late
-            self.note("publishes its devices again", "pass" if back else "fail", detail)
+            detail = f"in {time.monotonic() - began:.1f} s" if republished else late
+            self.note("publishes its devices again", "pass" if republished else "fail", detail)
         return True
 
     async def _end(self, node: Node, info: ClaimInfo) -> None:
@@ -289,14 +293,14 @@ class DriverConformance(Run):
         await self._unprepares(node, "unpreparing again does no harm", info)
 
     async def _bad_requests(self, node: Node, device: str) -> None:
-        ghost = ClaimInfo("default", "verify-nobody", "00000000-0000-4000-8000-000000000000", [self._driver])
+        missing_claim = ClaimInfo("default", "verify-nobody", "00000000-0000-4000-8000-000000000000", [self._driver])
         claim = await self._claim("verify-two", device)
-        impostor = ClaimInfo(claim.namespace, claim.name, "00000000-0000-4000-8000-000000000001", [self._driver])
-        await self._is_refused(node, "a claim that does not exist is refused", ghost)
-        await self._is_refused(node, "a claim with the uid of another is refused", impostor)
-        await self._unprepares(node, "a claim that was never prepared is unprepared", ghost)
+        other_uid_claim = ClaimInfo(claim.namespace, claim.name, "00000000-0000-4000-8000-000000000001", [self._driver])
+        await self._is_refused(node, "a claim that does not exist is refused", missing_claim)
+        await self._is_refused(node, "a claim with the uid of another is refused", other_uid_claim)
+        await self._unprepares(node, "a claim that was never prepared is unprepared", missing_claim)
         name = "one bad claim does not harm the other"
-        answers = await self._call(node, PREPARE, name, claim, ghost, of_whole_call="warn")
+        answers = await self._call(node, PREPARE, name, claim, missing_claim, of_whole_call="warn")
         if answers is not None:
             good = answers.get(claim.uid)
             text = good.error if good is not None else "the good one is not in the answer"
@@ -316,7 +320,7 @@ class DriverConformance(Run):
         else:
             self.note(name, "pass" if found.error else "fail", found.error or "it was prepared")
         with contextlib.suppress(ClaimError, PluginCallError, TimeoutError):
-            await self.soon(self._plugin(node).call(UNPREPARE, [info]))
+            await self.within_timeout(self._plugin(node).call(UNPREPARE, [info]))
 
     async def _unprepares(self, node: Node, name: str, info: ClaimInfo) -> None:
         answers = await self._call(node, UNPREPARE, name, info)
@@ -335,7 +339,7 @@ class DriverConformance(Run):
         the same, and harmless: a call has the claims of one pod, which waits for all of them anyway.
         """
         try:
-            return await self.soon(self._plugin(node).call(method, infos))
+            return await self.within_timeout(self._plugin(node).call(method, infos))
         except ClaimError as error:
             self.note(name, "fail", str(error))
         except PluginCallError as error:
@@ -345,20 +349,20 @@ class DriverConformance(Run):
         return None
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
-        if not await self.ended(process):
+        if not await self.stop_and_check(process):
             return
         left = sorted(path.name for path in node.plugins_registry.rglob("*") if path.is_socket())
         self.note("leaves no registration socket behind", "warn" if left else "pass", ", ".join(left))
 
     async def _claim(self, name: str, device: str) -> ClaimInfo:
         """Create a claim to which the device is allocated, reserved for the pod with the same name."""
-        made = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
-        status = _as_scheduled(made.status, self._published_as.get(device))
+        allocated = allocated_claim(name, self._driver, f"{REQUEST}/{device}", users=[name])
+        status = _as_scheduled(allocated.status, self._published_as.get(device))
         exactly = v1.ExactDeviceRequest(device_class_name=_DEVICE_CLASS, allocation_mode=v1.EXACT_COUNT, count=1)
         spec = v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=(v1.DeviceRequest(name=REQUEST, exactly=exactly),)))
 
         def put() -> v1.ResourceClaim:
-            created = self._claims.create(replace(made, spec=spec))
+            created = self._claims.create(replace(allocated, spec=spec))
             return self._claims.update_status(replace(created, status=status))
 
         return ClaimInfo.of_claim(await asyncio.to_thread(put))
@@ -369,13 +373,13 @@ def _user(name: str) -> Pod:
     return pod(name, container("c", claims=["claim"]), uid=name, claims={"claim": name})
 
 
-def _filled(part: str, words: Mapping[str, str]) -> str:
-    for word, meant in words.items():
-        part = part.replace(word, meant)
+def _substituted(part: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        part = part.replace(word, value)
     return part
 
 
-def _place(device: Any) -> str:
+def _device_key(device: Any) -> str:
     return f"{device.pool_name}/{device.device_name}"
 
 

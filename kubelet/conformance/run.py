@@ -48,7 +48,7 @@ class PluginProcess:
         """The exit code; None while the process runs."""
         return self._process.returncode if self._process is not None else None
 
-    async def ended(self) -> None:
+    async def unexpected_exit(self) -> None:
         """Return when the process has ended without being told to."""
         assert self._process is not None, "it was started"
         await self._process.wait()
@@ -85,12 +85,12 @@ def kubelet_folder(folder: Path | None) -> Iterator[Path]:
 class Run(ABC):
     """One conformance test; `checks` contains the checks so far."""
 
-    def __init__(self, seconds: float, tell: Callable[[Check], None]) -> None:
-        """`seconds` is the timeout of each step; `tell` is called with each check."""
+    def __init__(self, seconds: float, report: Callable[[Check], None]) -> None:
+        """`seconds` is the timeout of each step; `report` is called with each check."""
         self.checks: list[Check] = []
         self.group = ""  # the group of the current checks
         self.seconds = seconds
-        self._tell = tell
+        self._report = report
         self._refusal = self._ending = ""  # the kubelet's texts since the last successful registration
         self.repeated: dict[str, str] = {}  # resource -> the repeated id in its list
 
@@ -103,7 +103,7 @@ class Run(ABC):
         """Record a check; return whether it did not fail."""
         check = Check(self.group, name, outcome, detail)
         self.checks.append(check)
-        self._tell(check)
+        self._report(check)
         return outcome != "fail"
 
     async def _listen(self, node: Node) -> None:
@@ -123,7 +123,7 @@ class Run(ABC):
         """The recorded reasons, to append to the text of a failed check."""
         return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
 
-    async def soon(self, call: Awaitable[T]) -> T:
+    async def within_timeout(self, call: Awaitable[T]) -> T:
         """Await a call within `seconds` and return its result. Raises TimeoutError."""
         async with asyncio.timeout(self.seconds):
             return await call
@@ -132,33 +132,33 @@ class Run(ABC):
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks of a plugin that was started."""
 
-    async def try_out(self, node: Node, command: Sequence[str]) -> None:
+    async def start_and_check(self, node: Node, command: Sequence[str]) -> None:
         """Start the plugin, check it, and stop it. Raises OSError if it cannot be started."""
         process = PluginProcess(command)
         await process.start()
         try:
-            await self._check_while_it_runs(node, process)
+            await self._check_while_running(node, process)
         finally:
             await process.terminate(self.seconds)
 
-    async def _check_while_it_runs(self, node: Node, process: PluginProcess) -> None:
+    async def _check_while_running(self, node: Node, process: PluginProcess) -> None:
         """Perform the checks; if the process ends without being told to, they end too."""
-        making, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.ended())
+        checking, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.unexpected_exit())
         listening = asyncio.create_task(self._listen(node))
         try:
-            await asyncio.wait([making, ended], return_when=asyncio.FIRST_COMPLETED)
-            if making.done():
-                making.result()
+            await asyncio.wait([checking, ended], return_when=asyncio.FIRST_COMPLETED)
+            if checking.done():
+                checking.result()
             else:
                 refusal = f"; the kubelet had {self._refusal}" if self._refusal else ""
-                self.note("still runs", "fail", f"the command ended with {_in_words(process.exit_code)}{refusal}")
+                self.note("still runs", "fail", f"the command ended with {_exit_message(process.exit_code)}{refusal}")
         finally:
-            tasks = [making, ended, listening]
+            tasks = [checking, ended, listening]
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def ended(self, process: PluginProcess) -> bool:
+    async def stop_and_check(self, process: PluginProcess) -> bool:
         """Stop the plugin and record how it ended; return whether it stopped without being killed."""
         started = time.monotonic()
         code = await process.terminate(min(self.seconds, 30.0))
@@ -166,10 +166,10 @@ class Run(ABC):
         if code is None:
             self.note("stops on SIGTERM", "fail", f"had to be killed after {took}")
             return False
-        how = _in_words(code) if code >= 0 else f"{_in_words(code)}, which it does not handle,"
-        self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{how} after {took}")
+        message = _exit_message(code) if code >= 0 else f"{_exit_message(code)}, which it does not handle,"
+        self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{message} after {took}")
         return True
 
 
-def _in_words(code: int | None) -> str:
+def _exit_message(code: int | None) -> str:
     return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name

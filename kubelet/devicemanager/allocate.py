@@ -117,38 +117,38 @@ class Allocator:
             raise AllocationError(
                 f"requested number of devices unavailable for {resource}. Requested: {choice.needed}, Available: {free}"
             )
-        if self._is_indifferent(*owner):
+        if self._can_take_any(*owner):
             choice.take(healthy)
             return choice.taken
         available = [id_ for id_ in healthy if id_ not in allocated]
         if self._shuffle is not None:
             self._shuffle.shuffle(available)
-        aligned, unaligned, anywhere = self.filter_by_affinity(owner[0], owner[1], resource, available)
+        aligned, unaligned, without_node = self.filter_by_affinity(owner[0], owner[1], resource, available)
         if choice.needed < len(aligned):
-            preferred = await self._preferred(choice, aligned, required)
-            done = choice.take(preferred) or choice.take(aligned)
+            preferred = await self._plugin_preference(choice, aligned, required)
+            is_complete = choice.take(preferred) or choice.take(aligned)
         else:
-            done = choice.take(aligned)
-            if not done:
-                preferred = await self._preferred(choice, available, required)
-                done = choice.take(preferred) or choice.take(unaligned) or choice.take(anywhere)
-        if not done:
+            is_complete = choice.take(aligned)
+            if not is_complete:
+                preferred = await self._plugin_preference(choice, available, required)
+                is_complete = choice.take(preferred) or choice.take(unaligned) or choice.take(without_node)
+        if not is_complete:
             raise AllocationError(
                 f"unexpectedly allocated less resources than required. Requested: {required}, Got: {len(choice.taken)}"
             )
         return choice.taken
 
-    def _is_indifferent(self, pod_uid: str, container: str, resource: str) -> bool:
+    def _can_take_any(self, pod_uid: str, container: str, resource: str) -> bool:
         """Return whether any devices will do, so that the first free ones can be taken without a full scan."""
         endpoint = self._state.endpoints.get(resource)
         return (
             self._shuffle is None
-            and self._near(pod_uid, container, resource) is None
+            and self._affinity_nodes(pod_uid, container, resource) is None
             and endpoint is not None
             and not _wants_preference(endpoint)
         )
 
-    def _near(self, pod_uid: str, container: str, resource: str) -> frozenset[int] | None:
+    def _affinity_nodes(self, pod_uid: str, container: str, resource: str) -> frozenset[int] | None:
         """Return the NUMA nodes from which the devices should come; None for any."""
         if self._affinity is None or not self._state.has_alignment(resource):
             return None
@@ -158,30 +158,30 @@ class Allocator:
         self, pod_uid: str, container: str, resource: str, available: Sequence[str]
     ) -> tuple[list[str], list[str], list[str]]:
         """Split `available` into devices within the container's affinity, outside of it, and without a NUMA node."""
-        near = self._near(pod_uid, container, resource)
-        if near is None:
+        affinity_nodes = self._affinity_nodes(pod_uid, container, resource)
+        if affinity_nodes is None:
             return [], [], list(available)
         known = self._state.all[resource]
         aligned: list[tuple[int, str]] = []
         unaligned: list[tuple[int, str]] = []
-        anywhere: list[str] = []
+        without_node: list[str] = []
         population: dict[int, int] = {}
         for id_ in available:
             for node in known[id_].nodes:
                 population[node] = population.get(node, 0) + 1
-        order = sorted(population, key=lambda node: (node not in near, population[node]))
+        order = sorted(population, key=lambda node: (node not in affinity_nodes, population[node]))
         rank = {node: index for index, node in enumerate(order)}
         for id_ in available:
             nodes = known[id_].nodes
             if not nodes:
-                anywhere.append(id_)
+                without_node.append(id_)
                 continue
             first = min(nodes, key=rank.__getitem__)
-            (aligned if first in near else unaligned).append((rank[first], id_))
+            (aligned if first in affinity_nodes else unaligned).append((rank[first], id_))
         # sorted is stable: nodes with the fewest devices first, the order of `available` within a node
-        return [i for _, i in sorted(aligned, key=_rank)], [i for _, i in sorted(unaligned, key=_rank)], anywhere
+        return [i for _, i in sorted(aligned, key=_rank)], [i for _, i in sorted(unaligned, key=_rank)], without_node
 
-    async def _preferred(self, choice: "_Choice", available: Sequence[str], size: int) -> list[str]:
+    async def _plugin_preference(self, choice: "_Choice", available: Sequence[str], size: int) -> list[str]:
         """Return the devices of `available` that the plugin prefers; empty if it has no preference."""
         resource = choice.resource
         endpoint = self._state.endpoints.get(resource)
@@ -217,15 +217,15 @@ class _Choice:
         Ids that were allocated meanwhile are skipped, unless the pod reuses its own (`reused`).
         """
         allocated = self._state.allocated.get(self.resource, frozenset())
-        more: dict[str, None] = {}
+        added: dict[str, None] = {}
         for id_ in ids:
-            if len(more) == self.needed:
+            if len(added) == self.needed:
                 break
             if id_ not in self.taken and (reused or id_ not in allocated):
-                more[id_] = None
-        self.taken.extend(more)
-        self.needed -= len(more)
-        self._state.records.add_to_reservation(*self._owner, more)
+                added[id_] = None
+        self.taken.extend(added)
+        self.needed -= len(added)
+        self._state.records.add_to_reservation(*self._owner, added)
         return self.needed == 0
 
 

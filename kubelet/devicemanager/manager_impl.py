@@ -48,7 +48,7 @@ from resourceapi.objects.pod_requests import container_limits, peak
 DEVICE_PLUGIN_PATH = Path("/var/lib/kubelet/device-plugins")
 KUBELET_SOCKET = DEVICE_PLUGIN_PATH / "kubelet.sock"
 UPDATE_QUEUE_LENGTH = 100
-SETTLED = 1.0  # seconds
+CHECKSUM_DELAY = 1.0  # seconds
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def _nothing(kind: str, about: str, text: str) -> None:
     """Ignore the change: the default of `on_change`."""
 
 
-def _repeated(devices: Iterable[Device]) -> str:
+def _repeated_id(devices: Iterable[Device]) -> str:
     """Return a text about the most repeated id of a list; the kubelet keeps only the last device with an id."""
     id_, count = Counter(device.id for device in devices).most_common(1)[0]
     return f"{id_} is listed {count} times"
@@ -93,8 +93,8 @@ class ManagerImpl:
         self._release = release
         self._on_change = on_change
         self._allocator = Allocator(self.state, affinity, self._is_restored, metrics, shuffle)
-        self._preparing: set[Run] = set()
-        self._settling: asyncio.TimerHandle | None = None
+        self._pending_runs: set[Run] = set()
+        self._checksum_timer: asyncio.TimerHandle | None = None
         self._updates: asyncio.Queue[list[str]] = asyncio.Queue(UPDATE_QUEUE_LENGTH)
         self._active_pods: ActivePodsFunc = tuple
         self._sources_ready: SourcesReady = lambda: True
@@ -136,8 +136,8 @@ class ManagerImpl:
         """
         await self.server.stop()
         await self.checkpoint.close(discard=discard)
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._checksum_timer is not None:
+            self._checksum_timer.cancel()
 
     def get_watcher_handler(self) -> PluginHandler:
         """Return the handler for plugins in `plugins_registry`."""
@@ -181,7 +181,7 @@ class ManagerImpl:
     async def plugin_list_received(self, resource: str, devices: Sequence[Device]) -> None:
         """Replace the list of a resource at once; report the change after the checkpoint is on disk."""
         pods = self.state.update(resource, devices)
-        repeated = _repeated(devices) if len(self.state.all[resource]) < len(devices) else ""
+        repeated_id = _repeated_id(devices) if len(self.state.all[resource]) < len(devices) else ""
         if pods and self._release.has(RESOURCE_HEALTH_STATUS):
             try:
                 self._updates.put_nowait(pods)
@@ -191,8 +191,8 @@ class ManagerImpl:
             await self.checkpoint.write(self.state.checkpoint())
         except AllocationError as error:
             log.error("%s", error)
-        self._settled_in(SETTLED)
-        self._on_change("devices", resource, repeated)
+        self._schedule_checksums(CHECKSUM_DELAY)
+        self._on_change("devices", resource, repeated_id)
 
     async def allocate(self, node: NodeInfo, attrs: PodAdmitAttributes) -> None:
         """Allocate the devices of all containers of a pod, then update the node. Raises `KubeletError`."""
@@ -336,23 +336,23 @@ class ManagerImpl:
             self._prepare_checksums()
             self._on_change("allocated", f"{pod.metadata.namespace}/{pod.metadata.name}", "")
 
-    def _settled_in(self, seconds: float) -> None:
+    def _schedule_checksums(self, seconds: float) -> None:
         """Prepare checksums when no list has arrived for `seconds`; a list that keeps changing is not worth it."""
-        if self._settling is not None:
-            self._settling.cancel()
-        self._settling = asyncio.get_running_loop().call_later(seconds, self._prepare_checksums)
+        if self._checksum_timer is not None:
+            self._checksum_timer.cancel()
+        self._checksum_timer = asyncio.get_running_loop().call_later(seconds, self._prepare_checksums)
 
     def _prepare_checksums(self) -> None:
         """Precompute the checksums of long parts in threads, so that the next checkpoint is fast."""
         for run in self.state.long_runs():
-            if run not in self._preparing:
-                self._preparing.add(run)
+            if run not in self._pending_runs:
+                self._pending_runs.add(run)
                 asyncio.get_running_loop().run_in_executor(None, run.complete).add_done_callback(
-                    partial(self._prepared, run)
+                    partial(self._checksum_done, run)
                 )
 
-    def _prepared(self, run: Run, _: "asyncio.Future[None]") -> None:
-        self._preparing.discard(run)
+    def _checksum_done(self, run: Run, _: "asyncio.Future[None]") -> None:
+        self._pending_runs.discard(run)
 
     async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
         endpoint = self.state.endpoints.get(resource)
@@ -377,7 +377,7 @@ class ManagerImpl:
             return None
         known = state.all[resource]
         nodes: Sequence[int] = self._numa_nodes
-        if self._release.hints_at_device_nodes_only:
+        if self._release.hints_only_device_nodes:
             nodes = sorted({node for device in known.values() for node in device.nodes}.intersection(nodes)) or nodes
         if held:
             return [] if len(held) != amount else hints.generate(nodes, known, held, (), amount)

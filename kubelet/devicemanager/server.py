@@ -218,7 +218,7 @@ class RegistrationServer:
 
     async def _watch(self, client: PluginClient) -> None:
         why = await client.watch(self._events)
-        if await self._disconnect(client.resource, client.socket, why) or not self._release.tells_instances_apart:
+        if await self._disconnect(client.resource, client.socket, why) or not self._release.distinguishes_instances:
             self._connected.discard(client)
             await client.close()
         # Otherwise the table has no entry for it: its connection stays, and reconnects when it is called.
@@ -235,7 +235,7 @@ class RegistrationServer:
         return True
 
     def _new_table(self) -> ClientTable[PluginClient]:
-        return ClientTable(by_path=self._release.tells_instances_apart)
+        return ClientTable(by_path=self._release.distinguishes_instances)
 
 
 def _join(folder: Path, endpoint: str) -> Path:

@@ -48,7 +48,7 @@ class DeviceState:
         """Make a plugin the current one of its resource. Raises `RegistrationError` if its path is taken."""
         instances = self.instances.setdefault(resource, {})
         key = self._key(endpoint.socket)
-        if self._release.tells_instances_apart and key in instances:
+        if self._release.distinguishes_instances and key in instances:
             raise RegistrationError(f"device plugin already connected: {endpoint.socket}")
         self.endpoints[resource] = instances[key] = endpoint
 
@@ -175,7 +175,7 @@ class DeviceState:
 
     def _key(self, socket: Path) -> Path:
         """Return the key of a plugin: before 1.37 a resource has one plugin, whatever its path."""
-        return socket if self._release.tells_instances_apart else Path()
+        return socket if self._release.distinguishes_instances else Path()
 
     def _is_gone(self, resource: str) -> bool:
         endpoint = self.endpoints.get(resource)

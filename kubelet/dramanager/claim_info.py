@@ -57,7 +57,7 @@ class ClaimInfo:
         info = cls(state.namespace, state.claim_name, state.claim_uid)
         info.pods = set(state.pod_uids or ())
         for driver, found in (state.driver_state or {}).items():
-            devices = None if found.devices is None else [_as_in(release, each) for each in found.devices]
+            devices = None if found.devices is None else [_for_release(release, each) for each in found.devices]
             info.devices[driver] = devices
         return info
 
@@ -143,7 +143,7 @@ class ClaimInfoCache:
         return {uid for info in self._claims.values() for uid in info.pods}
 
 
-def _as_in(release: Release, device: PreparedDevice) -> PreparedDevice:
+def _for_release(release: Release, device: PreparedDevice) -> PreparedDevice:
     share = (device.share_id or None) if release.has_share_ids else UNSET
     return msgspec.structs.replace(device, share_id=share)
 

@@ -79,6 +79,6 @@ class DriverHandler:
 
     def _sync_wiper(self, driver: str) -> None:
         if self._store.is_usable(driver):
-            self._wiper.driver_back(driver)
+            self._wiper.driver_connected(driver)
         else:
-            self._wiper.driver_lost(driver)
+            self._wiper.driver_disconnected(driver)

@@ -25,11 +25,11 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 UNKNOWN = "Unknown"
 
-MOST_DEVICES = 16_384  # the most devices of one driver, since 1.37
+MAX_DEVICES = 16_384  # the most devices of one driver, since 1.37
 
 _DEFAULT_TIMEOUT = 30  # seconds; for files of a 1.34 kubelet, which has no other timeout
 _SECOND = 1_000_000_000  # nanoseconds
-_MOMENT = re.compile(r"([^.Z+]+)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})")
+_TIMESTAMP = re.compile(r"([^.Z+]+)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class _Stored(Struct, frozen=True):
     updated: int  # nanoseconds since 1970
 
 
-class _InFile(Struct, rename="pascal"):
+class _FileDevice(Struct, rename="pascal"):
     pool_name: str = ""
     device_name: str = ""
     health: str = UNKNOWN
@@ -58,8 +58,8 @@ class _InFile(Struct, rename="pascal"):
     message: str = ""
 
 
-class _DriverInFile(Struct, rename="pascal"):
-    devices: dict[str, _InFile] | None = None
+class _FileDriver(Struct, rename="pascal"):
+    devices: dict[str, _FileDevice] | None = None
 
 
 class HealthCache:
@@ -76,9 +76,11 @@ class HealthCache:
         """Read the file. If it is missing or invalid, start with an empty cache."""
         try:
             raw = await asyncio.to_thread(self._file.path.read_bytes)
-            found = msgspec.json.decode(raw, type=dict[str, _DriverInFile])
+            found = msgspec.json.decode(raw, type=dict[str, _FileDriver])
             self._drivers = {
-                driver: {(it.pool_name, it.device_name): _stored(it) for it in (each.devices or {}).values()}
+                driver: {
+                    (entry.pool_name, entry.device_name): _stored(entry) for entry in (each.devices or {}).values()
+                }
                 for driver, each in found.items()
             }
         except FileNotFoundError:
@@ -93,35 +95,35 @@ class HealthCache:
         again becomes Unknown when its last report expires; since 1.37 it is then removed.
         """
         now = self._clock.wall_ns()
-        forgets = self._release.forgets_unreported_health
+        forgets = self._release.drops_unreported_health
         known = self._drivers.setdefault(driver, {})
         changed = []
         reported = set()
         for report in reports:
             key = report.pool, report.device
             reported.add(key)
-            if forgets and key not in known and len(known) >= MOST_DEVICES:
-                log.error("driver %s: more than %d devices; %s/%s is left out", driver, MOST_DEVICES, *key)
+            if forgets and key not in known and len(known) >= MAX_DEVICES:
+                log.error("driver %s: more than %d devices; %s/%s is left out", driver, MAX_DEVICES, *key)
                 continue
             if key not in known or known[key].report != report:
                 changed.append(report)
             known[key] = _Stored(report, now)
-        over = [key for key, stored in known.items() if key not in reported and _is_over(stored, now)]
-        for key in over:
+        expired = [key for key, stored in known.items() if key not in reported and _is_expired(stored, now)]
+        for key in expired:
             unknown = msgspec.structs.replace(known[key].report, health=UNKNOWN, message="")
             if known[key].report.health != UNKNOWN:
                 changed.append(unknown)
                 known[key] = _Stored(unknown, now)
             if forgets:
                 del known[key]
-        if changed or (forgets and over):
+        if changed or (forgets and expired):
             self._save()
         return changed
 
     def get(self, driver: str, pool: str, device: str) -> tuple[str, str]:
         """Return health and message of a device."""
         stored = self._drivers.get(driver, {}).get((pool, device))
-        if stored is None or _is_over(stored, self._clock.wall_ns()):
+        if stored is None or _is_expired(stored, self._clock.wall_ns()):
             return UNKNOWN, ""
         return stored.report.health, stored.report.message
 
@@ -139,7 +141,7 @@ class HealthCache:
         text = kubelet_json.string
         drivers = []
         for driver in sorted(self._drivers, key=str.encode):
-            devices = {f"{pool}/{device}": it for (pool, device), it in self._drivers[driver].items()}
+            devices = {f"{pool}/{device}": entry for (pool, device), entry in self._drivers[driver].items()}
             written = ",".join(f"{text(key)}:{_json(devices[key])}" for key in sorted(devices, key=str.encode))
             drivers.append(f'{text(driver)}:{{"Devices":{{{written}}}}}')
         return f"{{{','.join(drivers)}}}".encode()
@@ -148,22 +150,22 @@ class HealthCache:
         self._file.write_later(self.content())
 
 
-def _is_over(stored: _Stored, now: int) -> bool:
+def _is_expired(stored: _Stored, now: int) -> bool:
     return now - stored.updated > (stored.report.timeout or _DEFAULT_TIMEOUT) * _SECOND
 
 
-def _stored(it: _InFile) -> _Stored:
-    timeout = it.health_check_timeout // _SECOND
-    report = DeviceHealth(it.pool_name, it.device_name, it.health, timeout, it.message)
-    return _Stored(report, _nanoseconds(it.last_updated))
+def _stored(entry: _FileDevice) -> _Stored:
+    timeout = entry.health_check_timeout // _SECOND
+    report = DeviceHealth(entry.pool_name, entry.device_name, entry.health, timeout, entry.message)
+    return _Stored(report, _nanoseconds(entry.last_updated))
 
 
 def _json(stored: _Stored) -> str:
-    it, text = stored.report, kubelet_json.string
+    entry, text = stored.report, kubelet_json.string
     return (
-        f'{{"PoolName":{text(it.pool)},"DeviceName":{text(it.device)},"Health":{text(it.health)},'
-        f'"LastUpdated":"{_rfc3339(stored.updated)}","HealthCheckTimeout":{it.timeout * _SECOND},'
-        f'"Message":{text(it.message)}}}'
+        f'{{"PoolName":{text(entry.pool)},"DeviceName":{text(entry.device)},"Health":{text(entry.health)},'
+        f'"LastUpdated":"{_rfc3339(stored.updated)}","HealthCheckTimeout":{entry.timeout * _SECOND},'
+        f'"Message":{text(entry.message)}}}'
     )
 
 
@@ -176,7 +178,7 @@ def _rfc3339(nanoseconds: int) -> str:
 
 def _nanoseconds(moment: str) -> int:
     """Parse a time of Go, which uses the machine's time zone, to nanoseconds since 1970. Raises ValueError."""
-    read = _MOMENT.fullmatch(moment)
+    read = _TIMESTAMP.fullmatch(moment)
     if read is None:
         raise ValueError(f"{moment!r} is no moment")
     seconds, fraction, zone = read.groups()

@@ -20,10 +20,10 @@ from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 
 RETRY = 5.0  # seconds
 DEFAULT_TIMEOUT = 30  # seconds
-LONGEST_MESSAGE = 1024  # bytes
+MAX_MESSAGE = 1024  # bytes
 
 _SERVICES = {"v1.DRAResourceHealth": v1, "v1alpha1.DRAResourceHealth": v1alpha1}  # the preferred first
-_WORDS = {v1.HEALTHY: HEALTHY, v1.UNHEALTHY: UNHEALTHY}
+_HEALTH_NAMES = {v1.HEALTHY: HEALTHY, v1.UNHEALTHY: UNHEALTHY}
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def reports(response: Any) -> list[DeviceHealth]:
         DeviceHealth(
             each.device.pool_name,
             each.device.device_name,
-            _WORDS.get(each.health, UNKNOWN),
+            _HEALTH_NAMES.get(each.health, UNKNOWN),
             _timeout(each),
             shortened(each.message),
         )
@@ -115,9 +115,9 @@ def reports(response: Any) -> list[DeviceHealth]:
 def shortened(message: str) -> str:
     """Return the message, truncated if it is too long; a partial character becomes a replacement character."""
     encoded = message.encode()
-    if len(encoded) <= LONGEST_MESSAGE:
+    if len(encoded) <= MAX_MESSAGE:
         return message
-    return encoded[: LONGEST_MESSAGE - 3].decode(errors="replace") + "..."
+    return encoded[: MAX_MESSAGE - 3].decode(errors="replace") + "..."
 
 
 def _timeout(each: Any) -> int:

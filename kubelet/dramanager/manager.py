@@ -164,7 +164,7 @@ class DRAManager:
     async def _prepare(self, pod: Pod) -> None:
         # A claim for which the pod has two names is requested twice and answered once, so such a pod never starts.
         wanted = [await self._read(pod, each) for each in references(pod, self._release)]
-        infos = [await self._refer(pod, info) for info in wanted]
+        infos = [await self._add_reference(pod, info) for info in wanted]
         new = [info for info in infos if not info.is_prepared]
         for driver, batch in _by_driver(new).items():
             answers = await self._call(PREPARE, driver, batch)
@@ -202,7 +202,7 @@ class DRAManager:
             self.plugins.get(driver)
         return info
 
-    async def _refer(self, pod: Pod, info: ClaimInfo) -> ClaimInfo:
+    async def _add_reference(self, pod: Pod, info: ClaimInfo) -> ClaimInfo:
         """Record on disk that a pod uses a claim; return the cached claim."""
         known = self.cache.get(info.namespace, info.name)
         if known is not None and known.uid != info.uid:
@@ -219,11 +219,11 @@ class DRAManager:
 
     def _to_unprepare(self, pod: Pod) -> list[ClaimInfo]:
         """Return the claims to unprepare when the pod ends; before 1.37, repeated as often as the spec names them."""
-        known = self.cache.of_pod(pod.uid) if self._release.unprepares_what_pods_refer_to else []
+        known = self.cache.of_pod(pod.uid) if self._release.unprepares_referenced_claims else []
         if known:
             return known
         named = [self.cache.get(pod.metadata.namespace, each.claim) for each in references(pod, self._release)]
-        return [] if self._release.unprepares_what_pods_refer_to else [info for info in named if info is not None]
+        return [] if self._release.unprepares_referenced_claims else [info for info in named if info is not None]
 
     async def _unprepare(self, uid: str, infos: Iterable[ClaimInfo]) -> None:
         last: list[ClaimInfo] = []
@@ -295,7 +295,10 @@ class DRAManager:
         pods = {
             uid
             for info in self.cache.claims()
-            if any(owner == driver and (it.pool_name, it.device_name) in keys for owner, it in info.prepared_devices())
+            if any(
+                owner == driver and (device.pool_name, device.device_name) in keys
+                for owner, device in info.prepared_devices()
+            )
             for uid in info.pods
         }
         if not pods:

@@ -13,7 +13,7 @@ from kubelet.dramanager.cluster import Cluster, ClusterError
 
 WIPING_DELAY = 30.0  # seconds
 FIRST_RETRY = 1.0
-LONGEST_RETRY = 300.0  # no further attempt when the delay would exceed this: a Go Backoff ends at its cap
+MAX_RETRY = 300.0  # no further attempt when the delay would exceed this: a Go Backoff ends at its cap
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ class SliceWiper:
         """Delete the slices of all drivers, in the background."""
         self._begin(None)
 
-    def driver_lost(self, driver: str) -> None:
+    def driver_disconnected(self, driver: str) -> None:
         """Schedule the deletion for a driver without a connected instance; one in progress continues."""
         if driver not in self._due and driver not in self._wiping:
             self._due[driver] = self._clock.call_later(WIPING_DELAY, partial(self._begin, driver))
 
-    def driver_back(self, driver: str) -> None:
+    def driver_connected(self, driver: str) -> None:
         """Cancel the scheduled deletion of a driver that is back; a deletion that has begun continues, with retries."""
         due = self._due.pop(driver, None)
         if due is not None:
@@ -69,7 +69,7 @@ class SliceWiper:
 
     async def _wipe(self, driver: str | None) -> None:
         wait = FIRST_RETRY
-        while wait <= LONGEST_RETRY:
+        while wait <= MAX_RETRY:
             try:
                 await self._cluster.delete_slices(self._node_name, driver)
             except ClusterError as error:

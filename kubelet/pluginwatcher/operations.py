@@ -50,14 +50,14 @@ class Operations:
             except PluginCallError as error:
                 text = f"{_ERROR} failed to get plugin info using RPC GetInfo at socket {path}, err: {error}"
                 raise RegistrationError(text) from error
-            await self._hand_over(client, socket, info)
+            await self._register_with_handler(client, socket, info)
 
     async def deregister(self, plugin: Registered) -> None:
         """Deregister a plugin at its handler."""
         self._actual.remove(plugin)
         await self._handlers[plugin.type].deregister_plugin(plugin.name, plugin.endpoint)
 
-    async def _hand_over(self, client: Client, socket: PluginSocket, info: api.PluginInfo) -> None:
+    async def _register_with_handler(self, client: Client, socket: PluginSocket, info: api.PluginInfo) -> None:
         handler = self._handlers.get(info.type)
         if handler is None:
             text = f"{_ERROR} no handler registered for plugin type: {info.type} at socket {socket.path}"

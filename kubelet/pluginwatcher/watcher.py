@@ -24,7 +24,7 @@ from kubelet.release import LATEST, Release
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
 
 FIRST_BACK_OFF = 0.5  # seconds
-LONGEST_BACK_OFF = 122.0
+MAX_BACK_OFF = 122.0
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,6 @@ class PluginWatcher:
                 log.error("%s", error, exc_info=error)
             self._on_refusal(path, str(error))
             _, wait = self._back_off.get(path, (0.0, FIRST_BACK_OFF))
-            self._back_off[path] = (self._clock.now() + wait, min(2 * wait, LONGEST_BACK_OFF))
+            self._back_off[path] = (self._clock.now() + wait, min(2 * wait, MAX_BACK_OFF))
         else:
             self._back_off.pop(path, None)

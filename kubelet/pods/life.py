@@ -38,7 +38,7 @@ class Change(Enum):
     KUBELET_STOPPED = auto()
 
 
-_NEXT: Mapping[tuple[State, Change], State] = MappingProxyType(
+_TRANSITIONS: Mapping[tuple[State, Change], State] = MappingProxyType(
     {
         (State.UNKNOWN, Change.DELIVERED): State.ADMITTING,
         (State.UNKNOWN, Change.ORPHANED): State.TERMINATED,
@@ -54,10 +54,10 @@ _NEXT: Mapping[tuple[State, Change], State] = MappingProxyType(
     }
 )
 
-LISTED = frozenset({State.ADMITTING, State.SYNCING, State.TERMINATING})
+ACTIVE_STATES = frozenset({State.ADMITTING, State.SYNCING, State.TERMINATING})
 """The states in which a pod counts as active."""
 
 
-def after(state: State, change: Change) -> State:
+def next_state(state: State, change: Change) -> State:
     """Return the next state. Raises KeyError if `change` is impossible in `state`."""
-    return _NEXT[state, change]
+    return _TRANSITIONS[state, change]

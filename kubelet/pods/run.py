@@ -11,7 +11,7 @@ import msgspec
 
 from kubelet.errors import NodeError
 from kubelet.events import Event
-from kubelet.pods.life import LISTED, Change, State, after
+from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
 from kubelet.pods.sources import Source
 from resourceapi.objects.core import (
     Container,
@@ -48,7 +48,7 @@ class PodRun:
         self.source: Source = source
         self.state = State.UNKNOWN
         self.is_deleted = False  # deletion was requested
-        self.is_named = True  # its source has it; False after a forced deletion
+        self.is_in_source = True  # its source has it; False after a forced deletion
         self.is_finished = False  # its containers ended and are not restarted, whatever the restart policy
         self.has_sandbox = False  # claims are prepared before the sandbox is created
         self.wake = asyncio.Event()  # requests a sync by the kubelet
@@ -56,58 +56,58 @@ class PodRun:
         self._status = UNSEEN  # as of the last read of `status`
         self._containers: dict[str, ContainerStatus] = {}  # in the order of their first status
         self._is_stale = False  # whether containers changed since the last read of `status`
-        self._asked: list[asyncio.Future[None]] = []
-        self._asked_end: list[asyncio.Future[None]] = []
+        self._sync_waiters: list[asyncio.Future[None]] = []
+        self._end_waiters: list[asyncio.Future[None]] = []
 
     @property
     def status(self) -> PodStatus:
         """The pod's status."""
         if self._is_stale:
             init: list[ContainerStatus] = []
-            others: list[ContainerStatus] = []
+            regular: list[ContainerStatus] = []
             for name, status in self._containers.items():
-                (init if self.pod.is_init_container(self.container(name)) else others).append(status)
+                (init if self.pod.is_init_container(self.container(name)) else regular).append(status)
             self._status = msgspec.structs.replace(
-                self._status, init_container_statuses=tuple(init), container_statuses=tuple(others)
+                self._status, init_container_statuses=tuple(init), container_statuses=tuple(regular)
             )
             self._is_stale = False
         return self._status
 
     @property
-    def is_listed(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the pod is one of the kubelet's active pods."""
-        return self.is_named and self.state in LISTED
+        return self.is_in_source and self.state in ACTIVE_STATES
 
     @property
     def is_terminated(self) -> bool:
         """Whether the kubelet has finished with the pod."""
         return self.state is State.TERMINATED
 
-    def meet(self, change: Change) -> None:
+    def transition(self, change: Change) -> None:
         """Change to the next state. Raises KeyError if the change is impossible now."""
-        self.state = after(self.state, change)
+        self.state = next_state(self.state, change)
 
-    def ask(self) -> "asyncio.Future[None]":
+    def request_sync(self) -> "asyncio.Future[None]":
         """Request a sync of the pod; the future is done when it has run, or when the kubelet has stopped."""
         self.wake.set()
-        return _add_future(self._asked)
+        return _add_future(self._sync_waiters)
 
-    def ask_end(self) -> "asyncio.Future[None]":
+    def request_end(self) -> "asyncio.Future[None]":
         """Return a future that is done when the kubelet has tried to end the pod, or has stopped."""
         if self.state is State.TERMINATING:
             self.wake.set()
-        return _add_future(self._asked_end)
+        return _add_future(self._end_waiters)
 
-    def take_asked(self) -> "list[asyncio.Future[None]]":
+    def take_sync_waiters(self) -> "list[asyncio.Future[None]]":
         """Remove and return the waiters for a sync, to resolve after it; clear `wake`."""
         self.wake.clear()
-        asked, self._asked = self._asked, []
-        return asked
+        waiters, self._sync_waiters = self._sync_waiters, []
+        return waiters
 
-    def take_asked_end(self) -> "list[asyncio.Future[None]]":
+    def take_end_waiters(self) -> "list[asyncio.Future[None]]":
         """Remove and return the waiters for the end, to resolve after the attempt."""
-        asked, self._asked_end = self._asked_end, []
-        return asked
+        waiters, self._end_waiters = self._end_waiters, []
+        return waiters
 
     def container(self, name: str) -> Container:
         """Return a container of the pod. Raises `NodeError`."""
@@ -147,9 +147,9 @@ class PodRun:
     def run_container(self, name: str) -> None:
         """Set a container to running; an init container is ready only after its end. Raises `NodeError`."""
         running = ContainerState(running=ContainerStateRunning())
-        self._set_container(name, running, ready=not self._has_to_end(name), started=True)
+        self._set_container(name, running, ready=not self._blocks_later_containers(name), started=True)
 
-    def _has_to_end(self, name: str) -> bool:
+    def _blocks_later_containers(self, name: str) -> bool:
         """Return whether later containers wait for the container's end: an init container that is no sidecar."""
         container = self.container(name)
         return self.pod.is_init_container(container) and not container.is_sidecar
@@ -162,7 +162,7 @@ class PodRun:
             self._containers[name], self._is_stale = after, True
             self._changed()
 
-    def await_sandbox(self) -> None:
+    def set_waiting_for_sandbox(self) -> None:
         """Set the waiting reason of containers that wait for the sandbox."""
         reason = "PodInitializing" if self.pod.spec.init_containers else "ContainerCreating"
         for container in self.pod.all_containers:
@@ -171,7 +171,7 @@ class PodRun:
 
     def end_container(self, name: str, code: int) -> None:
         """End a container with an exit code; an init container that succeeded is ready. Raises `NodeError`."""
-        self._set_container(name, _terminated(code), ready=code == 0 and self._has_to_end(name))
+        self._set_container(name, _terminated(code), ready=code == 0 and self._blocks_later_containers(name))
 
     def end_running(self, code: int) -> None:
         """End all running containers with an exit code."""
@@ -221,13 +221,15 @@ class PodRun:
         """
         known = self._containers
         apps = [known.get(each.name) for each in self.pod.spec.containers]
-        if apps and all(each is not None and self._is_over(each) for each in apps):
+        if apps and all(each is not None and self._is_finished(each) for each in apps):
             return "Succeeded" if all(each is not None and _has_succeeded(each) for each in apps) else "Failed"
-        lasting = apps + [known.get(each.name) for each in self.pod.spec.init_containers if each.is_sidecar]
-        brief = [known.get(each.name) for each in self.pod.spec.init_containers if not each.is_sidecar]
-        if any(each is not None and self._is_over(each) and not _has_succeeded(each) for each in brief):
+        long_running = apps + [known.get(each.name) for each in self.pod.spec.init_containers if each.is_sidecar]
+        init = [known.get(each.name) for each in self.pod.spec.init_containers if not each.is_sidecar]
+        if any(each is not None and self._is_finished(each) and not _has_succeeded(each) for each in init):
             return "Failed"
-        if any(map(_awaits_first_start, [*brief, *lasting])) or any(each and each.state.running for each in brief):
+        if any(map(_is_before_first_start, [*init, *long_running])) or any(
+            each and each.state.running for each in init
+        ):
             return "Pending"
         return "Running"
 
@@ -257,7 +259,7 @@ class PodRun:
         ended = status.state if status.state.terminated is not None else _terminated(_KILLED)
         self._set_container(status.name, waiting, restart_count=status.restart_count + 1, last_state=ended)
 
-    def _is_over(self, status: ContainerStatus) -> bool:
+    def _is_finished(self, status: ContainerStatus) -> bool:
         return _has_ended(status) and not self._restarts(self.container(status.name), status)
 
     def _restarts(self, container: Container, status: ContainerStatus) -> bool:
@@ -272,7 +274,7 @@ def _terminated(code: int) -> ContainerState:
     return ContainerState(terminated=ContainerStateTerminated(exit_code=code, reason=reason))
 
 
-def _awaits_first_start(status: ContainerStatus | None) -> bool:
+def _is_before_first_start(status: ContainerStatus | None) -> bool:
     return status is None or (status.state.waiting is not None and not status.restart_count)
 
 
@@ -284,9 +286,9 @@ def _has_succeeded(status: ContainerStatus) -> bool:
     return status.state.terminated is not None and status.state.terminated.exit_code == 0
 
 
-def _add_future(asked: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":
+def _add_future(waiters: "list[asyncio.Future[None]]") -> "asyncio.Future[None]":
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asked.append(future)
+    waiters.append(future)
     return future
 
 

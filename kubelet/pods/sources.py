@@ -50,11 +50,14 @@ class PodSources:
         self._on_change()
 
     def begin(self, *, late: bool = False) -> None:
-        """Reset at the start of a kubelet, which has no pods yet. A `late` API server delivers after `arrive`."""
+        """Reset at the start of a kubelet, which has no pods yet.
+
+        A `late` API server delivers after `api_server_available`.
+        """
         self._delivered.clear()
         self._is_late = late or self.api_server is not None
 
-    async def arrive(self) -> None:
+    async def api_server_available(self) -> None:
         """End the delay of the API server, and wait until it has delivered."""
         if self.api_server is not None:
             await self.api_server()

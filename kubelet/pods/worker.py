@@ -79,16 +79,16 @@ class PodWorker:
         """Sync the pod on each request and each due retry, until it has terminated."""
         run = self._run
         while not run.is_terminated:
-            asked = run.take_asked()
+            waiters = run.take_sync_waiters()
             due: float | None = None
             try:
                 if run.state is State.SYNCING:
                     due = await self._sync()
                 if run.state is State.TERMINATING:
-                    asked += run.take_asked_end()
+                    waiters += run.take_end_waiters()
                     due = await self._terminate()
             finally:
-                resolve_all(asked)
+                resolve_all(waiters)
             if not run.is_terminated:
                 timer = None if due is None else self._clock.call_later(due, run.wake.set)
                 await run.wake.wait()
@@ -100,10 +100,10 @@ class PodWorker:
         run = self._run
         run.restart_ended()
         if run.phase() in ("Succeeded", "Failed"):
-            run.meet(Change.ENDED)
+            run.transition(Change.ENDED)
             return None
         if not run.has_sandbox:
-            run.await_sandbox()
+            run.set_waiting_for_sandbox()
         if not self._make_cgroup():
             return RETRY_PERIOD
         if not run.has_sandbox and not await self._prepare():
@@ -117,7 +117,7 @@ class PodWorker:
                 is_failed = not await self._start(container) or is_failed
                 if run.state is not State.SYNCING:
                     return None
-            if run.pod.is_init_container(container) and not self._lets_others_start(container):
+            if run.pod.is_init_container(container) and not self._allows_next_container(container):
                 break
         self._managers.refresh_health(run)
         run.set(phase=run.phase())
@@ -161,7 +161,7 @@ class PodWorker:
         )
         return True
 
-    def _lets_others_start(self, init: Container) -> bool:
+    def _allows_next_container(self, init: Container) -> bool:
         """Return whether containers after an init container can start: a sidecar must run, others must have ended."""
         state = self._run.container_status(init.name).state
         return (state.running if init.is_sidecar else state.terminated) is not None
@@ -176,8 +176,8 @@ class PodWorker:
             self._notify(Event("unprepare failed", run.name, str(error)))
             self._unprepare_failures += 1
             return FIRST_UNPREPARE_RETRY if self._unprepare_failures == 1 else UNPREPARE_RETRY_PERIOD
-        run.meet(Change.UNPREPARED)
-        if run.is_named:  # otherwise the pod is gone from its source, and its status is not reported
+        run.transition(Change.UNPREPARED)
+        if run.is_in_source:  # otherwise the pod is gone from its source, and its status is not reported
             run.terminate()
         self._on_terminated(run)
         return None

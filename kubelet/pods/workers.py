@@ -48,52 +48,52 @@ class PodWorkers:
         self._runs: dict[str, PodRun] = {}
         self._managers: Managers | None = None
         self._wake = asyncio.Event()
-        self._has_taken_in = asyncio.Event()
-        self._first_looks: list[asyncio.Future[None]] = []
+        self._has_admitted = asyncio.Event()
+        self._first_syncs: list[asyncio.Future[None]] = []
 
     async def run(self, managers: Managers) -> None:
         """Run the sync loop of a kubelet until cancelled; the caller must then call `stopped`."""
         self._managers = managers
-        self._has_taken_in.clear()
-        self._first_looks.clear()
+        self._has_admitted.clear()
+        self._first_syncs.clear()
         async with asyncio.TaskGroup() as workers:
             while True:
                 self._wake.clear()
                 sources = self.sources.delivering()  # one that becomes available meanwhile is handled next time
                 for run in list(self._runs.values()):
-                    if run.state is State.UNKNOWN and run.is_named and run.source in sources:
+                    if run.state is State.UNKNOWN and run.is_in_source and run.source in sources:
                         await self._add(run, managers, workers)
                 was_ready = self.sources.all_ready
                 self.sources.delivered(sources)
                 if self.sources.all_ready and not was_ready:
                     self._notify(Event("sources", "all"))
                 self._end_deleted()
-                self._has_taken_in.set()
+                self._has_admitted.set()
                 await self._wake.wait()
 
     def stopped(self) -> None:
         """Record that the kubelet has stopped, after its sockets; pods and their containers stay unchanged."""
         self._managers = None
         for run in self._runs.values():
-            run.meet(Change.KUBELET_STOPPED)
-            resolve_all([*run.take_asked(), *run.take_asked_end()])
+            run.transition(Change.KUBELET_STOPPED)
+            resolve_all([*run.take_sync_waiters(), *run.take_end_waiters()])
 
-    async def taken_in(self) -> None:
+    async def wait_admitted(self) -> None:
         """Wait until the pods delivered at the start are admitted, and those without claims have been synced once."""
-        await self._has_taken_in.wait()
-        await asyncio.gather(*self._first_looks)
+        await self._has_admitted.wait()
+        await asyncio.gather(*self._first_syncs)
 
     def find(self, pod: Pod | str) -> PodRun:
         """Return the pod on the node; if a name was reused, the latest. Raises `NodeError`."""
-        wanted = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
+        names = {pod.uid or full_name(pod)} if isinstance(pod, Pod) else {pod, f"default/{pod}"}
         for run in reversed(self.all()):
-            if run.pod.uid in wanted or run.name in wanted:
+            if run.pod.uid in names or run.name in names:
                 return run
         raise NodeError(f"pod {full_name(pod) if isinstance(pod, Pod) else pod} is not on the node")
 
     def all(self) -> list[PodRun]:
         """Return all pods that a source has, in the order in which they were added."""
-        return [run for run in self._runs.values() if run.is_named]
+        return [run for run in self._runs.values() if run.is_in_source]
 
     def known(self) -> list[PodRun]:
         """Return the pods that the kubelet knows and that a source has, including those that have ended."""
@@ -101,7 +101,7 @@ class PodWorkers:
 
     def active(self) -> list[PodRun]:
         """Return the kubelet's active pods."""
-        return [run for run in self._runs.values() if run.is_listed]
+        return [run for run in self._runs.values() if run.is_active]
 
     def bind(self, pod: Pod, source: Source = "api") -> PodRun:
         """Add a pod to a source. Raises `NodeError` if its name is taken or its uid is no valid folder name."""
@@ -129,13 +129,13 @@ class PodWorkers:
         if known is not None:
             return known.status
         run = self.bind(pod, source)
-        await run.ask()
+        await run.request_sync()
         return run.status
 
     async def sync(self, run: PodRun) -> PodStatus:
         """Sync a pod now, if the kubelet has admitted it."""
         if run.state is State.SYNCING:
-            await run.ask()
+            await run.request_sync()
             if self._managers is not None:
                 self._managers.refresh_health(run)
         return run.status
@@ -148,13 +148,15 @@ class PodWorkers:
         """
         run.is_deleted = True
         if force:
-            self._unname(run)
+            self._remove_from_source(run)
         if run.is_terminated:
             self._forget(run)
-        elif self._managers is not None and not (self.sources.is_held and (run.source == "api" or not run.is_named)):
-            asked = run.ask_end()
+        elif self._managers is not None and not (
+            self.sources.is_held and (run.source == "api" or not run.is_in_source)
+        ):
+            end = run.request_end()
             self._wake.set()
-            await asked
+            await end
 
     def refresh_health_of(self, uids: Iterable[str]) -> None:
         """Update the device health in the status of pods; pods that are gone are skipped."""
@@ -179,7 +181,7 @@ class PodWorkers:
         return known, frozenset(running)
 
     async def _add(self, run: PodRun, managers: Managers, workers: asyncio.TaskGroup) -> None:
-        run.meet(Change.DELIVERED)
+        run.transition(Change.DELIVERED)
         try:
             await managers.topology.admit(run.pod, managers.devices.allocate_container)
         except TopologyAffinityError as error:
@@ -190,17 +192,17 @@ class PodWorkers:
             return
         managers.devices.update_plugin_resources(NodeInfo(self._allocatable()), PodAdmitAttributes(run.pod))
         self._notify(Event("admitted", run.name))
-        run.meet(Change.ADMITTED)
+        run.transition(Change.ADMITTED)
         if run.is_deleted:
-            run.meet(Change.ENDED)
-        if not self._has_taken_in.is_set() and not has_claims(run.pod):
-            self._first_looks.append(run.ask())
+            run.transition(Change.ENDED)
+        if not self._has_admitted.is_set() and not has_claims(run.pod):
+            self._first_syncs.append(run.request_sync())
         worker = PodWorker(run, managers, self._cgroups, self._clock, self._notify, self._terminated)
         workers.create_task(worker.run(), name=f"pod {run.name}")
 
     def _reject(self, run: PodRun, reason: str, text: str) -> None:
         run.reject(reason, text)
-        run.meet(Change.REJECTED)
+        run.transition(Change.REJECTED)
         self._notify(Event(reason, run.name, text))
         self._terminated(run)
 
@@ -210,13 +212,13 @@ class PodWorkers:
         The DRA manager unprepares the claims of the latter.
         """
         for run in list(self._runs.values()):
-            if not (run.source in self.sources.delivering() if run.is_named else self.sources.all_ready):
+            if not (run.source in self.sources.delivering() if run.is_in_source else self.sources.all_ready):
                 continue
             if run.state is State.SYNCING and run.is_deleted:
-                run.meet(Change.ENDED)
+                run.transition(Change.ENDED)
                 run.wake.set()
-            elif run.state is State.UNKNOWN and not run.is_named:
-                run.meet(Change.ORPHANED)
+            elif run.state is State.UNKNOWN and not run.is_in_source:
+                run.transition(Change.ORPHANED)
                 self._terminated(run)
 
     def _terminated(self, run: PodRun) -> None:
@@ -229,15 +231,15 @@ class PodWorkers:
         self._notify(Event("terminated", run.name))
         if run.is_deleted:
             self._forget(run)
-        resolve_all([*run.take_asked(), *run.take_asked_end()])
+        resolve_all([*run.take_sync_waiters(), *run.take_end_waiters()])
 
     def _forget(self, run: PodRun) -> None:
         self._runs.pop(run.pod.uid, None)
-        self._unname(run)
+        self._remove_from_source(run)
 
-    def _unname(self, run: PodRun) -> None:
-        if run.is_named:
-            run.is_named = False
+    def _remove_from_source(self, run: PodRun) -> None:
+        if run.is_in_source:
+            run.is_in_source = False
             self._notify(Event("removed", run.name))
 
     def _sources_changed(self) -> None:

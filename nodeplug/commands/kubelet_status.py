@@ -111,7 +111,7 @@ def _sandbox_condition(pod: Pod, status_json: Json, release: Release) -> Json:
     is_begun = any("waiting" not in each["state"] for each in every)
     is_ended = pod.metadata.deletion_timestamp is not None and not any("running" in each["state"] for each in every)
     is_there = is_begun and not is_ended and status_json["phase"] in ("Pending", "Running")
-    if is_there or not release.says_why_no_sandbox:
+    if is_there or not release.reports_sandbox_failure:
         return _condition("PodReadyToStartContainers", is_there)
     message = "pod sandbox is not ready" if is_begun else "no pod sandbox exists"
     return _condition("PodReadyToStartContainers", False) | {"reason": "PodSandboxNotReady", "message": message}

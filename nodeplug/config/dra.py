@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from dra_plugin.publishing.attributes import MEMORY, MOST_TOGETHER, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
-from dra_plugin.publishing.counters import MOST_COUNTERS
+from dra_plugin.publishing.attributes import MAX_TOTAL, MEMORY, OWN_ATTRIBUTES, SHARES, capacity, fits, is_name
+from dra_plugin.publishing.counters import MAX_COUNTERS
 from dra_plugin.publishing.device_class import class_name
 from hostdevices.attributes import ATTRIBUTES, STANDARD
 from hostdevices.readers.sysfs import TEXT_LIMIT
@@ -177,8 +177,8 @@ def _counters(document: Document, path: Path, dra: DraEntry) -> dict[str, Quanti
             document.at(place, f"{name} cannot be a counter", "lower-case letters, digits and dashes", key=True)
         if (amount := _amount(document, place, written)) is not None:
             found[name] = amount
-    if len(dra.counters) > MOST_COUNTERS:
-        document.at((*path, "counters"), f"{len(dra.counters)} counters; at most {MOST_COUNTERS} are possible")
+    if len(dra.counters) > MAX_COUNTERS:
+        document.at((*path, "counters"), f"{len(dra.counters)} counters; at most {MAX_COUNTERS} are possible")
     if dra.counters and not dra.partitions:
         document.at((*path, "counters"), "nothing takes from these counters", "add `partitions`", key=True)
     return found
@@ -269,9 +269,9 @@ def _check_number(
 ) -> None:
     """Add a finding if these do not fit beside what every device has."""
     count = len(OWN_ATTRIBUTES) + len(STANDARD) + len({*capacities}) + len({*attributes} - {*STANDARD.values()})
-    if count > MOST_TOGETHER:
+    if count > MAX_TOTAL:
         message = f"with those that every device has, these are {count} attributes and capacities"
-        document.at(path, message, f"at most {MOST_TOGETHER} are possible")
+        document.at(path, message, f"at most {MAX_TOTAL} are possible")
 
 
 def _capacity(document: Document, path: Path, written: _Amount | CapacityEntry, *, is_shared: bool) -> Capacity:

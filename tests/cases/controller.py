@@ -148,7 +148,9 @@ async def _look_twice(entry: Plain) -> None:
         mutation_ttl=MUTATION_TTL,
         on_error=lambda error, message: errors.add(f"{message}: {error}"),
     )
-    pools = publisher.listed(tuple(slices), "").touched | publisher.desire(_resources(entry["driverResources"]))
+    pools = publisher.listed(tuple(slices), "").changed_pools | publisher.set_desired(
+        _resources(entry["driverResources"])
+    )
     for _ in range(2):
         for pool in sorted(pools):
             try:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.advertise import Advertised
-from deviceplugin.units import name_in
+from deviceplugin.units import device_name_of
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -87,6 +87,6 @@ def test_a_list_that_changes_is_the_list_that_is_made_at_once(
 
 
 def test_a_units_id_reads_back() -> None:
-    assert [name_in(x) for x in ("a-1", "a-1.0", "a-1.17")] == ["a-1"] * 3
+    assert [device_name_of(x) for x in ("a-1", "a-1.0", "a-1.17")] == ["a-1"] * 3
     names = ("0000:3b:00.0", "GPU-4a1b", "/dev/ttyUSB0", "/dev/a.1")
-    assert [name_in(x) for x in names] == [name_in(f"{x}::17") for x in names] == list(names)
+    assert [device_name_of(x) for x in names] == [device_name_of(f"{x}::17") for x in names] == list(names)

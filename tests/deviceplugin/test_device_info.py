@@ -237,7 +237,7 @@ async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
 
 async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = DeviceInfoFiles(tmp_path, retry=0.01)
-    files.want([NAME], {file_name(NAME, ADDRESS): b"{}"}, ())
+    files.set_desired([NAME], {file_name(NAME, ADDRESS): b"{}"}, ())
     async with running(files.run()):
         with no_more_threads():
             await until(lambda: "can't start new thread" in caplog.text)
@@ -250,7 +250,7 @@ async def test_what_a_full_disk_does_not_take_names_the_folder(
     with mounted(tmp_path, "size=4k") as folder:
         files = DeviceInfoFiles(folder, 0.01)
         async with running(files.run()):
-            files.want([NAME], {"a-device.json": bytes(10_000)}, ())
+            files.set_desired([NAME], {"a-device.json": bytes(10_000)}, ())
             await until(lambda: "cannot write device-info files" in caplog.text)
     assert f"cannot write device-info files: {tmp_path}: No space left on device" in caplog.text
 
@@ -262,7 +262,7 @@ async def test_a_name_that_no_file_can_have_keeps_no_other_from_being_written_or
     stale.write_text("{}")
     files = DeviceInfoFiles(tmp_path)
     async with running(files.run()):
-        files.want([NAME], {file_name(f"{'a' * 250}.com/x", ADDRESS): b"{}", name: b"{}"}, ())
+        files.set_desired([NAME], {file_name(f"{'a' * 250}.com/x", ADDRESS): b"{}", name: b"{}"}, ())
         await until(lambda: not stale.exists())
         await until(lambda: "File name too long; nodeplug tries again" in caplog.text)
     assert (tmp_path / name).read_bytes() == b"{}"

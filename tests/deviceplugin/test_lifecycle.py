@@ -2,11 +2,11 @@
 
 import pytest
 
-from deviceplugin.lifecycle import BEGIN, TRANSITIONS, Action, Event, State, step
+from deviceplugin.lifecycle import INITIAL, TRANSITIONS, Action, Event, State, step
 
 
 def walk(*events: Event) -> list[tuple[State, Action] | None]:
-    state, seen = BEGIN[0], []
+    state, seen = INITIAL[0], []
     for event in events:
         found = step(state, event)
         seen.append(found)
@@ -15,7 +15,7 @@ def walk(*events: Event) -> list[tuple[State, Action] | None]:
 
 
 def test_register_first_then_expect_the_stream() -> None:
-    assert BEGIN == (State.REGISTERING, Action.REGISTER)
+    assert INITIAL == (State.REGISTERING, Action.REGISTER)
     assert walk(Event.ACCEPTED, Event.STREAM_OPENED) == [
         (State.REGISTERED, Action.EXPECT_STREAM),
         (State.STREAMING, Action.NOTHING),
@@ -23,7 +23,7 @@ def test_register_first_then_expect_the_stream() -> None:
 
 
 def test_without_a_kubelet_nothing_is_tried_until_one_is_seen() -> None:
-    assert walk(Event.KUBELET_MISSING, Event.DUE, Event.KUBELET_SEEN) == [
+    assert walk(Event.KUBELET_MISSING, Event.BACKOFF_EXPIRED, Event.KUBELET_SEEN) == [
         (State.ABSENT, Action.NOTHING),
         None,
         (State.REGISTERING, Action.REGISTER),
@@ -31,13 +31,13 @@ def test_without_a_kubelet_nothing_is_tried_until_one_is_seen() -> None:
 
 
 def test_a_stream_that_ends_is_followed_by_another_registration() -> None:
-    *_, waiting, again = walk(Event.ACCEPTED, Event.STREAM_OPENED, Event.STREAM_ENDED, Event.DUE)
+    *_, waiting, again = walk(Event.ACCEPTED, Event.STREAM_OPENED, Event.STREAM_ENDED, Event.BACKOFF_EXPIRED)
     assert waiting == (State.WAITING, Action.BACK_OFF)
     assert again == (State.REGISTERING, Action.REGISTER)
 
 
 def test_a_kubelet_that_never_opens_the_stream_is_asked_again() -> None:
-    assert walk(Event.ACCEPTED, Event.OVERDUE)[-1] == (State.WAITING, Action.BACK_OFF)
+    assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT)[-1] == (State.WAITING, Action.BACK_OFF)
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.STREAMING])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin import Paths
-from deviceplugin.folder import SUCCEEDED, PluginFolder, new_instance, new_socket
+from deviceplugin.folder import SUPERSEDED, PluginFolder, new_instance, new_socket
 from deviceplugin.lifecycle import State, Timings
 from deviceplugin.registration import Registration
 from deviceplugin.watcher_registration import WatcherRegistration
@@ -374,7 +374,7 @@ async def test_an_old_instance_does_not_register_while_its_successor_serves(
         await new.stop()
         third = (await kubelet.requests.get()).endpoint  # once it is gone
         assert len({first, second, third}) == 3
-    assert caplog.text.count(SUCCEEDED) == 1
+    assert caplog.text.count(SUPERSEDED) == 1
 
 
 async def test_the_instance_that_was_started_last_succeeds_whichever_registers_last(socket_dir: Path) -> None:
@@ -507,7 +507,7 @@ async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_aga
         async def get_device_plugin_options(self, _request: api.Empty, _context: Context) -> api.DevicePluginOptions:
             return api.DevicePluginOptions()
 
-    async def answered() -> None:
+    async def wait_idle() -> None:
         """There is no Allocate to wait for."""
 
     def end() -> None:
@@ -529,7 +529,7 @@ async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_aga
             options=api.DevicePluginOptions,
             streaming=streaming,
             silence=lambda _: None,
-            answered=answered,
+            wait_idle=wait_idle,
             timings=Timings(stream=600.0),
         )
         async with running(registration.run()):
@@ -560,7 +560,7 @@ async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(
             await server.stop()
             assert not await told.get()
     assert told.empty()
-    assert [x.message for x in caplog.records] == [SUCCEEDED] * 2
+    assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
 
 
 async def test_through_the_plugin_watcher_a_kubelet_that_accepts_and_never_listens_is_asked_again(

@@ -1,6 +1,6 @@
 """What a response is made of, without sockets."""
 
-from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.descriptions import Descriptions, SpecSettings
 from hostdevices import Device, Devnode
 
 
@@ -9,6 +9,8 @@ def test_cdi_is_told_the_node_behind_a_link() -> None:
     link, node = "/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB0"
     linked = Device(id="path-a", kind="path", name="a", devnodes=(Devnode(link, "c", 188, 0, target=node),))
     plain = Device(id="path-b", kind="path", name="b", devnodes=(Devnode("/dev/fuse", "c", 10, 229),))
-    spec = Descriptions("example.com/serial", Terms("rw", None, False), {x.id: x for x in (linked, plain)}).spec()
+    spec = Descriptions(
+        "example.com/serial", SpecSettings("rw", None, False), {x.id: x for x in (linked, plain)}
+    ).spec()
     nodes = [(x.path, x.host_path) for device in spec.devices for x in device.container_edits.device_nodes]
     assert nodes == [(link, node), ("/dev/fuse", "")]

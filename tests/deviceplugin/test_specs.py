@@ -13,7 +13,7 @@ import pytest
 from cdi import CdiDirectory, Spec
 from checkpoint import Ledger
 from deviceplugin import Paths
-from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.descriptions import Descriptions, SpecSettings
 from deviceplugin.specs import Specs
 from folderwatch import FolderWatcher
 from folderwatch.watcher import PAUSE
@@ -26,7 +26,7 @@ from tests.hostdevices.made import device
 from tests.running import running, until
 from tests.threads import no_free_threads, no_more_threads
 
-TERMS = Terms.of(Resource("example.com/gps", NOTHING))
+SETTINGS = SpecSettings.of(Resource("example.com/gps", NOTHING))
 KIND = "example.com/gps"
 
 
@@ -50,37 +50,37 @@ class SlowDirectory(CdiDirectory):
 
 
 def described(*devices: Device) -> Mapping[str, Descriptions]:
-    return {KIND: Descriptions(KIND, TERMS, {each.id: each for each in devices})}
+    return {KIND: Descriptions(KIND, SETTINGS, {each.id: each for each in devices})}
 
 
 async def test_a_device_is_described_while_another_ones_description_is_written(tmp_path: Path) -> None:
     stick, other = device("tty-1", "tty", "/dev/ttyUSB0"), device("tty-2", "tty", "/dev/ttyUSB1")
     moved = device("tty-1", "tty", "/dev/ttyUSB7")
     directory, changes = SlowDirectory(tmp_path), []
-    specs = Specs(directory, lambda: changes.append(specs.has(KIND, TERMS, other)))
-    specs.want(described(stick))
+    specs = Specs(directory, lambda: changes.append(specs.has(KIND, SETTINGS, other)))
+    specs.set_desired(described(stick))
     async with running(specs.run()):
         await until(lambda: changes)
         directory.stop()
-        specs.want(described(stick, other))
+        specs.set_desired(described(stick, other))
         await until(directory.is_writing.is_set)
-        assert specs.has(KIND, TERMS, stick)
-        assert not specs.has(KIND, TERMS, other)
+        assert specs.has(KIND, SETTINGS, stick)
+        assert not specs.has(KIND, SETTINGS, other)
         directory.may_write.set()
         await until(lambda: len(changes) == 2)
-        assert specs.has(KIND, TERMS, other)
+        assert specs.has(KIND, SETTINGS, other)
         directory.stop()
         specs.recheck()  # as each container does that starts again
         await until(directory.is_writing.is_set)
-        assert specs.has(KIND, TERMS, stick)
+        assert specs.has(KIND, SETTINGS, stick)
         directory.may_write.set()
-        await specs.settled(30)
+        await specs.wait_written(30)
         directory.stop()
-        specs.want(described(moved, other))
+        specs.set_desired(described(moved, other))
         await until(directory.is_writing.is_set)
-        assert not specs.has(KIND, TERMS, stick)
-        assert not specs.has(KIND, TERMS, moved)
-        assert specs.has(KIND, TERMS, other)
+        assert not specs.has(KIND, SETTINGS, stick)
+        assert not specs.has(KIND, SETTINGS, moved)
+        assert specs.has(KIND, SETTINGS, other)
         directory.may_write.set()
         await until(lambda: len(changes) == 3)
     assert changes == [False, True, True]
@@ -90,16 +90,16 @@ async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path)
     specs, stick = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01), device("tty-1", "tty", "/dev/x")
     async with running(specs.run()):
         with no_more_threads():
-            specs.want(described(stick))
+            specs.set_desired(described(stick))
             await until(lambda: specs.problem)
             assert specs.problem == "cannot write CDI specs: no thread is left: can't start new thread"
-            assert not specs.has(KIND, TERMS, stick)
+            assert not specs.has(KIND, SETTINGS, stick)
         await until(lambda: not specs.problem)
         assert list(tmp_path.glob("*.json"))
         async with no_free_threads():
             specs.recheck()
             await until(lambda: specs.problem)
-            assert specs.has(KIND, TERMS, stick)  # nobody has touched it
+            assert specs.has(KIND, SETTINGS, stick)  # nobody has touched it
         await until(lambda: not specs.problem)
 
 
@@ -115,9 +115,9 @@ class LateDirectory(SlowDirectory):
 async def test_what_is_removed_while_one_container_starts_is_there_before_the_next_one_does(tmp_path: Path) -> None:
     directory = LateDirectory(tmp_path)
     specs = Specs(directory, lambda: None)
-    specs.want(described(device("tty-1", "tty", "/dev/ttyUSB0")))
+    specs.set_desired(described(device("tty-1", "tty", "/dev/ttyUSB0")))
     async with running(specs.run()):
-        await specs.settled(30)
+        await specs.wait_written(30)
         (path,) = tmp_path.glob("*.json")
         directory.stop()
         specs.recheck()
@@ -125,7 +125,7 @@ async def test_what_is_removed_while_one_container_starts_is_there_before_the_ne
         path.unlink()
         specs.recheck()
         directory.may_write.set()
-        await specs.settled(30)
+        await specs.wait_written(30)
         assert path.exists()
 
 
@@ -150,16 +150,16 @@ async def test_what_somebody_does_to_a_spec_is_undone_and_said(
     paths: Paths, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     specs = Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None)
-    specs.want(of_kind(KIND))
+    specs.set_desired(of_kind(KIND))
     async with running(specs.run(), specs.keep(FolderWatcher())):
         await until(lambda: list(paths.cdi.glob("*.json")))
-        await specs.settled(30)
+        await specs.wait_written(30)
         (path,) = paths.cdi.glob("*.json")
         before = as_written(path)
         for _ in range(2):
             WAYS[way](path)
             await until(lambda: as_written(path) == before)
-            await specs.settled(30)
+            await specs.wait_written(30)
     assert f"CDI specs in {paths.cdi} were removed" in caplog.text
 
 
@@ -191,7 +191,7 @@ class CountedDirectory(CdiDirectory):
 
 
 def of_kind(kind: str) -> Mapping[str, Descriptions]:
-    return {kind: Descriptions(kind, TERMS, {"tty-1": device("tty-1", "tty", "/dev/x")})}
+    return {kind: Descriptions(kind, SETTINGS, {"tty-1": device("tty-1", "tty", "/dev/x")})}
 
 
 async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
@@ -202,7 +202,7 @@ async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
     names = ("example.com/one", "example.com/two")
     both = [Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None) for _ in names]
     for each, kind in zip(both, names, strict=True):
-        each.want(of_kind(kind))
+        each.set_desired(of_kind(kind))
     async with running(*(each.run() for each in both), *(each.keep(watcher) for each in both)):
 
         def files() -> list[str]:
@@ -213,11 +213,11 @@ async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
 
         await until(lambda: len(files()) == 2)
         for each, kind in zip(both, names, strict=True):  # one that its daemon wants no more goes all the same
-            each.want({})
-            await each.settled(30)
+            each.set_desired({})
+            await each.wait_written(30)
             await until(partial(is_gone, kind))
             assert len(files()) == 1
-            each.want(of_kind(kind))
+            each.set_desired(of_kind(kind))
             await until(lambda: len(files()) == 2)
     assert len([x for x in caplog.messages if "were removed" in x]) <= 2
 
@@ -227,7 +227,7 @@ async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_secon
 ) -> None:
     directory, watcher = CountedDirectory(paths.cdi), FolderWatcher()
     specs = Specs(directory, lambda: None)
-    specs.want(of_kind(KIND))
+    specs.set_desired(of_kind(KIND))
 
     def removed() -> bool:
         for path in paths.cdi.glob("*.json"):

@@ -94,7 +94,7 @@ def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> No
         allocatable.until(100, steady=3.0)  # the old one has ended, too
         gap = sum(allocatable.gaps(100))
     print(f"an update of the DaemonSet: not all allocatable for {gap:.2f} s")
-    assert not (gap and RELEASE.tells_instances_apart)
+    assert not (gap and RELEASE.distinguishes_instances)
     node.wait_resource("nodeplug.dev/fuse", 100)
     assert node.get("pod", "ds-holder")["status"]["phase"] == "Running"
     node.delete_pod("ds-holder")

@@ -92,7 +92,7 @@ def test_the_daemon_is_updated(node: RealNode, daemon: DaemonProcess) -> None:
             gaps.append(sum(allocatable.gaps(4, since=began)))
     show("updates", took, "from the new one's start to the old one's end")
     show("updates", gaps, "not all allocatable")
-    if RELEASE.tells_instances_apart:
+    if RELEASE.distinguishes_instances:
         assert not any(gaps)
     node.until(lambda: holders(daemon) == HOLDER, "the lease is the holder's", 60)
     hold(node, "goes-0")

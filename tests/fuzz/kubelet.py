@@ -5,9 +5,9 @@ from random import Random
 
 from google.protobuf.message import DecodeError
 
-from deviceplugin import answered, given
-from deviceplugin.answered import Answered
+from deviceplugin import allocated_devices, stored_response
 from deviceplugin.response import env_name
+from deviceplugin.stored_response import StoredResponse
 from hostdevices import Device, Devnode, Host
 from hostdevices.pod_cgroups import running_pods
 from hostdevices.recording import Entry, Recording
@@ -54,10 +54,10 @@ def lists() -> tuple[bytes, ...]:
 
 def kept_answers(data: bytes) -> str:
     """An answer to Allocate that a kubelet kept: which device a unit was then, and where its nodes were, or nothing."""
-    found = Answered(data, _RESOURCE)
+    found = StoredResponse(data, _RESOURCE)
     device = found.device_of("gpu-0")
-    owners = answered.owners(found.response, _RESOURCE)
-    seen = found.with_answered_paths(_DEVICE)
+    owners = stored_response.owners(found.response, _RESOURCE)
+    seen = found.with_container_paths(_DEVICE)
     assert seen.id == _DEVICE.id
     assert [node.path for node in seen.devnodes] == [node.path for node in _DEVICE.devnodes]
     return "a device" if device else "nodes" if owners else "nothing"
@@ -69,7 +69,7 @@ def answers() -> tuple[bytes, ...]:
     node = deviceplugin.DeviceSpec(container_path="/dev/gpu", host_path="/dev/dri/card0", permissions="rw")
     said = '[{"id":"gpu-0","members":["a","b"],"partOf":["c"]}]'
     plain = deviceplugin.ContainerAllocateResponse(
-        envs={env_name(_RESOURCE): "gpu-0"}, devices=[node], annotations={given.annotation(_RESOURCE): said}
+        envs={env_name(_RESOURCE): "gpu-0"}, devices=[node], annotations={allocated_devices.annotation(_RESOURCE): said}
     )
     named = deviceplugin.ContainerAllocateResponse(
         envs={env_name(_RESOURCE): "gpu-0,gpu-1"},

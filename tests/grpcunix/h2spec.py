@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from grpcunix.builtin_server import BACKLOG, BuiltinServer, ServerEndpoint
-from grpcunix.endpoint import Turns
+from grpcunix.endpoint import FairScheduler
 
 
 async def _run(program: str, options: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
     server = BuiltinServer([], keepalive=None)
-    turns = Turns(loop)
+    turns = FairScheduler(loop)
     listening = await loop.create_server(lambda: ServerEndpoint(server, turns, loop), "127.0.0.1", 0, backlog=BACKLOG)
     port = listening.sockets[0].getsockname()[1]
     h2spec = await asyncio.create_subprocess_exec(program, "--strict", "--port", str(port), *options)

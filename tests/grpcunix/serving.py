@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpcunix import Context, handler
 from grpcunix.builtin_server import BuiltinServer
-from grpcunix.http2 import DEFAULT_LIMITS, Limits, Pot
+from grpcunix.http2 import DEFAULT_LIMITS, Limits, SharedUsage
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -29,8 +29,8 @@ class Waiting:
 
 
 async def serving(folder: Path, servicer: object, limits: Limits = DEFAULT_LIMITS) -> BuiltinServer:
-    """Serve at `p.sock` in the folder, with a pot of its own."""
-    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, pot=Pot())
+    """Serve at `p.sock` in the folder, with limits of its own."""
+    server = BuiltinServer([handler(SERVICE, servicer)], keepalive=None, limits=limits, shared=SharedUsage())
     bound = socket.socket(socket.AF_UNIX)
     bound.bind(str(folder / "p.sock"))
     await server.start(bound)

@@ -46,7 +46,7 @@ async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: 
 
 
 async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
-    limits = Limits(connections_always=2, connections_together=3)
+    limits = Limits(connections_guaranteed=2, connections_total=3)
     server = await serving(socket_dir, Waiting(), limits)
     listed = asyncio.Event()
 
@@ -73,11 +73,11 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
         stream.cancel()
         await watcher
     await server.stop(None)
-    assert server.pot.connections == 0
+    assert server.shared.connections == 0
 
 
 async def test_a_process_with_many_connections_makes_room_for_others(socket_dir: Path) -> None:
-    server = await serving(socket_dir, Waiting(), Limits(connections_always=2, connections_together=4))
+    server = await serving(socket_dir, Waiting(), Limits(connections_guaranteed=2, connections_total=4))
     reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # quiet for longer than all others
     await reader.readexactly(9)
     (quiet,) = server.endpoints
@@ -96,7 +96,7 @@ async def test_a_process_with_many_connections_makes_room_for_others(socket_dir:
 
 
 async def test_who_never_called_makes_room_for_who_did(socket_dir: Path) -> None:
-    server = await serving(socket_dir, Waiting(), Limits(connections_always=2, connections_together=3))
+    server = await serving(socket_dir, Waiting(), Limits(connections_guaranteed=2, connections_total=3))
     async with connect(socket_dir / "p.sock") as channel:
         client = Client(channel, SERVICE)
         stream = client.stream("ListAndWatch", api.Empty())

@@ -54,7 +54,7 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
         if lost:
             await asyncio.wait(lost, timeout=30)
         await asyncio.sleep(0)  # the turn in which cancelled calls end
-        assert (waiting.running, server.pot.streams, server.pot.unfinished, len(server.endpoints)) == (0, 0, 0, 0)
+        assert (waiting.running, server.shared.streams, server.shared.unfinished, len(server.endpoints)) == (0, 0, 0, 0)
     await server.stop(None)
 
 
@@ -63,7 +63,7 @@ async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) 
     reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"), limit=1)
     await reader.readexactly(9)
     (endpoint,) = server.endpoints
-    endpoint._connection._courtesy.credit = 1 << 30  # as if it had collected for a month
+    endpoint._connection._frame_budget.credit = 1 << 30  # as if it had collected for a month
     writer.write(CLIENT[0] + frame(frames.PING, 0, 0, bytes(8)) * 40_000)
     await asyncio.wait_for(endpoint.lost, 30)
     writer.close()

@@ -80,7 +80,7 @@ class Kubelet(RuleBasedStateMachine):
             plugin = self.plugins[resource, number]
             plugin.devices = devices
             await plugin.stop()
-            if self.node.release.tells_instances_apart:  # a path that is used again may be stuck
+            if self.node.release.distinguishes_instances:  # a path that is used again may be stuck
                 self.count += 1
                 plugin.socket = plugin.socket.with_name(f"{resource[-1]}{number}-{self.count}.sock")
             await plugin.start()
@@ -88,7 +88,7 @@ class Kubelet(RuleBasedStateMachine):
                 await plugin.register(self.node.kubelet_socket)
             except RpcError as error:
                 # before 1.37 the end of its older twin may cut off a plugin that is just being asked for its options
-                if self.node.release.tells_instances_apart or not error.details.endswith("the channel was closed"):
+                if self.node.release.distinguishes_instances or not error.details.endswith("the channel was closed"):
                     raise
             else:
                 await self.settle(resource, devices)

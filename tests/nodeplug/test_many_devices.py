@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from checkpoint import Ledger
 from deviceplugin import DevicePlugins, Paths
-from deviceplugin.descriptions import Descriptions, Terms
+from deviceplugin.descriptions import Descriptions, SpecSettings
 from folderwatch import FolderWatcher
 from hostdevices import Health, Scanner
 from hostdevices.health import HealthTracker
@@ -46,12 +46,12 @@ async def test_a_device_takes_little_more_than_what_it_is(tmp_path: Path, cdi: C
 
 def test_what_a_description_does_not_say_is_no_other_description(tmp_path: Path) -> None:
     devices = MadeUpHost(tmp_path, "a", "b").devices()
-    terms = Terms("rw", None, with_driver=False)
+    terms = SpecSettings("rw", None, with_driver=False)
     ill = {i: replace(device, health=Health(False, "too hot")) for i, device in devices.items()}
     before = Descriptions("example.com/many", terms, devices)
     assert before == Descriptions("example.com/many", terms, ill)
     assert before.has(terms, ill["misc-a"])
-    assert not before.has(Terms("r", None, with_driver=False), ill["misc-a"])
+    assert not before.has(SpecSettings("r", None, with_driver=False), ill["misc-a"])
     moved = replace(devices["misc-a"], devnodes=devices["misc-b"].devnodes)
     assert not before.has(terms, moved)
     assert before != Descriptions("example.com/many", terms, devices | {"misc-a": moved})

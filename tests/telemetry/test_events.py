@@ -4,7 +4,7 @@ import asyncio
 import tracemalloc
 
 from telemetry import EventLog
-from telemetry.events import LONGEST, MOST
+from telemetry.events import MAX_EVENTS, MAX_TEXT
 
 
 def texts(log: EventLog, number: int = 0) -> list[str]:
@@ -13,12 +13,12 @@ def texts(log: EventLog, number: int = 0) -> list[str]:
 
 def test_the_oldest_goes_and_who_comes_late_can_see_that() -> None:
     log = EventLog()
-    for number in range(MOST + 3):
+    for number in range(MAX_EVENTS + 3):
         log.record("healthy", str(number))
-    assert texts(log) == [str(number) for number in range(3, MOST + 3)]
-    assert texts(log, MOST + 2) == [str(MOST + 2)]
-    assert texts(log, MOST + 3) == texts(log, MOST + 9) == []
-    assert log.counts == {"healthy": MOST + 3}
+    assert texts(log) == [str(number) for number in range(3, MAX_EVENTS + 3)]
+    assert texts(log, MAX_EVENTS + 2) == [str(MAX_EVENTS + 2)]
+    assert texts(log, MAX_EVENTS + 3) == texts(log, MAX_EVENTS + 9) == []
+    assert log.counts == {"healthy": MAX_EVENTS + 3}
     assert (log.lost_after(2), log.lost_after(3)) == (True, False)
 
 
@@ -50,8 +50,8 @@ def test_whatever_is_recorded_the_ring_stays_small() -> None:
     log = EventLog()
     tracemalloc.start()
     try:
-        for number in range(5 * MOST):
+        for number in range(5 * MAX_EVENTS):
             log.record("refused", f"{number}" * 10_000, resource="r" * 10_000, device="d" * 10_000, holder="h" * 10_000)
-        assert tracemalloc.get_traced_memory()[0] < MOST * (4 * LONGEST + 1000)
+        assert tracemalloc.get_traced_memory()[0] < MAX_EVENTS * (4 * MAX_TEXT + 1000)
     finally:
         tracemalloc.stop()

@@ -10,17 +10,17 @@ import time
 
 from dra_plugin.publishing.slices.compare import comparable
 from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool
-from dra_plugin.publishing.slices.disputes import Disputes
+from dra_plugin.publishing.slices.disputes import ConflictDetector
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
 from dra_plugin.publishing.slices.queue import Limits, Queue
 from dra_plugin.publishing.slices.storage import ApiStorage
-from dra_plugin.publishing.slices.view import Noticed
+from dra_plugin.publishing.slices.view import PoolChanges
 from resourceapi.client import AsyncClient, Event, Informer
 from resourceapi.objects import v1
 
-_LOOKING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
-_LATELY = 120.0  # seconds for which a failure of the watch counts; a watch that stays down fails more often
+_SYNCING, _WATCHING = "processing ResourceSlice objects", "watching ResourceSlices"
+_WATCH_PROBLEM_TTL = 120.0  # seconds for which a failure of the watch counts; a watch that stays down fails more often
 log = logging.getLogger("nodeplug.dra")
 
 
@@ -64,7 +64,7 @@ class Controller:
             tries_taints=tries_taints,
         )
         selector = f"spec.driver={driver},spec.nodeName={self._publisher.node_name}"
-        self._informer = Informer(storage.slices, self._heard, self._watch_failed, field_selector=selector)
+        self._informer = Informer(storage.slices, self._on_event, self._watch_failed, field_selector=selector)
         self._queue = Queue(limits or Limits())
         self._sync_delay = sync_delay
         self._is_desired = asyncio.Event()
@@ -72,7 +72,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._problems: dict[str, str] = {}  # by pool
-        self._disputes = Disputes()
+        self._conflicts = ConflictDetector()
         self._watch_problem, self._watch_failed_at = "", 0.0
         if resources is not None:
             self.update(resources)
@@ -86,14 +86,14 @@ class Controller:
     def update(self, resources: DriverResources) -> None:
         """Replace the desired state; it is stored in the background."""
         now = time.monotonic()
-        self._disputes.desires += 1
-        for name in self._publisher.desire(resources):
+        self._conflicts.desired_version += 1
+        for name in self._publisher.set_desired(resources):
             self._queue.add(name, now)
             self._idle.clear()
         self._is_desired.set()
         self._wake.set()
 
-    async def settled(self) -> None:
+    async def wait_synced(self) -> None:
         """Wait until every pool desired so far was synchronized: it is stored, or `on_error` was called."""
         await self._idle.wait()
 
@@ -113,7 +113,8 @@ class Controller:
 
         During a call of `on_error` this does not contain the new problem yet.
         """
-        is_watch_lost = time.monotonic() - self._watch_failed_at < _LATELY  # a recovery of the watch is not reported
+        # a recovery of the watch is not reported
+        is_watch_lost = time.monotonic() - self._watch_failed_at < _WATCH_PROBLEM_TTL
         problems = (self._watch_problem if is_watch_lost else "", *self._problems.values())
         return "; ".join((*filter(None, problems), *map(str, self._publisher.dropped)))
 
@@ -124,12 +125,12 @@ class Controller:
             name = self._queue.pop(time.monotonic())
             if name is None:
                 self._idle.set()
-                await self._rest()
+                await self._wait_until_due()
             else:
                 self._idle.clear()
-                await self._look(name)
+                await self._sync(name)
 
-    async def _rest(self) -> None:
+    async def _wait_until_due(self) -> None:
         """Wait until a pool is due."""
         self._wake.clear()
         due = self._queue.next_due()
@@ -139,13 +140,13 @@ class Controller:
         except TimeoutError:
             pass
 
-    async def _look(self, name: str) -> None:
-        before, desire = self._publisher.statistics, self._disputes.desires
+    async def _sync(self, name: str) -> None:
+        before, version = self._publisher.statistics, self._conflicts.desired_version
         try:
             await self._publisher.sync(name)
         except SyncFailed as error:
             self._failed(name, error, error.retry_after)
-            if error.is_doubtful:
+            if error.may_have_created:
                 self._listed.clear()
                 self._informer.relist()
         except InvalidPool as error:  # trying again is useless until another pool is desired
@@ -156,44 +157,44 @@ class Controller:
         else:
             self._problems.pop(name, None)
             self._queue.succeeded(name)
-            self._disputes.note_synced(name, desire, before, self._publisher.statistics)
-        moment = self._publisher.recheck_at(name)
-        if moment is not None:
-            self._queue.add(name, moment)
+            self._conflicts.note_synced(name, version, before, self._publisher.statistics)
+        due = self._publisher.recheck_at(name)
+        if due is not None:
+            self._queue.add(name, due)
 
     def _failed(self, name: str, error: Exception, retry_after: float) -> None:
         self._queue.failed(name, time.monotonic(), retry_after)
-        self._report(name, error, _LOOKING)
+        self._report(name, error, _SYNCING)
 
     def _report(self, name: str, error: Exception, what: str) -> None:
         self._on_error(error, what)
         self._problems[name] = f"{what}: {error}"
 
-    def _heard(self, event: Event[v1.ResourceSlice]) -> None:
+    def _on_event(self, event: Event[v1.ResourceSlice]) -> None:
         self._watch_problem = ""
         found = tuple(map(comparable, event.items))
         match event.type:
             case "LISTED":
-                self._disputes.desires += 1
-                noticed = self._publisher.listed(found, event.version)
+                self._conflicts.desired_version += 1
+                changes = self._publisher.listed(found, event.version)
                 self._listed.set()
             case "DELETED":
-                noticed = self._publisher.removed(found[0])
+                changes = self._publisher.removed(found[0])
             case _:
-                noticed = self._publisher.changed(found[0])
-        self._plan(noticed)
+                changes = self._publisher.changed(found[0])
+        self._plan(changes)
 
-    def _plan(self, noticed: Noticed) -> None:
+    def _plan(self, changes: PoolChanges) -> None:
         """Queue the pools of an event.
 
         The driver's own writes come back as events, so only deletions by others are urgent.
         """
         now = time.monotonic()
-        for name in noticed.touched:
+        for name in changes.changed_pools:
             self._queue.add(name, now + self._sync_delay)
-        for name in noticed.wiped:
-            if self._publisher.wants(name):
-                self._queue.wiped(name, now)
+        for name in changes.deleted_from:
+            if self._publisher.is_desired(name):
+                self._queue.slices_deleted(name, now)
         self._wake.set()
 
     def _watch_failed(self, error: Exception) -> None:

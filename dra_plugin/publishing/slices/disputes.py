@@ -12,34 +12,36 @@ from typing import Final
 
 from dra_plugin.publishing.slices.publisher import Statistics
 
-_OFTEN: Final = (3, 600.0)  # corrections within so many seconds
-_SAID_AGAIN: Final = 3600.0  # seconds between warnings
+_FREQUENT: Final = (3, 600.0)  # corrections within so many seconds
+_WARN_INTERVAL: Final = 3600.0  # seconds between warnings
 log = logging.getLogger("nodeplug.dra")
 
 
-class Disputes:
+class ConflictDetector:
     """Logs a warning if slices are corrected again and again."""
 
     def __init__(self) -> None:
         """Nothing is desired so far."""
-        self.desires = 0
+        self.desired_version = 0
         """Incremented when another state is desired, or when the server might be another one."""
-        self._settled: dict[str, int] = {}  # by pool: the value of `desires` at its last successful synchronization
-        self._set_right: deque[float] = deque(maxlen=_OFTEN[0])  # times of the last corrections of what others wrote
-        self._said_at = -_SAID_AGAIN
+        # by pool: the value of `desired_version` at its last successful synchronization
+        self._synced: dict[str, int] = {}
+        # times of the last corrections of what others wrote
+        self._corrections: deque[float] = deque(maxlen=_FREQUENT[0])
+        self._warned_at = -_WARN_INTERVAL
 
-    def note_synced(self, pool: str, desire: int, before: Statistics, now: Statistics) -> None:
-        """Record that a pool is as desired; `desire` and `before` are the values from before the synchronization."""
-        if self._settled.get(pool) == desire and now.creates == before.creates and now != before:
-            self._note(pool)
-        self._settled[pool] = desire
+    def note_synced(self, pool: str, version: int, before: Statistics, now: Statistics) -> None:
+        """Record that a pool is as desired; `version` and `before` are the values from before the synchronization."""
+        if self._synced.get(pool) == version and now.creates == before.creates and now != before:
+            self._record_correction(pool)
+        self._synced[pool] = version
 
-    def _note(self, pool: str) -> None:
-        now, (count, seconds) = time.monotonic(), _OFTEN
-        self._set_right.append(now)
-        is_often = len(self._set_right) == count and now - self._set_right[0] < seconds
-        if is_often and now - self._said_at >= _SAID_AGAIN:
-            self._said_at = now
+    def _record_correction(self, pool: str) -> None:
+        now, (count, seconds) = time.monotonic(), _FREQUENT
+        self._corrections.append(now)
+        is_frequent = len(self._corrections) == count and now - self._corrections[0] < seconds
+        if is_frequent and now - self._warned_at >= _WARN_INTERVAL:
+            self._warned_at = now
             log.warning(
                 "ResourceSlices of pool %s are changed by another program again and again, and restored each time;"
                 " check whether another nodeplug runs with the same settings.nodeName and settings.driverName",

@@ -6,7 +6,7 @@ libraries have no such index: these slices are replaced. Source: DRA node specif
 
 import re
 
-_SHORTEST = 5
+_MIN_LENGTH = 5
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 _MAX_INT64 = 2**63 - 1
 
@@ -17,7 +17,7 @@ class NoIndex(ValueError):
 
 def index_length(count: int) -> int:
     """Return how many digits the index of each of `count` slices has."""
-    return max(_SHORTEST, len(f"{max(count - 1, 0):x}"))
+    return max(_MIN_LENGTH, len(f"{max(count - 1, 0):x}"))
 
 
 def generate_name(index: int, length: int, driver: str, owner: str = "") -> str:

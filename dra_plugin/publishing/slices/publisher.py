@@ -16,7 +16,7 @@ from dra_plugin.publishing.slices.desired import DriverResources, Slice, normali
 from dra_plugin.publishing.slices.dropped import DroppedFieldsError, content, is_dropped
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.slice_plan import Origin, plan
-from dra_plugin.publishing.slices.view import Noticed, View
+from dra_plugin.publishing.slices.view import PoolChanges, View
 from resourceapi.client import ClientError, Refused, Unreachable
 from resourceapi.objects import v1
 from resourceapi.objects.meta import OwnerReference
@@ -25,7 +25,7 @@ ErrorHandler = Callable[[Exception, str], None]
 """Called for problems in the background, with a short message. All are retried: none is a reason to stop."""
 
 _Write = Callable[..., Awaitable[v1.ResourceSlice]]
-_PATIENCE = 4  # attempts at a pool whose slices others change at the same time
+_MAX_ATTEMPTS = 4  # attempts at a pool whose slices others change at the same time
 
 
 class Statistics(Struct, frozen=True):
@@ -63,14 +63,14 @@ class Storage(Protocol):
 class SyncFailed(Exception):
     """The synchronization of a pool ended early; the text names the step, and the cause the reason.
 
-    `retry_after` is the delay that the server asked for, in seconds. `is_doubtful` is true if something might have been
-    created.
+    `retry_after` is the delay that the server asked for, in seconds. `may_have_created` is true if something might
+    have been created.
     """
 
-    def __init__(self, step: str, cause: ClientError, *, is_doubtful: bool = False) -> None:
+    def __init__(self, step: str, cause: ClientError, *, may_have_created: bool = False) -> None:
         super().__init__(f"{step}: {cause}")
         self.retry_after = (isinstance(cause, Refused) and cause.retry_after) or 0.0
-        self.is_doubtful = is_doubtful
+        self.may_have_created = may_have_created
 
 
 class _Outdated(Exception):
@@ -81,7 +81,7 @@ class _Outdated(Exception):
         self.failure = failure
 
 
-class _Curtailed(Struct, frozen=True):
+class _StoredForm(Struct, frozen=True):
     """The slice that the server stored for a desired one; `dropped` is set if it lacks more than defaults explain."""
 
     desired: Slice
@@ -110,18 +110,18 @@ class Publisher:
         tries_taints: bool = False,
     ) -> None:
         self._storage = storage
-        self._tries_taints, self._knows_of_taints = tries_taints, False  # whether this server stores them
+        self._tries_taints, self._has_tried_taints = tries_taints, False  # whether this server stores them
         self._owner = owner
         is_local = owner is not None and owner.is_node and not reconcile_pool
         self._origin = Origin(driver, owner, owner.name if owner and is_local else "")
-        self._only = reconcile_pool
+        self._reconcile_pool = reconcile_pool
         self._on_error = on_error
         self._clock = clock
         self._ttl = mutation_ttl
         self._created: dict[str, float] = {}  # by pool: when a slice was last created
         self._node_uid = ""
         self._desired = DriverResources()
-        self._curtailed: dict[tuple[str, int], _Curtailed] = {}  # by pool and index
+        self._stored_forms: dict[tuple[str, int], _StoredForm] = {}  # by pool and index
         self.view = View(mutation_ttl)
         self.statistics = Statistics()
 
@@ -133,43 +133,43 @@ class Publisher:
     @property
     def dropped(self) -> list[DroppedFieldsError]:
         """Return what the server does not store now, slice by slice. Thread-safe."""
-        return [each.dropped for each in list(self._curtailed.values()) if each.dropped is not None]
+        return [each.dropped for each in list(self._stored_forms.values()) if each.dropped is not None]
 
-    def wants(self, pool: str) -> bool:
+    def is_desired(self, pool: str) -> bool:
         """Return whether a pool is desired."""
         return pool in self._desired.pools
 
-    def desire(self, resources: DriverResources) -> frozenset[str]:
+    def set_desired(self, resources: DriverResources) -> frozenset[str]:
         """Replace the desired state; return the pools to synchronize."""
-        if self._only and resources.pools.keys() not in (set(), {self._only}):
+        if self._reconcile_pool and resources.pools.keys() not in (set(), {self._reconcile_pool}):
             error = ValueError(
-                f'ReconcilePoolWithName="{self._only}", but found {len(resources.pools)} pools;'
+                f'ReconcilePoolWithName="{self._reconcile_pool}", but found {len(resources.pools)} pools;'
                 " expected exactly one pool with this name"
             )
             self._on_error(error, "processing update DriverResources")
             return frozenset()
         before, self._desired = self._desired, normalized(resources)
         wanted = {(name, i): each for name, pool in self._desired.pools.items() for i, each in enumerate(pool.slices)}
-        self._curtailed = {place: x for place, x in self._curtailed.items() if wanted.get(place) == x.desired}
+        self._stored_forms = {place: x for place, x in self._stored_forms.items() if wanted.get(place) == x.desired}
         return frozenset(before.pools.keys() | self._desired.pools.keys())
 
-    def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> Noticed:
+    def listed(self, slices: tuple[v1.ResourceSlice, ...], version: str) -> PoolChanges:
         """Process a full list from the watch. The server might be a new one, so its limitations are detected again."""
-        self._curtailed.clear()
-        self._knows_of_taints = False
-        return self._noticed(self.view.listed(filter(self._is_mine, slices), version, self._clock()))
+        self._stored_forms.clear()
+        self._has_tried_taints = False
+        return self._apply_changes(self.view.listed(filter(self._is_own, slices), version, self._clock()))
 
-    def changed(self, stored: v1.ResourceSlice) -> Noticed:
+    def changed(self, stored: v1.ResourceSlice) -> PoolChanges:
         """Process a changed slice from the watch."""
-        return self._noticed(self.view.changed(stored)) if self._is_mine(stored) else Noticed()
+        return self._apply_changes(self.view.changed(stored)) if self._is_own(stored) else PoolChanges()
 
-    def removed(self, stored: v1.ResourceSlice) -> Noticed:
+    def removed(self, stored: v1.ResourceSlice) -> PoolChanges:
         """Process a deleted slice from the watch."""
-        return self._noticed(self.view.removed(stored, self._clock())) if self._is_mine(stored) else Noticed()
+        return self._apply_changes(self.view.removed(stored, self._clock())) if self._is_own(stored) else PoolChanges()
 
     async def sync(self, name: str) -> None:
         """Write what a pool needs. Raises SyncFailed, and InvalidPool if any desired pool is invalid."""
-        for _ in range(_PATIENCE):
+        for _ in range(_MAX_ATTEMPTS):
             validate(self._desired)
             try:
                 await self._sync(name)
@@ -181,7 +181,7 @@ class Publisher:
 
     def recheck_at(self, name: str) -> float | None:
         """Return when to synchronize a pool again: once a working watch must have delivered the driver's own writes."""
-        moment = max(self._created.get(name, 0.0) + self._ttl, self.view.counts_until(name))
+        moment = max(self._created.get(name, 0.0) + self._ttl, self.view.own_writes_until(name))
         return moment if moment > self._clock() else None
 
     async def _sync(self, name: str) -> None:
@@ -189,30 +189,30 @@ class Publisher:
         pool = wanted and replace(
             wanted, slices=tuple(self._as_storable(name, *each) for each in enumerate(wanted.slices))
         )
-        todo = plan(self._origin, name, pool, self.view.pool(name, self._clock()))
-        for stored in todo.delete:
+        writes = plan(self._origin, name, pool, self.view.pool(name, self._clock()))
+        for stored in writes.delete:
             await self._delete(stored)
         if pool is None or wanted is None:
             return
-        for index, changed in todo.update:
-            await self._try(name, index, changed, self._storage.update, "update ResourceSlice")
+        for index, changed in writes.update:
+            await self._dry_run(name, index, changed, self._storage.update, "update ResourceSlice")
             stored = await self._update(changed)
-            self._learn(name, index, wanted.slices[index], changed, stored, "update ResourceSlice")
-        for index, new in todo.create:
-            await self._try(name, index, new, self._storage.create, "create ResourceSlice")
+            self._record_result(name, index, wanted.slices[index], changed, stored, "update ResourceSlice")
+        for index, new in writes.create:
+            await self._dry_run(name, index, new, self._storage.create, "create ResourceSlice")
             stored = await self._create(new)
             self._created[name] = self._clock()
-            self._learn(name, index, wanted.slices[index], new, stored, "create ResourceSlice")
+            self._record_result(name, index, wanted.slices[index], new, stored, "create ResourceSlice")
 
-    async def _try(self, pool: str, index: int, sent: v1.ResourceSlice, write: _Write, message: str) -> None:
+    async def _dry_run(self, pool: str, index: int, sent: v1.ResourceSlice, write: _Write, message: str) -> None:
         """Check that the server stores taints. Raises _Outdated after reporting one that does not."""
-        if not self._tries_taints or self._knows_of_taints or not any(device.taints for device in sent.spec.devices):
+        if not self._tries_taints or self._has_tried_taints or not any(device.taints for device in sent.spec.devices):
             return
         try:
             stored = await write(sent, dry_run=True)
         except ClientError:
             return  # the write itself will report what is wrong; some servers refuse dry runs
-        self._knows_of_taints = True
+        self._has_tried_taints = True
         dropped = DroppedFieldsError(pool, index, content(sent.spec), content(stored.spec))
         if dropped.loses_taints:
             self._on_error(dropped, message)
@@ -223,11 +223,11 @@ class Publisher:
         try:
             await self._storage.delete(stored)
         except ClientError as error:
-            self.view.kept(stored)
+            self.view.deletion_failed(stored)
             if isinstance(error, Refused) and error.is_missing:
                 self.view.deleted(stored, self._clock())
                 return
-            await self._give_up("remove slices", error, stored)
+            await self._raise_failure("remove slices", error, stored)
         self.view.deleted(stored, self._clock())
         self._count(deletes=1)
 
@@ -235,7 +235,7 @@ class Publisher:
         try:
             stored = await self._storage.update(changed)
         except ClientError as error:
-            await self._give_up("update resource slice", error, changed)
+            await self._raise_failure("update resource slice", error, changed)
         self._count(updates=1)
         return stored
 
@@ -244,36 +244,36 @@ class Publisher:
         try:
             stored = await self._storage.create(replace(new, metadata=metadata))
         except ClientError as error:
-            is_doubtful = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.code >= 500)
-            raise SyncFailed("create resource slice", error, is_doubtful=is_doubtful) from error
+            may_have_created = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.code >= 500)
+            raise SyncFailed("create resource slice", error, may_have_created=may_have_created) from error
         self._count(creates=1)
         return stored
 
-    async def _give_up(self, step: str, error: ClientError, about: v1.ResourceSlice) -> NoReturn:
+    async def _raise_failure(self, step: str, error: ClientError, target: v1.ResourceSlice) -> NoReturn:
         """Raise SyncFailed; or, if others changed the slice, refresh the view and raise _Outdated."""
         failure = SyncFailed(step, error)
         failure.__cause__ = error
         if not isinstance(error, Refused) or not (error.is_conflict or error.is_missing):
             raise failure
         try:
-            now = await self._storage.get(about.metadata.name)
+            now = await self._storage.get(target.metadata.name)
         except Refused as refused:
             if not refused.is_missing:
                 raise failure from error
-            self._wiped(about)
+            self._on_deleted(target)
         except ClientError:
             raise failure from error
         else:
-            if now.metadata.uid != about.metadata.uid:
-                self._wiped(about)
+            if now.metadata.uid != target.metadata.uid:
+                self._on_deleted(target)
             self.view.changed(now)
         raise _Outdated(failure)
 
-    def _wiped(self, stored: v1.ResourceSlice) -> None:
+    def _on_deleted(self, stored: v1.ResourceSlice) -> None:
         self.view.deleted(stored, self._clock())
         self._node_uid = ""
 
-    def _learn(
+    def _record_result(
         self,
         pool: str,
         index: int,
@@ -283,22 +283,22 @@ class Publisher:
         message: str,
     ) -> None:
         """Record what the server made of a slice."""
-        if not self.view.wrote(stored, self._clock()):
+        if not self.view.record_write(stored, self._clock()):
             raise _Outdated(SyncFailed(message, ClientError(f"{stored.metadata.name} was deleted at once")))
         if is_as_desired(desired, stored.spec):
-            self._curtailed.pop((pool, index), None)
+            self._stored_forms.pop((pool, index), None)
             return
-        became, dropped = content(stored.spec), None
+        actual, dropped = content(stored.spec), None
         if is_dropped(sent, stored, datetime.now(UTC)):
-            dropped = DroppedFieldsError(pool, index, desired, became)
-        self._curtailed[pool, index] = _Curtailed(desired, became, dropped)
+            dropped = DroppedFieldsError(pool, index, desired, actual)
+        self._stored_forms[pool, index] = _StoredForm(desired, actual, dropped)
         if dropped is not None:
             self._on_error(dropped, message)
 
     def _as_storable(self, pool: str, index: int, desired: Slice) -> Slice:
         """Return the slice, or what the server made of it at the last write: writing it again would change nothing."""
-        curtailed = self._curtailed.get((pool, index))
-        return curtailed.stored if curtailed is not None and curtailed.desired == desired else desired
+        form = self._stored_forms.get((pool, index))
+        return form.stored if form is not None and form.desired == desired else desired
 
     async def _owner_references(self) -> tuple[OwnerReference, ...]:
         owner = self._owner
@@ -315,14 +315,14 @@ class Publisher:
         )
         return (reference,)
 
-    def _is_mine(self, stored: v1.ResourceSlice) -> bool:
-        return not self._only or stored.spec.pool.name == self._only
+    def _is_own(self, stored: v1.ResourceSlice) -> bool:
+        return not self._reconcile_pool or stored.spec.pool.name == self._reconcile_pool
 
-    def _noticed(self, noticed: Noticed) -> Noticed:
+    def _apply_changes(self, changes: PoolChanges) -> PoolChanges:
         """Forget the Node's uid if slices vanished: they might have gone with it, and a new Node has another uid."""
-        if noticed.wiped:
+        if changes.deleted_from:
             self._node_uid = ""
-        return noticed
+        return changes
 
     def _count(self, creates: int = 0, updates: int = 0, deletes: int = 0) -> None:
         now = self.statistics

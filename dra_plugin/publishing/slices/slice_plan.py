@@ -46,7 +46,9 @@ def plan(origin: Origin, name: str, pool: Pool | None, stored: Sequence[v1.Resou
     current, obsolete = _assigned(stored, newest, len(pool.slices))
     missing = [index for index in range(len(pool.slices)) if index not in current]
     now = v1.ResourcePool(name=name, generation=newest, resource_slice_count=len(pool.slices))
-    changed = [index for index in sorted(current) if not _is_kept(current[index].spec, now, pool, pool.slices[index])]
+    changed = [
+        index for index in sorted(current) if not _is_unchanged(current[index].spec, now, pool, pool.slices[index])
+    ]
     if pool.generation > newest:
         generation = pool.generation
     elif not missing and len(changed) <= 1:
@@ -60,10 +62,15 @@ def plan(origin: Origin, name: str, pool: Pool | None, stored: Sequence[v1.Resou
     return Plan(
         delete=tuple(obsolete),
         update=tuple(
-            (index, replace(current[index], spec=_filled(current[index].spec, wanted, pool, pool.slices[index], times)))
+            (
+                index,
+                replace(
+                    current[index], spec=_with_content(current[index].spec, wanted, pool, pool.slices[index], times)
+                ),
+            )
             for index in changed
         ),
-        create=tuple((index, _new(origin, wanted, pool, index, times)) for index in missing),
+        create=tuple((index, _new_slice(origin, wanted, pool, index, times)) for index in missing),
     )
 
 
@@ -86,7 +93,7 @@ def _assigned(
     return current, obsolete
 
 
-def _is_kept(stored: v1.ResourceSliceSpec, now: v1.ResourcePool, pool: Pool, desired: Slice) -> bool:
+def _is_unchanged(stored: v1.ResourceSliceSpec, now: v1.ResourcePool, pool: Pool, desired: Slice) -> bool:
     return (
         stored.pool == now
         and stored.node_selector == pool.node_selector
@@ -95,16 +102,16 @@ def _is_kept(stored: v1.ResourceSliceSpec, now: v1.ResourcePool, pool: Pool, des
     )
 
 
-def _new(origin: Origin, wanted: v1.ResourcePool, pool: Pool, index: int, times: TaintTimes) -> v1.ResourceSlice:
+def _new_slice(origin: Origin, wanted: v1.ResourcePool, pool: Pool, index: int, times: TaintTimes) -> v1.ResourceSlice:
     owner = origin.owner.name if origin.owner else ""
     name = generate_name(index, index_length(len(pool.slices)), origin.driver, owner)
     spec = v1.ResourceSliceSpec(driver=origin.driver, node_name=origin.node_name or None)
     return v1.ResourceSlice(
-        metadata=ObjectMeta(generate_name=name), spec=_filled(spec, wanted, pool, pool.slices[index], times)
+        metadata=ObjectMeta(generate_name=name), spec=_with_content(spec, wanted, pool, pool.slices[index], times)
     )
 
 
-def _filled(
+def _with_content(
     spec: v1.ResourceSliceSpec, wanted: v1.ResourcePool, pool: Pool, desired: Slice, times: TaintTimes
 ) -> v1.ResourceSliceSpec:
     """Return the spec with the desired content; driver and node name stay, because they are immutable."""

@@ -77,7 +77,7 @@ class Machine(World):
         self.offer(assignment.devices)
 
     def lent(self) -> dict[str, Device]:
-        return dict(self.preparer.hardware.with_lent(scan(self.made_up.host).devices))
+        return dict(self.preparer.hardware.with_original_devices(scan(self.made_up.host).devices))
 
     def assigned(self) -> Assignment:
         return assign(structs.replace(scan(self.made_up.host), devices=self.lent()), self.resources)
@@ -222,11 +222,11 @@ async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
     record = record_of(lease)
     assert record is not None
     assert record.allocated[0].binding is not None
-    drivers = Drivers(machine.made_up.host, patience=0.05)
+    drivers = Drivers(machine.made_up.host, timeout=0.05)
     machine.kernel.held.clear()
     for _ in range(2):
         with pytest.raises(BindRefused, match=r"unbinding the driver of 0000:41:00\.0"):
-            drivers.give_back(record.allocated[0].binding)
+            drivers.restore(record.allocated[0].binding)
     machine.kernel.held.set()
     drivers._blocked[GPU].join()
     await machine.unprepare(CARD)
@@ -248,7 +248,7 @@ async def test_without_a_thread_left_what_is_bound_stays_so(machine: Machine) ->
     assert record.allocated[0].binding is not None
     words = rf"driver of {GPU} cannot be changed: can't start new thread"
     with no_more_threads(), pytest.raises(HostExhausted, match=words):
-        Drivers(machine.made_up.host).give_back(record.allocated[0].binding)
+        Drivers(machine.made_up.host).restore(record.allocated[0].binding)
     assert machine.kernel.drivers() == BOUND
     await machine.unprepare(CARD)
     assert machine.kernel.drivers() == BEFORE

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dra_plugin.driver import ClaimRef
 from dra_plugin.preparing.claim_record import AllocatedDevice, Record, encode
 from dra_plugin.preparing.device_config import InvalidConfig, Settings, read, read_configs
-from dra_plugin.preparing.edits import MOST_ENVIRONMENT, TooManyVariables, claim_spec
+from dra_plugin.preparing.edits import MAX_ENV_BYTES, TooManyVariables, claim_spec
 from dra_plugin.preparing.metadata import DeviceMetadata
 from dra_plugin.preparing.metadata_files import MetadataFolder, RequestMetadata
 from hostdevices import Device, Devnode, Host
@@ -92,7 +92,7 @@ def test_all_variables_together_have_a_limit(devices: tuple[Presence, list[Devic
     found = settings(config(env={f"A{i}": "{devnodes}" * 10 for i in range(20)}))
     assert claim_spec(DRIVER, record(devices[0], devices[1][:1], found), devices[0]) is not None
     with pytest.raises(
-        TooManyVariables, match=rf"^claim default/mine.* bytes of variables, the limit is {MOST_ENVIRONMENT}"
+        TooManyVariables, match=rf"^claim default/mine.* bytes of variables, the limit is {MAX_ENV_BYTES}"
     ):
         claim_spec(DRIVER, record(*devices, found), devices[0])
 
@@ -103,7 +103,7 @@ def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, li
     spec = claim_spec(DRIVER, written, devices[0])
     assert spec is not None
     assert len(encode(written)) < 1_200_000  # of which a device's share is the same text each time
-    assert sum(len(text) for each in spec.devices for text in each.container_edits.env) < MOST_ENVIRONMENT
+    assert sum(len(text) for each in spec.devices for text in each.container_edits.env) < MAX_ENV_BYTES
 
 
 @pytest.mark.parametrize(

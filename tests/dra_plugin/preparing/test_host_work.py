@@ -15,12 +15,12 @@ from tests.threads import no_more_threads
 async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
     """Eight resets at once that take a minute each, and somebody who wants to write alone: other claims go on."""
     work, answers = HostWork(), threading.Event()
-    waiting = [asyncio.ensure_future(work.wait(answers.wait)) for _ in range(9)]
+    waiting = [asyncio.ensure_future(work.run_blocking(answers.wait)) for _ in range(9)]
     try:
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
             assert await work.write(lambda: "written") == "written"
-            async with work.alone():
+            async with work.exclusive():
                 writing = asyncio.ensure_future(work.write(lambda: "later"))
                 assert await work.in_thread(lambda: "alone") == "alone"
                 assert not writing.done()
@@ -32,7 +32,7 @@ async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
 
 
 async def test_after_a_slow_write_a_thread_does_the_next() -> None:
-    work, here = HostWork(quick=0.001), threading.get_ident()
+    work, here = HostWork(fast_call=0.001), threading.get_ident()
     try:
         assert await work.write(threading.get_ident) == here
         await work.write(lambda: time.sleep(0.02))
@@ -45,8 +45,8 @@ async def test_what_no_thread_was_left_for_is_refused_and_not_done_later() -> No
     """A driver that is bound after its claim was refused would be nobody's."""
     work, done = HostWork(), list[str]()
     with no_more_threads(), pytest.raises(HostExhausted, match="no thread is left: can't start new thread"):
-        await work.wait(lambda: done.append("refused"))
-    await work.wait(lambda: done.append("later"))
+        await work.run_blocking(lambda: done.append("refused"))
+    await work.run_blocking(lambda: done.append("later"))
     assert done == ["later"]
     with no_more_threads():
         await work.close()
@@ -56,7 +56,7 @@ async def test_a_repair_for_which_no_thread_is_left_is_one_that_is_made_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = threading.Event()
-    waiting = asyncio.ensure_future(world.preparer._work.wait(answers.wait))  # in the thread that there is
+    waiting = asyncio.ensure_future(world.preparer._work.run_blocking(answers.wait))  # in the thread that there is
     try:
         await asyncio.sleep(0)
         with no_more_threads():

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from dra_plugin.preparing.interface_record import Interface, LinkState, mark, marked
+from dra_plugin.preparing.interface_record import Interface, LinkState, mark, state_from_mark
 from hostdevices import Device
 from netlink import Link
 
@@ -16,24 +16,24 @@ VIRTUAL = Interface(NIC, HOME, INSIDE, kind="macvlan")
 
 def test_hardware_is_known_by_what_it_is_a_port_of() -> None:
     changed = Link(7, "eth7", mac="02:00:00:00:00:77", parent=HARDWARE.parent, permanent=HARDWARE.permanent)
-    assert HARDWARE.is_it(changed)
-    assert HARDWARE.is_it(structs.replace(changed, permanent=""))  # older kernels do not say
-    assert not HARDWARE.is_it(structs.replace(changed, permanent="02:00:00:00:00:aa"))  # the card's other port
+    assert HARDWARE.matches(changed)
+    assert HARDWARE.matches(structs.replace(changed, permanent=""))  # older kernels do not say
+    assert not HARDWARE.matches(structs.replace(changed, permanent="02:00:00:00:00:aa"))  # the card's other port
     forged = Link(8, "data0", mac=INSIDE.mac, alias=MARK)
-    assert not HARDWARE.is_it(forged)
+    assert not HARDWARE.matches(forged)
 
 
 def test_a_virtual_one_is_known_by_its_mark_and_until_it_has_one_by_its_name() -> None:
     moved = Link(7, "data0", mac="02:00:00:00:00:77", alias=MARK, kind="macvlan")
-    assert VIRTUAL.is_it(moved)
-    assert not VIRTUAL.is_it(structs.replace(moved, alias=mark("ens1f0v3", 1500, HOME.mac, "uid-2")))
+    assert VIRTUAL.matches(moved)
+    assert not VIRTUAL.matches(structs.replace(moved, alias=mark("ens1f0v3", 1500, HOME.mac, "uid-2")))
     fresh = Link(7, "ens1f0v3", mac=HOME.mac, kind="macvlan")
-    assert VIRTUAL.is_it(fresh)
-    assert not VIRTUAL.is_it(structs.replace(fresh, mac="02:00:00:00:00:77"))
-    assert not VIRTUAL.is_it(structs.replace(fresh, kind="veth"))
+    assert VIRTUAL.matches(fresh)
+    assert not VIRTUAL.matches(structs.replace(fresh, mac="02:00:00:00:00:77"))
+    assert not VIRTUAL.matches(structs.replace(fresh, kind="veth"))
 
 
 def test_the_mark_says_how_it_was() -> None:
-    assert marked(MARK) == HOME
-    assert marked(mark("a,b", 1500, "", "u")) is None  # a name with a comma is nobody's
-    assert marked("of the operator's") is None
+    assert state_from_mark(MARK) == HOME
+    assert state_from_mark(mark("a,b", 1500, "", "u")) is None  # a name with a comma is nobody's
+    assert state_from_mark("of the operator's") is None

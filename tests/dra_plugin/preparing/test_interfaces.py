@@ -57,7 +57,7 @@ class Network(World):
 
     def found(self) -> dict[str, Device]:
         """What the host has, with what is in pods, as the daemon has it."""
-        return dict(self.preparer.hardware.with_lent(super().found()))
+        return dict(self.preparer.hardware.with_original_devices(super().found()))
 
     def show(self, name: str) -> None:
         """Have /sys show an interface that is here."""
@@ -459,7 +459,7 @@ async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     record = record_of(network.ledger.leases()[0])
     assert record is not None
     with pytest.raises(InterfaceRefused, match="np0 is still in the network namespace of its pod"):
-        Interfaces(network.made_up.host, OciRuntime(), patience=0.0).restore(record)
+        Interfaces(network.made_up.host, OciRuntime(), timeout=0.0).restore(record)
     pod.end()
 
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 import cdi
 from dra_plugin.driver import ClaimFailed, ClaimRef, Prepared, PreparedDevice
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.preparing.device_status import StatusWriter
 from dra_plugin.preparing.prepare import Paths, Preparer
-from dra_plugin.preparing.turns import ClaimTurns
 from dra_plugin.publishing.offers import Offers
 from dra_plugin.serving.calls import ClaimCalls
 from hostdevices import Device
@@ -108,7 +108,7 @@ class World:
         self.ledger.is_complete = True
         self.presence = Presence(self.made_up.host)
         self.offers = Offers(self.resources)
-        turns = ClaimTurns()
+        claim_locks = ClaimLocks()
         self.preparer = Preparer(
             DRIVER,
             NODE,
@@ -118,12 +118,12 @@ class World:
             Paths(cdi=self.cdi, metadata=self.metadata if self.has_metadata else None),
             self.offers.find,
             self.offers.attributes,
-            turns,
+            claim_locks,
             statuses=self.statuses,
             allowed_mounts=self.allowed_mounts,
             runtime=self.runtime,
         )
-        self.calls = ClaimCalls(self.preparer, self, turns)
+        self.calls = ClaimCalls(self.preparer, self, claim_locks)
         await self.preparer.repair()
         self.scan()
         await self.run(self.preparer.run(), *([self.statuses.run()] if self.statuses else []))

@@ -112,8 +112,8 @@ def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the
     held = {"a-half-0"}
     offers = Offers(
         [now],
-        remembered=lambda names, _: {x: Offered(x, now, device("a"), "half") for x in names},
-        is_there=lambda _: True,
+        from_leases=lambda names, _: {x: Offered(x, now, device("a"), "half") for x in names},
+        is_present=lambda _: True,
     )
     if not restarted:
         offers.configure([before])

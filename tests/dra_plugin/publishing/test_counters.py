@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from dra_plugin.publishing.counters import ALL, MOST_COUNTERS, MOST_SETS, Counters, exclusion
+from dra_plugin.publishing.counters import ALL, MAX_COUNTERS, MAX_SETS_PER_DEVICE, Counters, exclusion
 
 IDS = st.frozensets(st.sampled_from("abcdefg"), max_size=3)
 
@@ -69,13 +69,13 @@ def test_families_have_sets_of_their_own() -> None:
 
 
 def test_a_device_beyond_the_limits_is_left_out_with_the_reason() -> None:
-    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MOST_COUNTERS * MOST_SETS + 1)}
+    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MAX_COUNTERS * MAX_SETS_PER_DEVICE + 1)}
     counters = exclusion({**wholes, "z": part("z", *wholes)})
     assert counters.left_out == {"z": "it shares counter sets with other devices: 3, and the limit for a device is 2"}
 
 
 def test_a_part_of_a_layout_has_room_for_one_set_beside_its_own() -> None:
-    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MOST_COUNTERS + 1)}
+    wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MAX_COUNTERS + 1)}
     spread = Piece(frozenset("z"), frozenset(wholes), partition="half")
     assert "z" in exclusion({**wholes, "z": spread}).left_out
 
@@ -90,4 +90,4 @@ def test_counters_exclude_exactly_whom_leases_exclude(devices: dict[str, Piece])
         assert fit_together(counters, x, y) is not bool(excluded)
     for x in devices:
         assert fit_together(counters, x)
-        assert len(counters.taken.get(x, ())) <= MOST_SETS
+        assert len(counters.taken.get(x, ())) <= MAX_SETS_PER_DEVICE

@@ -87,7 +87,7 @@ def test_update_tells_whether_anything_changed() -> None:
 
 def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_goes() -> None:
     there = {"gpu-0001", "gpu-0002", "gpu-0003"}
-    offers = Offers([resource()], is_there=there.__contains__)
+    offers = Offers([resource()], is_present=there.__contains__)
     pair = device("pair", children=("gpu-0002", "gpu-0003"))
     held = {"gpu-0001", "pair"}
     assert offers.update({GPU: [*gpus(2), pair]}, leased=held)
@@ -109,7 +109,7 @@ def test_what_a_claim_holds_stays_though_it_excludes_more_than_counters_can_say(
     """A group of a hundred, whose members are offered one by one since: the scheduler looks for what was allocated."""
     members = gpus(100)
     whole = device("all", children=tuple(x.id for x in members))
-    offers = Offers([resource()], is_there=frozenset(x.id for x in members).__contains__)
+    offers = Offers([resource()], is_present=frozenset(x.id for x in members).__contains__)
     assert offers.update({GPU: [whole]}, leased={"all"})
     assert offers.update({GPU: members}, leased={"all"})
     kept = offers.find("all")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dra_plugin.publishing.offers import MOST_DEVICES, Offers
+from dra_plugin.publishing.offers import MAX_DEVICES, Offers
 from dra_plugin.publishing.pool import driver_resources, label_value
 from dra_plugin.publishing.slices.desired import Pool, Slice
 from hostdevices import HEALTHY, Device, Health, Version
@@ -43,7 +43,7 @@ def test_a_pool_without_devices_has_one_slice_without_any() -> None:
 
 def test_a_slice_has_room_for_every_device_to_fall_ill() -> None:
     slices = pool(offering([resource()], {GPU: gpus(130)})).slices
-    assert [len(x.devices) for x in slices] == [MOST_DEVICES, MOST_DEVICES, 2]
+    assert [len(x.devices) for x in slices] == [MAX_DEVICES, MAX_DEVICES, 2]
     assert [x.name for one in slices for x in one.devices] == [f"gpu-{i:04}" for i in range(130)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
-from dra_plugin.preparing.turns import ClaimTurns
+from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.serving.calls import ClaimCalls
 from grpcunix import RpcError, Status
 from resourceapi.objects import ObjectMeta, v1
@@ -147,10 +147,10 @@ async def test_a_call_that_waits_for_the_driver_does_not_keep_it_from_repairing_
 ) -> None:
     claim = ClaimRef("default", "one", "uid-1")
     promise: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
-    turns = ClaimTurns()
-    call = asyncio.create_task(ClaimCalls(promise, NoClaims(), turns).unprepare([claim]))
+    claim_locks = ClaimLocks()
+    call = asyncio.create_task(ClaimCalls(promise, NoClaims(), claim_locks).unprepare([claim]))
     await asyncio.wait([call], timeout=0)  # it goes as far as it can
-    async with asyncio.timeout(PATIENCE), turns.take([claim.uid]):
+    async with asyncio.timeout(PATIENCE), claim_locks.acquire([claim.uid]):
         promise.set_result(driver)
     assert await call == {claim.uid: None}
 

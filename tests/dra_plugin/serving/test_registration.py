@@ -252,7 +252,7 @@ async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_aga
     start: StartPlugin, folders: Folders, monkeypatch: pytest.MonkeyPatch, verdict: api.RegistrationStatus | None
 ) -> None:
     """Up to 1.35 it does not ask again while the socket is the same."""
-    monkeypatch.setattr("dra_plugin.serving.kubelet_plugin.VERDICT", 0.0)
+    monkeypatch.setattr("dra_plugin.serving.kubelet_plugin.STATUS_TIMEOUT", 0.0)
     await start()
     path = registration_of(folders)
     for _ in range(2):

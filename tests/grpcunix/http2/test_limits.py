@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import hpack
 import pytest
 
-from grpcunix.http2 import Cancelled, Limits, Pot, Request, ServerConnection, frames
+from grpcunix.http2 import Cancelled, Limits, Request, ServerConnection, SharedUsage, frames
 from grpcunix.http2.frames import ErrorCode, frame
 from grpcunix.status import Status
 from tests.grpcunix.http2.fuzz import GRPC_REQUEST
@@ -16,8 +16,8 @@ BLOCK = hpack.Encoder().encode(GRPC_REQUEST)
 OK = b"\0\0\0\0\0"
 
 
-def server(limits: Limits = Limits(), pot: Pot | None = None) -> ServerConnection:  # noqa: B008 - frozen
-    connection = ServerConnection(limits, pot, clock=lambda: 0.0)
+def server(limits: Limits = Limits(), shared: SharedUsage | None = None) -> ServerConnection:  # noqa: B008 - frozen
+    connection = ServerConnection(limits, shared, clock=lambda: 0.0)
     connection.receive(OPENING)
     connection.take()
     return connection
@@ -106,7 +106,7 @@ def test_pings_that_measure_the_line_are_paid_for_by_answers(status: Status) -> 
     assert connection.fault is None
 
 
-def test_courtesy_comes_back_with_time() -> None:
+def test_the_frame_budget_is_refilled_with_time() -> None:
     seconds = itertools.count()
     connection = ServerConnection(clock=lambda: float(next(seconds)))
     connection.receive(OPENING)
@@ -125,29 +125,29 @@ def test_more_streams_than_allowed_are_refused_and_can_be_made_again() -> None:
 
 
 def test_a_client_that_takes_all_leaves_others_their_share() -> None:
-    pot, limits = Pot(), Limits(streams=10, streams_always=2, streams_together=8)
-    greedy, modest = server(limits, pot), server(limits, pot)
+    shared, limits = SharedUsage(), Limits(streams=10, streams_guaranteed=2, streams_total=8)
+    greedy, modest = server(limits, shared), server(limits, shared)
     greedy.receive(b"".join(headers(stream) for stream in range(1, 41, 2)))
-    assert (greedy.streams, pot.streams) == (8, 8)
+    assert (greedy.streams, shared.streams) == (8, 8)
     assert len(modest.receive(headers(1) + data(1) + headers(3) + data(3))) == 2
     assert modest.receive(headers(5) + data(5)) == []  # its share is used
     greedy.abandon()
-    assert pot.streams == 2
+    assert shared.streams == 2
 
 
 def test_requests_that_never_end_are_refused_beyond_what_all_may_keep() -> None:
-    pot, limits = Pot(), Limits(unfinished_always=20_000, unfinished_together=40_000)
-    greedy, modest = server(limits, pot), server(limits, pot)
+    shared, limits = SharedUsage(), Limits(unfinished_guaranteed=20_000, unfinished_total=40_000)
+    greedy, modest = server(limits, shared), server(limits, shared)
     part = b"\0\0\x10\0\0" + bytes(9_995)
     for stream in range(1, 21, 2):
         greedy.receive(headers(stream) + data(stream, part, 0))
-    assert pot.unfinished <= 50_000
+    assert shared.unfinished <= 50_000
     assert len([1 for kind, _, payload in kinds(greedy.take()) if kind == frames.HEADERS and b"8" in payload]) > 0
     assert modest.receive(headers(1) + data(1, b"\0\0\0\x27\x10" + bytes(9_000), 0)) == []
     assert len(modest.receive(data(1, bytes(1_000)))) == 1
     greedy.abandon()
     modest.abandon()
-    assert (pot.streams, pot.unfinished) == (0, 0)
+    assert (shared.streams, shared.unfinished) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
     await stage.run(stage.user("x", claim))
     assert "is not allowed to use ResourceClaim" in await stage.refused(stage.user("y", claim))
     await stage.world.remove(f"{stage.name}y")
-    is_kept = stage.release.unprepares_what_pods_refer_to
+    is_kept = stage.release.unprepares_referenced_claims
     assert driver.claims(UNPREPARE) == ([] if is_kept else [[stage.name]])
     assert list(stage.stored()) == ([stage.name] if is_kept else [])
 

@@ -61,7 +61,7 @@ async def broken_successor(stage: Stage) -> None:
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     assert len(first.called("Allocate")) == 1
     await first.stop()
-    if stage.release.tells_instances_apart:
+    if stage.release.distinguishes_instances:
         await stage.offers(2, 0)
     else:  # the refused plugin replaced the first one's record and removed it, so the first one's end has no effect
         await stage.is_settled()
@@ -71,7 +71,7 @@ async def broken_successor(stage: Stage) -> None:
 @both
 async def twice(stage: Stage) -> None:
     plugin = await stage.offering(good("a"))
-    if not stage.release.tells_instances_apart:
+    if not stage.release.distinguishes_instances:
         await plugin.register(stage.socket)
         await plugin.until(lambda: plugin.streams == 2)
         assert len(plugin.called("GetDevicePluginOptions")) == 2
@@ -121,7 +121,7 @@ async def old_one_exits(stage: Stage) -> None:
     old = await stage.offering(good("a"))
     new = await stage.offering(good("a", "b"))
     await old.stop()
-    if stage.release.tells_instances_apart:
+    if stage.release.distinguishes_instances:
         await stage.is_settled()
         assert ((await stage.world.resources())[stage.resource], new.streams) == ((2, 2), 1)
         await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
@@ -138,7 +138,7 @@ async def new_one_exits(stage: Stage) -> None:
     old = await stage.offering(good("a", "b"))
     new = await stage.offering(good("a"))
     await new.stop()
-    if stage.release.tells_instances_apart:
+    if stage.release.distinguishes_instances:
         await stage.is_settled()
         assert (await stage.world.resources())[stage.resource] == (1, 1), "its list stays"
         await stage.run(pod(stage.name, container("c", {stage.resource: 1})))

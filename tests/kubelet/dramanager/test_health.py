@@ -9,7 +9,7 @@ import pytest
 
 from grpcunix import Status
 from kubelet import RELEASES, FakeClock, Version
-from kubelet.dramanager.health_cache import MOST_DEVICES, DeviceHealth, HealthCache
+from kubelet.dramanager.health_cache import MAX_DEVICES, DeviceHealth, HealthCache
 from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
 from kubelet.stubs import DRAPluginStub, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
@@ -257,8 +257,8 @@ async def test_reports_run_out(folder: Path, kubernetes: Version) -> None:
 
 async def test_the_cache_is_bounded(folder: Path) -> None:
     cache = HealthCache(folder, FakeClock())
-    reported = [DeviceHealth(POOL, f"g{number}", "Healthy") for number in range(MOST_DEVICES + 2)]
-    assert len(cache.update(DRIVER, reported)) == MOST_DEVICES
+    reported = [DeviceHealth(POOL, f"g{number}", "Healthy") for number in range(MAX_DEVICES + 2)]
+    assert len(cache.update(DRIVER, reported)) == MAX_DEVICES
     assert cache.get(DRIVER, POOL, reported[-1].device) == ("Unknown", "")
     known = DeviceHealth(POOL, "g0", "Unhealthy")
     assert cache.update(DRIVER, [known]) == [known]

@@ -101,12 +101,12 @@ async def test_a_driver_that_is_back_does_not_stop_what_has_begun(kit: Kit) -> N
     """The retries also delete slices that the driver has published meanwhile."""
     cluster = Unwilling(kit, 3)
     wiper = SliceWiper(cluster, NODE, kit.clock)
-    wiper.driver_lost(DRIVER)
+    wiper.driver_disconnected(DRIVER)
     await kit.clock.advance(31)
-    wiper.driver_back(DRIVER)
+    wiper.driver_connected(DRIVER)
     await kit.clock.advance(300)
     assert cluster.times == [30, 31, 33, 37]
-    wiper.driver_lost(DRIVER)
+    wiper.driver_disconnected(DRIVER)
     await kit.clock.advance(30)
     assert len(cluster.times) == 5
     await wiper.stop()

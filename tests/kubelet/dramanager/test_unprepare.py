@@ -172,7 +172,7 @@ async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) ->
     await kit.restart()
     kit.cluster.remove("c1")
     await kit.register(stub)
-    if not RELEASES[kubernetes].unprepares_what_pods_refer_to:
+    if not RELEASES[kubernetes].unprepares_referenced_claims:
         assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
         await kit.manager.unprepare_resources(known)
     else:
@@ -197,7 +197,7 @@ async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: V
     with pytest.raises(ClaimError, match="not allowed to use"):
         await kit.manager.prepare_resources(user("q", "c1"))
     await kit.manager.unprepare_resources(user("q", "c1"))
-    is_kept = RELEASES[kubernetes].unprepares_what_pods_refer_to
+    is_kept = RELEASES[kubernetes].unprepares_referenced_claims
     assert stub.claims(UNPREPARE) == ([] if is_kept else [["c1"]])
     assert list(kit.stored()) == (["c1"] if is_kept else [])
 
@@ -210,11 +210,11 @@ async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -
     twice = pod("p", container("c", claims=["a", "b"]), uid="p", claims={"a": "c1", "b": "c1"})
     with pytest.raises(ClaimError, match="NodePrepareResources skipped 1 ResourceClaims"):
         await kit.manager.prepare_resources(twice)
-    if RELEASES[kubernetes].unprepares_what_pods_refer_to:
+    if RELEASES[kubernetes].unprepares_referenced_claims:
         await kit.manager.unprepare_resources(twice)
     else:
         assert await refused(kit, twice) == "NodeUnprepareResources skipped 1 ResourceClaims"
-    assert list(kit.stored()) == ([] if RELEASES[kubernetes].unprepares_what_pods_refer_to else ["c1"])
+    assert list(kit.stored()) == ([] if RELEASES[kubernetes].unprepares_referenced_claims else ["c1"])
     assert len(stub.called(UNPREPARE)) == 1
 
 

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from kubelet.pods.life import LISTED, Change, State, after
+from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
 
 
 def follow(*changes: Change) -> State:
     state = State.UNKNOWN
     for change in changes:
-        state = after(state, change)
+        state = next_state(state, change)
     return state
 
 
@@ -29,18 +29,18 @@ def follow(*changes: Change) -> State:
 def test_the_way_of_a_pod(changes: tuple[Change, ...], state: State) -> None:
     assert follow(*changes) is state
     is_over = state is State.TERMINATED
-    assert after(state, Change.KUBELET_STOPPED) is (State.TERMINATED if is_over else State.UNKNOWN)
+    assert next_state(state, Change.KUBELET_STOPPED) is (State.TERMINATED if is_over else State.UNKNOWN)
 
 
 def test_what_is_over_stays_so_and_nothing_else_is_possible() -> None:
     for change in Change:
         if change is not Change.KUBELET_STOPPED:
             with pytest.raises(KeyError):
-                after(State.TERMINATED, change)
+                next_state(State.TERMINATED, change)
     possible = 0
     for state, change in itertools.product(State, Change):
         try:
-            after(state, change)
+            next_state(state, change)
         except KeyError:
             continue
         possible += 1
@@ -48,4 +48,4 @@ def test_what_is_over_stays_so_and_nothing_else_is_possible() -> None:
 
 
 def test_a_pod_is_listed_from_its_turn_to_its_end() -> None:
-    assert {State.UNKNOWN, State.TERMINATED} == set(State) - LISTED
+    assert {State.UNKNOWN, State.TERMINATED} == set(State) - ACTIVE_STATES

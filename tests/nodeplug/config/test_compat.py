@@ -48,7 +48,7 @@ def test_kubevirt_is_what_virt_launcher_reads(select: str, env: dict[str, str], 
 def test_several_devices_are_joined_as_these_programs_take_them_apart() -> None:
     found = named("example.com/usb", "select: usb, compat: kubevirt")
     sticks = [device(f"usb-{n}", "usb", attributes={"usbAddress": f"1:{n}"}) for n in (3, 12)]
-    env = container_response(found, {x.id: x for x in sticks}, named=False).envs
+    env = container_response(found, {x.id: x for x in sticks}, with_cdi_names=False).envs
     assert env["USB_RESOURCE_EXAMPLE_COM_USB"] == "1:3,1:12"
 
 
@@ -91,7 +91,7 @@ def test_a_group_has_the_addresses_of_all_its_functions() -> None:
     group = replace(
         device("vfio-1", "vfio", attributes={"resource.kubernetes.io/pciBusID": functions[0]}), functions=functions
     )
-    env = container_response(found, {group.id: group}, named=False).envs
+    env = container_response(found, {group.id: group}, with_cdi_names=False).envs
     assert (env["ALL"], env["FIRST"]) == (",".join(functions), functions[0])
     stick = device("usb-1", "usb")
     assert (

@@ -16,7 +16,7 @@ from checkpoint import Ledger
 from checkpoint.reconciler import Reconciler
 from deviceplugin import DevicePlugins
 from deviceplugin import Paths as PluginPaths
-from deviceplugin.resource_plugin import Registered
+from deviceplugin.resource_plugin import KubeletRegistration
 from deviceplugin.server import DevicePluginServicer
 from dra_plugin import DraPlugin, DriverOptions, Folders
 from dra_plugin.preparing.host_work import HostWork
@@ -44,7 +44,7 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 Changed = Callable[[str, DevicePluginServicer | None], None]
 
 
-class _Registration(Registered):
+class _Registration(KubeletRegistration):
     """Registers with whoever is told: `changed` hears of a servicer that is there, and of None where it is gone."""
 
     registrations = 0
@@ -70,7 +70,7 @@ class Plugins(DevicePlugins):
         super().__init__(*arguments, **options)
         self._changed = changed
 
-    def _registration(self, name: str, servicer: DevicePluginServicer) -> Registered:
+    def _registration(self, name: str, servicer: DevicePluginServicer) -> KubeletRegistration:
         return _Registration(name, servicer, self._changed)
 
 

@@ -56,7 +56,7 @@ class Stand:
         found = Controller(self.client.aio, DRIVER, owner, resources=resources, **options)
         async with running(found.run()):
             async with asyncio.timeout(SECONDS):
-                await found.settled()
+                await found.wait_synced()
             yield found
 
     def note(self, error: Exception, message: str) -> None:

@@ -19,7 +19,7 @@ from tests.running import running
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 D1, D2, D3 = (device(f"device-{number}") for number in (1, 2, 3))
-QUICK = Limits(first_retry=0.001, longest_retry=0.01, rate=1e6)
+QUICK = Limits(first_retry=0.001, max_retry=0.01, rate=1e6)
 
 
 async def test_slices_that_others_delete_come_back_without_the_delay(stand: Stand) -> None:
@@ -27,7 +27,7 @@ async def test_slices_that_others_delete_come_back_without_the_delay(stand: Stan
         before = await stand.until_names(3)
         await stand.delete(*before)
         await stand.until_names(3, without=before)
-        await controller.settled()
+        await controller.wait_synced()
         found = await stand.slices()
         assert [each.spec.devices for each in found] == [(D1,), (D2,), (D3,)]
         assert {each.spec.pool.resource_slice_count for each in found} == {3}
@@ -40,7 +40,7 @@ async def test_one_of_them_comes_back_too(stand: Stand) -> None:
         first, second = await stand.until_names(2)
         await stand.delete(second)
         assert first in await stand.until_names(2, without=[second])
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (3, 1, 0)
         assert {each.spec.pool.generation for each in await stand.slices()} == {2}
 
@@ -78,30 +78,30 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
 
     async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
         controller.update(one_pool(*slices(D1, D3)))  # what the driver itself changes is no dispute
-        await controller.settled()
+        await controller.wait_synced()
         for _ in range(4):  # nor is what a kubelet takes away, each time that it starts, be it one by one
             first, _ = await stand.until_names(2)
             await stand.delete(first)
             await stand.until_names(2, without=[first])
-            await controller.settled()
+            await controller.wait_synced()
         assert controller.statistics.updates > 4  # what was left was counted again
         controller.update(one_pool(*slices(D1)))
-        await controller.settled()
+        await controller.wait_synced()
         for count in range(1, 5):
             (found,) = await stand.slices()
             await stand.update(replace(found, spec=replace(found.spec, devices=(D2,))))
             await stand.until(is_right)
-            await controller.settled()
+            await controller.wait_synced()
             assert len(said()) == (count >= 3)
 
 
 async def test_pools_come_and_go_as_the_driver_wants(stand: Stand) -> None:
     async with stand.controller(one_pool(*slices(D1))) as controller:
         controller.update(DriverResources({"other": Pool(slices=slices(D2)), "third": Pool(slices=slices(D3))}))
-        await controller.settled()
+        await controller.wait_synced()
         assert sorted(each.spec.pool.name for each in await stand.slices()) == ["other", "third"]
         controller.update(DriverResources())
-        await controller.settled()
+        await controller.wait_synced()
         assert await stand.slices() == []
         assert writes(controller) == (3, 0, 3)
 
@@ -112,7 +112,7 @@ async def test_nothing_is_deleted_before_the_driver_has_said_what_it_wants(stand
     async with running(controller.run()):
         await stand.until_watched()
         controller.update(one_pool(*slices(D1)))
-        await controller.settled()
+        await controller.wait_synced()
     assert writes(controller) == (0, 0, 0)
 
 
@@ -122,12 +122,12 @@ async def test_large_pools_come_and_go_ten_times(stand: Stand) -> None:
     async with stand.controller(large) as controller:
         for times in range(1, 11):
             controller.update(large)
-            await controller.settled()
+            await controller.wait_synced()
             found = await stand.slices()
             assert sum(len(each.spec.devices) for each in found) == 320
             assert {each.spec.pool.resource_slice_count for each in found} == {5}
             controller.update(DriverResources())
-            await controller.settled()
+            await controller.wait_synced()
             assert await stand.slices() == []
             assert writes(controller) == (5 * times, 0, 5 * times)
 
@@ -141,7 +141,7 @@ async def test_slices_of_other_drivers_and_nodes_are_left_alone(stand: Stand) ->
     )
     async with stand.controller(DriverResources(), sync_delay=0.0) as controller:
         controller.update(one_pool(*slices(D1)))
-        await controller.settled()
+        await controller.wait_synced()
         assert [each.metadata.name for each in await stand.slices()][1:] == ["a", "b"]
 
 
@@ -154,12 +154,12 @@ async def test_a_controller_of_one_pool_takes_exactly_that_one(stand: Stand) -> 
     async with stand.controller(right, reconcile_pool="pool") as controller:
         for wrong, count in (({**right.pools, "b": Pool()}, 2), ({"b": Pool(slices=slices(D2))}, 1)):
             controller.update(DriverResources(wrong))
-            await controller.settled()
+            await controller.wait_synced()
             assert stand.errors.pop() == complaint.format(count)
             assert writes(controller) == (1, 0, 0)
         controller.update(right)
         controller.update(DriverResources())
-        await controller.settled()
+        await controller.wait_synced()
         assert stand.errors == []
         assert writes(controller) == (1, 0, 1)
 
@@ -180,10 +180,10 @@ async def test_servers_of_every_age(stand: Stand, version: str) -> None:
     stand.serve_slices(version)
     async with stand.controller(one_pool(*slices(D1))) as controller:
         controller.update(one_pool(*slices(changed("device-1"))))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 1, 0)
         controller.update(DriverResources())
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 1, 1)
     assert stand.errors == []
 
@@ -191,7 +191,7 @@ async def test_servers_of_every_age(stand: Stand, version: str) -> None:
 async def test_the_node_is_asked_for_its_uid_once(stand: Stand) -> None:
     async with stand.controller(one_pool(*slices(D1, D2))) as controller:
         controller.update(one_pool(*slices(D1, D2, D3)))
-        await controller.settled()
+        await controller.wait_synced()
     assert stand.faults.requests.count(f"GET /api/v1/nodes/{NODE}") == 1
 
 
@@ -233,7 +233,7 @@ async def test_a_conflict_leads_to_another_look(stand: Stand) -> None:
         await stand.update(replace(found, metadata=replace(found.metadata, labels={"a": "b"})))
         stand.faults.refuse("PUT", 409)
         controller.update(one_pool(*slices(D2)))
-        await controller.settled()
+        await controller.wait_synced()
         (found,) = await stand.slices()
     assert found.spec.devices == (D2,)
     assert found.metadata.labels == {"a": "b"}
@@ -252,7 +252,7 @@ async def test_conflicts_without_end_are_told(stand: Stand) -> None:
             return True if now.spec.devices == (D2,) else None
 
         await stand.until(is_updated)
-        await controller.settled()
+        await controller.wait_synced()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str
             return True if [each.spec.devices for each in found] == [(D2,), (D3,)] else None
 
         await stand.until(is_right)
-        await controller.settled()
+        await controller.wait_synced()
         assert controller.problem == ""
         assert len({each.spec.pool.generation for each in await stand.slices()}) == 1
 
@@ -301,19 +301,19 @@ async def test_what_may_have_been_created_is_looked_for_first(stand: Stand, answ
             return True if [each.spec.devices for each in await stand.slices()] == [(D2,)] else None
 
         await stand.until(is_updated)
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (0, 1, 0)
 
 
 async def test_rejected_slices_are_told_until_they_are_better(stand: Stand) -> None:
     many = Slice(devices=tuple(device(f"device-{number}") for number in range(129)))
-    async with stand.controller(one_pool(many), limits=Limits(first_retry=3600.0, longest_retry=3600.0)) as controller:
+    async with stand.controller(one_pool(many), limits=Limits(first_retry=3600.0, max_retry=3600.0)) as controller:
         (error,) = stand.errors
         assert error.startswith("processing ResourceSlice objects: create resource slice: 422 Invalid: ")
         assert "Too many: 129: must have at most 128 items" in error
         assert controller.problem == error
         controller.update(one_pool(replace(many, devices=many.devices[1:])))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
         assert controller.problem == ""
 
@@ -345,7 +345,7 @@ async def test_a_server_that_comes_later() -> None:
         await told.wait()
         assert controller.problem.startswith("watching ResourceSlices: GET http://127.0.0.1")
         async with Server(port=port, token="t", collect_after=None):
-            await controller.settled()
+            await controller.wait_synced()
             assert (writes(controller), controller.problem) == ((1, 0, 0), "")
     client.close()
     assert errors[0].startswith("watching ResourceSlices: GET http://127.0.0.1")
@@ -362,7 +362,7 @@ async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> No
     controller.update(one_pool(*slices(D1, D2), all_nodes=True))
     async with asyncio.timeout(SECONDS), running(controller.run()):
         async with Server(port=port, token="t", collect_after=None) as server:
-            await controller.settled()
+            await controller.wait_synced()
             for number in range(5):  # its versions go further than the next one's will for a while
                 server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
         await failed.wait()
@@ -428,4 +428,4 @@ async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
             async with asyncio.timeout(SECONDS), running(controller.run()):
                 while nonsense:
                     assert await errors.get()
-                await controller.settled()
+                await controller.wait_synced()

@@ -44,7 +44,7 @@ def _publisher(server: MemoryServer, clock: Clock | None = None, only: str = "")
 async def test_two_looks_before_the_watch_has_told_anything_make_one_slice() -> None:
     server = MemoryServer()
     publisher = _publisher(server)
-    publisher.desire(one_pool(*slices(D1)))
+    publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     await publisher.sync("pool")
     assert server.writes == 1
@@ -53,7 +53,7 @@ async def test_two_looks_before_the_watch_has_told_anything_make_one_slice() -> 
 async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_end() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
-    publisher.desire(one_pool(*slices(D1)))
+    publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     assert publisher.recheck_at("pool") == 1060.0
     (name,) = server.objects
@@ -71,10 +71,10 @@ async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_en
 async def test_a_server_that_is_restored_from_a_backup_is_set_right_whatever_was_deleted_since_then() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
-    publisher.desire(one_pool(*slices(D1), *slices(D2)))
+    publisher.set_desired(one_pool(*slices(D1), *slices(D2)))
     await publisher.sync("pool")
     backup, version = dict(server.objects), server.version
-    publisher.desire(one_pool(*slices(D1)))
+    publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     server.tell(publisher, 9)
     assert len(server.objects) == 1
@@ -89,12 +89,12 @@ async def test_a_server_that_is_restored_from_a_backup_is_set_right_whatever_was
 async def test_a_change_that_a_backup_has_taken_back_is_made_again_in_the_end() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
-    publisher.desire(one_pool(*slices(D1)))
+    publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     server.tell(publisher, 9)
     clock.now += 3600
     backup, version = dict(server.objects), server.version
-    publisher.desire(one_pool(*slices(D2)))
+    publisher.set_desired(one_pool(*slices(D2)))
     await publisher.sync("pool")
     server.objects, server.version = backup, version
     server.list_to(publisher)
@@ -122,7 +122,7 @@ async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() ->
 
     server = Thief()
     publisher = _publisher(server)
-    publisher.desire(one_pool(*slices(D1)))
+    publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     assert len(server.objects) == 1
     assert server.writes == 2
@@ -135,7 +135,7 @@ async def test_what_others_changed_unseen_is_read_again() -> None:
     publisher = _publisher(server)
     (before,) = server.objects.values()
     server.put(replace(before, metadata=replace(before.metadata, labels={"a": "b"})))
-    publisher.desire(one_pool(*slices(D2)))
+    publisher.set_desired(one_pool(*slices(D2)))
     await publisher.sync("pool")
     (found,) = server.objects.values()
     assert (found.spec.devices, found.metadata.labels) == ((D2,), {"a": "b"})
@@ -148,7 +148,7 @@ async def test_what_others_deleted_unseen_is_created_again() -> None:
     publisher = _publisher(server)
     for name in list(server.objects):
         server.take(name)
-    publisher.desire(one_pool(*slices(D2)))
+    publisher.set_desired(one_pool(*slices(D2)))
     await publisher.sync("pool")
     (found,) = server.objects.values()
     assert found.spec.devices == (D2,)
@@ -164,7 +164,7 @@ def test_a_publisher_of_one_pool_hears_of_no_other() -> None:
             publisher.changed(stored("b", pool="pool-b")),
             publisher.removed(stored("a", pool="pool-a")),
         ]
-        assert ["".join(each.touched) for each in heard] == expected
+        assert ["".join(each.changed_pools) for each in heard] == expected
 
 
 async def test_a_lost_answer_is_doubtful_only_where_something_new_may_be() -> None:
@@ -173,11 +173,11 @@ async def test_a_lost_answer_is_doubtful_only_where_something_new_may_be() -> No
         for each in initial:
             server.put(each)
         publisher = _publisher(server)
-        publisher.desire(one_pool(*slices(D1)))
+        publisher.set_desired(one_pool(*slices(D1)))
         server.fails = "after"
         with pytest.raises(SyncFailed) as failed:
             await publisher.sync("pool")
-        assert failed.value.is_doubtful is expected
+        assert failed.value.may_have_created is expected
 
 
 _DEVICES = st.lists(
@@ -225,7 +225,7 @@ async def _play(steps: list[DriverResources | tuple[str, int | str]], last: Driv
     for step in steps:
         match step:
             case DriverResources():
-                publisher.desire(step)
+                publisher.set_desired(step)
             case ("look at", str(pool)):
                 with contextlib.suppress(SyncFailed):
                     await publisher.sync(pool)
@@ -243,7 +243,7 @@ async def _play(steps: list[DriverResources | tuple[str, int | str]], last: Driv
                 _harm(server, str(what), int(number))
     server.fails = ""
     server.list_to(publisher)
-    publisher.desire(last)
+    publisher.set_desired(last)
     for pool in POOLS:
         await publisher.sync(pool)
     _check(server, last)

@@ -60,26 +60,26 @@ def test_failures_of_all_pools_together_are_limited() -> None:
 
 
 def test_what_was_taken_is_put_back_when_the_taking_is_over() -> None:
-    queue = Queue(Limits(settle=0.02))
+    queue = Queue(Limits(debounce=0.02))
     for moment in (1.0, 1.01, 1.02, 1.025):
-        queue.wiped("a", moment)
+        queue.slices_deleted("a", moment)
     assert queue.pop(1.04) is None
     assert queue.pop(1.046) == "a"
 
 
 def test_who_is_wiped_again_and_again_answers_later_each_time() -> None:
-    queue = Queue(Limits(settle=0.02, longest_settle=0.1, forget_after=60.0))
+    queue = Queue(Limits(debounce=0.02, max_debounce=0.1, forget_after=60.0))
     delays = []
     for moment in (0.0, 1.0, 2.0, 3.0, 4.0, 100.0):
-        queue.wiped("a", moment)
+        queue.slices_deleted("a", moment)
         delays.append(round((queue.next_due() or 0.0) - moment, 6))
         assert queue.pop(moment + 1.0) == "a"
     assert delays == [0.02, 0.04, 0.08, 0.1, 0.1, 0.02]
 
 
 def test_a_wish_of_the_driver_does_not_wait_for_the_taking_to_end() -> None:
-    queue = Queue(Limits(settle=10.0))
-    queue.wiped("a", 0.0)
+    queue = Queue(Limits(debounce=10.0))
+    queue.slices_deleted("a", 0.0)
     queue.add("a", 1.0)
     assert queue.pop(1.0) == "a"
     assert queue.next_due() is None

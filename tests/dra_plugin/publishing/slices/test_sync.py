@@ -205,11 +205,11 @@ async def test_writes_are_as_few_as_possible(stand: Stand, look: Look) -> None:
     async with stand.controller(look.desired, sync_delay=0.0) as controller:
         if not look.desired.pools:
             await stand.until_names(0)
-            await controller.settled()
+            await controller.wait_synced()
         assert writes(controller) == look.writes
         assert [_shape(each) for each in await stand.slices()] == look.shapes
         controller.update(look.desired)
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == look.writes
     assert stand.errors == []
 
@@ -250,7 +250,7 @@ async def test_new_taints_get_a_time_and_old_ones_keep_theirs(stand: Stand) -> N
         assert new.time_added is not None
         assert new.time_added > TIME
         controller.update(one_pool(*slices(wanted)))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (0, 1, 0)
 
 
@@ -300,11 +300,11 @@ async def test_dropped_fields_are_told_once_and_not_written_again(
         (found,) = await stand.slices()
         assert found.spec.devices == (device(),)
         controller.update(one_pool(*slices(wanted)))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (0, 1, 0)
         assert feature in controller.problem
         controller.update(one_pool(*slices(device())))
-        await controller.settled()
+        await controller.wait_synced()
         assert controller.problem == ""
     assert stand.errors == [
         'update ResourceSlice: pool "pool", slice #0: some fields were dropped by the apiserver,'
@@ -324,7 +324,7 @@ async def test_what_a_taint_keeps_from_claims_is_never_there_without_it(stand: S
     without = one_pool(Slice(devices=(D1,)))
     async with stand.controller(without, tries_taints=True, on_error=leave_out) as controller:
         controller.update(one_pool(Slice(devices=(D1, tainted(taint("a.example.com/k"))))))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
         (found,) = await stand.slices()
         assert found.spec.devices == (D1,)
@@ -344,7 +344,7 @@ async def test_a_server_that_cannot_be_tried_is_written_to(stand: Stand) -> None
 async def test_a_server_that_keeps_taints_is_tried_once(stand: Stand) -> None:
     async with stand.controller(one_pool(*slices(tainted(taint("a.example.com/k")))), tries_taints=True) as controller:
         controller.update(one_pool(*slices(tainted(taint("a.example.com/other")))))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 1, 0)
     asked = [each.partition(" ")[0] for each in stand.faults.requests if "resourceslices" in each and each[0] == "P"]
     assert asked == ["POST", "POST", "PUT"]
@@ -372,7 +372,7 @@ async def test_what_a_newer_server_adds_is_not_undone(stand: Stand) -> None:
     stand.switch_off(add)
     async with stand.controller(one_pool(*slices(D1))) as controller:
         controller.update(one_pool(*slices(D1)))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
     assert stand.errors == []
 
@@ -406,7 +406,7 @@ async def test_slices_that_are_not_local(
         assert writes(controller) == (1, 0, 0)
         (found,) = await stand.slices()
         controller.update(desired)
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
     assert found.spec.node_name is None
     where = ("all_nodes", "node_selector", "per_device_node_selection")
@@ -470,6 +470,6 @@ async def test_pools_that_cannot_be_are_not_published(stand: Stand, content: tup
         assert stand.errors == [f"pool validation failed: {complaint}"]
         assert (controller.is_stored, controller.problem) == (False, f"pool validation failed: {complaint}")
         controller.update(one_pool(*slices(C1)))
-        await controller.settled()
+        await controller.wait_synced()
         assert writes(controller) == (0, 1, 0)
         assert (controller.is_stored, controller.problem) == (True, "")

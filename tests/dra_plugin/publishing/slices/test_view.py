@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from dra_plugin.publishing.slices.view import Noticed, View
+from dra_plugin.publishing.slices.view import PoolChanges, View
 from resourceapi.objects import v1
 from tests.dra_plugin.publishing.slices.build import device, stored
 
-NOTHING = Noticed()
-TOUCHED = Noticed(frozenset({"pool"}))
-WIPED = Noticed(frozenset({"pool"}), frozenset({"pool"}))
+NOTHING = PoolChanges()
+TOUCHED = PoolChanges(frozenset({"pool"}))
+WIPED = PoolChanges(frozenset({"pool"}), frozenset({"pool"}))
 
 
 def _at(version: int, name: str = "a", uid: str = "", pool: str = "pool") -> v1.ResourceSlice:
@@ -23,8 +23,8 @@ def _versions(view: View, now: float = 0.0) -> list[str]:
 def test_own_writes_count_until_the_watch_has_caught_up() -> None:
     view = View(60.0)
     assert view.listed([_at(1)], "1", 0.0) == TOUCHED
-    assert view.wrote(_at(5), 0.0)
-    assert view.wrote(_at(6, "b"), 0.0)
+    assert view.record_write(_at(5), 0.0)
+    assert view.record_write(_at(6, "b"), 0.0)
     assert _versions(view) == ["a5", "b6"]
     assert view.changed(_at(3)) == TOUCHED
     assert _versions(view) == ["a5", "b6"]
@@ -38,7 +38,7 @@ def test_own_writes_count_until_the_watch_has_caught_up() -> None:
 def test_own_writes_that_the_watch_never_saw_are_forgotten() -> None:
     view = View(60.0)
     view.listed([], "1", 0.0)
-    view.wrote(_at(5), 0.0)
+    view.record_write(_at(5), 0.0)
     assert _versions(view, 59.0) == ["a5"]
     assert _versions(view, 61.0) == []
 
@@ -46,7 +46,7 @@ def test_own_writes_that_the_watch_never_saw_are_forgotten() -> None:
 def test_an_answer_that_comes_after_its_event_is_no_news() -> None:
     view = View(60.0)
     view.changed(_at(9))
-    view.wrote(_at(5), 0.0)
+    view.record_write(_at(5), 0.0)
     assert _versions(view) == ["a9"]
 
 
@@ -57,7 +57,7 @@ def test_own_deletions_are_told_from_those_of_others() -> None:
     assert view.removed(_at(2, "a"), 0.0) == TOUCHED
     view.deleted(_at(1, "a"), 0.0)
     view.deleting(_at(1, "b"))
-    view.kept(_at(1, "b"))
+    view.deletion_failed(_at(1, "b"))
     assert view.removed(_at(2, "b"), 0.0) == WIPED
     assert view.removed(_at(2, "b"), 0.0) == TOUCHED
     assert _versions(view) == ["c1"]
@@ -79,30 +79,30 @@ def test_an_answer_for_what_is_gone_already() -> None:
     """Somebody deletes our new slice so fast that the watch knows it first."""
     view = View(60.0)
     assert view.removed(_at(6), 0.0) == WIPED
-    assert not view.wrote(_at(5), 0.0)
+    assert not view.record_write(_at(5), 0.0)
     assert _versions(view) == []
 
 
 def test_a_new_list_says_what_was_missed() -> None:
     view = View(60.0)
     view.listed([_at(1, "a"), _at(1, "b", pool="other")], "1", 0.0)
-    view.wrote(_at(5, "c"), 0.0)
-    view.wrote(_at(9, "d"), 0.0)
+    view.record_write(_at(5, "c"), 0.0)
+    view.record_write(_at(9, "d"), 0.0)
     noticed = view.listed([_at(1, "a")], "7", 0.0)
-    assert noticed == Noticed(frozenset({"pool", "other"}), frozenset({"pool", "other"}))
+    assert noticed == PoolChanges(frozenset({"pool", "other"}), frozenset({"pool", "other"}))
     assert _versions(view) == ["a1", "d9"]
 
 
 def test_a_slice_that_changes_its_pool_touches_both() -> None:
     view = View(60.0)
     view.listed([_at(1)], "1", 0.0)
-    assert view.changed(_at(2, pool="other")) == Noticed(frozenset({"pool", "other"}))
+    assert view.changed(_at(2, pool="other")) == PoolChanges(frozenset({"pool", "other"}))
 
 
 def test_versions_that_are_no_numbers_cannot_be_compared() -> None:
     view = View(60.0)
     odd = replace(_at(1), metadata=replace(_at(1).metadata, resource_version="x1"))
     view.listed([odd], "x1", 0.0)
-    view.wrote(_at(5), 0.0)
+    view.record_write(_at(5), 0.0)
     view.changed(replace(odd, metadata=replace(odd.metadata, resource_version="x2")))
     assert _versions(view) == ["ax2"]

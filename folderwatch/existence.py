@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_NOTHING: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_ABSENT_ERRORS: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def is_there(path: Path) -> bool:
@@ -36,6 +36,6 @@ def _mode(path: Path) -> int | None:
     try:
         return os.stat(path).st_mode
     except OSError as error:
-        if error.errno in _NOTHING:
+        if error.errno in _ABSENT_ERRORS:
             return None
         raise

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all `works`, in their order. Raises the first error, as `asyncio.gather`."""
     if len(works) == 1:
         return [await works[0]]

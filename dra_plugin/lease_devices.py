@@ -17,7 +17,7 @@ from resources.resource import Resource
 from resources.selector import NOTHING
 
 
-def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Resource]) -> dict[str, Offered]:
+def devices_from_leases(names: Set[str], leases: Iterable[Lease], resources: Iterable[Resource]) -> dict[str, Offered]:
     """Return the devices that claims hold under these names; a name without a readable lease record is left out.
 
     A device has the attributes that it had when the claim was prepared: Multus finds the devices of a pod by them, and
@@ -26,8 +26,8 @@ def remembered(names: Set[str], leases: Iterable[Lease], resources: Iterable[Res
     """
     known = {resource.name: resource for resource in resources}
     found: dict[str, Offered] = {}
-    meant = (lease for lease in leases if lease.api == API and name_of(lease.unit) in names)
-    for lease in {lease.record: lease for lease in meant}.values():  # a claim's leases have one record
+    matching = (lease for lease in leases if lease.api == API and name_of(lease.unit) in names)
+    for lease in {lease.record: lease for lease in matching}.values():  # a claim's leases have one record
         if (record := record_of(lease)) is None:
             continue
         attributes = _attributes(record)

@@ -18,11 +18,11 @@ from grpcunix.socket import GrpcUnixError, UnixServer
 RESCAN = 30.0  # seconds between checks without any event
 
 
-class LastingServer:
+class PersistentServer:
     """Serves `handlers` while `run` runs.
 
     `path` returns the socket's path, before every attempt; it can create the folder. `failed` is called with the reason
-    of a failure if it differs from the previous one. `patience` is the longest delay between attempts in seconds;
+    of a failure if it differs from the previous one. `max_backoff` is the longest delay between attempts in seconds;
     `keepalive` is UnixServer's; running calls can end within `grace` seconds when `run` is cancelled.
     """
 
@@ -33,7 +33,7 @@ class LastingServer:
         failed: Callable[[str], None],
         watcher: FolderWatcher,
         *,
-        patience: float = 30.0,
+        max_backoff: float = 30.0,
         keepalive: float | None = None,
         grace: float | None = None,
         transport: Transport = "builtin",
@@ -45,7 +45,7 @@ class LastingServer:
         self._handlers = handlers
         self._failed = failed
         self._watcher = watcher
-        self._backoff = Backoff(patience)
+        self._backoff = Backoff(max_backoff)
         self._keepalive = keepalive
         self._grace = grace
         self._transport: Transport = transport
@@ -60,7 +60,7 @@ class LastingServer:
                 await self._serve()
                 if self._server is not None and self._server.is_in_place():
                     self._backoff.reset()
-                    await self._lost(self._server)
+                    await self._wait_until_lost(self._server)
         finally:
             if self._server is not None:
                 await self._server.stop(self._grace)
@@ -71,7 +71,7 @@ class LastingServer:
             await self._server.stop()
         self._changed.set()
 
-    async def _lost(self, server: UnixServer) -> None:
+    async def _wait_until_lost(self, server: UnixServer) -> None:
         """Wait until the file at the path is not this server's socket any more."""
         watch = self._watcher.watch(server.path.parent, self._changed.set)
         try:
@@ -89,7 +89,7 @@ class LastingServer:
             server = UnixServer(self._path(), self._handlers, keepalive=self._keepalive, transport=self._transport)
             await server.start()
         except (OSError, GrpcUnixError) as error:
-            reason = _in_words(error)
+            reason = _message(error)
             if reason != self.error:
                 self.error = reason
                 self._failed(self.error)
@@ -101,7 +101,7 @@ class LastingServer:
             await old.stop()
 
 
-def _in_words(error: OSError | GrpcUnixError) -> str:
+def _message(error: OSError | GrpcUnixError) -> str:
     if not isinstance(error, OSError):
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

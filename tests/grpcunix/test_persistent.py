@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from folderwatch import FolderWatcher
-from grpcunix import Client, LastingServer, handler, is_live, remove_dead_sockets
+from grpcunix import Client, PersistentServer, handler, is_live, remove_dead_sockets
 from kubelet.rpc import connect
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 from tests.running import running
@@ -34,10 +34,12 @@ def fixed(path: Path) -> Callable[[], Path]:
 
 
 @asynccontextmanager
-async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[LastingServer]:
+async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[PersistentServer]:
     """A server that runs meanwhile."""
     with closing(FolderWatcher()) as watcher:
-        server = LastingServer(path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, patience=0.01)
+        server = PersistentServer(
+            path, [handler(SERVICE, Plugin())], failures.reasons.put_nowait, watcher, max_backoff=0.01
+        )
         async with running(server.run()):
             yield server
 

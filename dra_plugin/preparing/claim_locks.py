@@ -10,8 +10,8 @@ from typing import Self
 from weakref import WeakValueDictionary
 
 
-class Turn:
-    """The turn of some claims, from `async with` to its end, or to the end of the turn that it is handed on to."""
+class ClaimLock:
+    """The locks of some claims, held from `async with` to its end, or to the end of the one they are transferred to."""
 
     def __init__(self, locks: Sequence[asyncio.Lock]) -> None:
         """Prepare; nothing is locked yet."""
@@ -19,34 +19,34 @@ class Turn:
         self._held: list[asyncio.Lock] = []
 
     async def __aenter__(self) -> Self:
-        """Wait for the turn."""
+        """Acquire the locks."""
         try:
             for lock in self._locks:
                 await lock.acquire()
                 self._held.append(lock)
         except BaseException:
-            self._end()
+            self._release()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the turn, unless it was handed on."""
-        self._end()
+        """Release the locks, unless they were transferred."""
+        self._release()
 
-    def hand_on(self) -> "Turn":
-        """Return the same turn for another task, whose `async with` ends it."""
-        other = Turn(())
+    def transfer(self) -> "ClaimLock":
+        """Return the same locks for another task, whose `async with` releases them."""
+        other = ClaimLock(())
         other._held, self._held = self._held, []
         return other
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         while self._held:
             self._held.pop().release()
 
 
-class ClaimTurns:
+class ClaimLocks:
     """One lock per claim uid, which exists while any task uses it."""
 
     def __init__(self) -> None:
@@ -54,16 +54,16 @@ class ClaimTurns:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_busy(self, uid: str) -> bool:
-        """Return whether a task holds the claim's turn."""
+        """Return whether a task holds the claim's lock."""
         lock = self._locks.get(uid)
         return lock is not None and lock.locked()
 
-    def take(self, uids: Iterable[str]) -> Turn:
-        """Return the turn of all these claims, to be awaited with `async with`.
+    def acquire(self, uids: Iterable[str]) -> ClaimLock:
+        """Return the locks of all these claims, to be awaited with `async with`.
 
         All callers lock in the same order, so that no two wait for each other.
         """
-        return Turn([self._lock(uid) for uid in sorted(uids)])
+        return ClaimLock([self._lock(uid) for uid in sorted(uids)])
 
     def _lock(self, uid: str) -> asyncio.Lock:
         lock = self._locks.get(uid)

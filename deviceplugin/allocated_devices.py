@@ -14,7 +14,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.resource import Resource
 
 
-class Given(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class AllocatedDevice(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """An allocated device, by device ids: itself, the members of a group, the devices that it is a part of."""
 
     id: str
@@ -30,13 +30,15 @@ def annotation(resource_name: str) -> str:
 def annotate(response: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
     """Add the devices to an answer, in the order of its units, if their names alone are not sufficient."""
     if resource.ids != "identity" or any(device.children or device.parents for device in devices):
-        allocated = [Given(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
+        allocated = [AllocatedDevice(x.id, tuple(sorted(x.children)), tuple(sorted(x.parents))) for x in devices]
         response.annotations[annotation(resource.name)] = msgspec.json.encode(allocated).decode()
 
 
-def read(answered: api.ContainerAllocateResponse, resource_name: str) -> list[Given]:
+def read(response: api.ContainerAllocateResponse, resource_name: str) -> list[AllocatedDevice]:
     """Return the devices in an answer's annotation; empty without one, or if it is unreadable."""
     try:
-        return msgspec.json.decode(answered.annotations.get(annotation(resource_name), "[]"), type=list[Given])
+        return msgspec.json.decode(
+            response.annotations.get(annotation(resource_name), "[]"), type=list[AllocatedDevice]
+        )
     except msgspec.MsgspecError:
         return []

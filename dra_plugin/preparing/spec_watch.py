@@ -13,12 +13,12 @@ from typing import Final
 from dra_plugin.preparing.prepare import Preparer
 from folderwatch import FolderWatch, FolderWatcher
 
-_AGAIN: Final = 1.0  # seconds until busy claims are checked again
+_RECHECK_DELAY: Final = 1.0  # seconds until busy claims are checked again
 
 log = logging.getLogger("nodeplug.dra")
 
 
-class KeptFiles:
+class SpecWatch:
     """Triggers a repair when another program changes CDI specs of claims."""
 
     def __init__(self, preparer: Preparer, folder: Path, watcher: FolderWatcher, repair: Callable[[], None]) -> None:
@@ -29,14 +29,14 @@ class KeptFiles:
         self._repair = repair
         self._watch: FolderWatch | None = None
         self._is_logged = False  # that specs are being changed; it can recur
-        self._busy: set[str] = set()  # uids of claims with changed specs whose turn was taken
-        self._again: asyncio.TimerHandle | None = None
+        self._busy: set[str] = set()  # uids of claims with changed specs whose lock was held
+        self._recheck_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Watch the folder, and check all claims first: the repair at the start might be some time ago."""
 
         def changed() -> None:
-            self._check(None if watch.names is None else self._preparer.claims_of(watch.names))
+            self._check(None if watch.names is None else self._preparer.claims_of_files(watch.names))
 
         watch = self._watch = self._watcher.watch(self._folder, changed, self._preparer.concerns, contents=True)
         try:
@@ -45,8 +45,8 @@ class KeptFiles:
         finally:
             watch.close()
             self._watch = None
-            if self._again is not None:
-                self._again.cancel()
+            if self._recheck_timer is not None:
+                self._recheck_timer.cancel()
 
     def _check(self, uids: Collection[str] | None) -> None:
         is_touched, busy = self._preparer.touched_files(uids)
@@ -58,9 +58,9 @@ class KeptFiles:
             self._watch.pause()
             self._repair()
         self._busy |= busy
-        if self._busy and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(_AGAIN, self._check_again)
+        if self._busy and self._recheck_timer is None:
+            self._recheck_timer = asyncio.get_running_loop().call_later(_RECHECK_DELAY, self._check_again)
 
     def _check_again(self) -> None:
-        self._again, busy, self._busy = None, self._busy, set()
+        self._recheck_timer, busy, self._busy = None, self._busy, set()
         self._check(busy)
