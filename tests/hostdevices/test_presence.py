@@ -1,4 +1,4 @@
-"""Devices found again: their nodes where they are now, at the paths in containers at which they were given."""
+"""Allocated devices that are found again: with their current nodes, at the container paths of the allocation."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def card(number: int, *inside: str) -> Device:
-    """A sound card as the kernel counts it today; `inside` are the paths of its control and its capture node."""
+    """A sound card with the kernel's current number; `inside`: the container paths of its control and capture nodes."""
     nodes = (
         Devnode(f"/dev/snd/controlC{number}", "c", 116, 32 * number),
         Devnode(f"/dev/snd/pcmC{number}D0c", "c", 116, 32 * number + 24),
@@ -27,7 +27,7 @@ def card(number: int, *inside: str) -> Device:
 
 
 def found(tree: Tree, given: Device, now: Device) -> list[tuple[str, str]] | None:
-    """Return where a device that was given is found, and where its container sees it."""
+    """Return the current node and the container path of each node of an allocated device."""
     presence = Presence(tree.host)
     presence.update({now.id: now}, [now])
     device = presence.find(Seen(given, ()))
@@ -72,12 +72,12 @@ def test_an_only_node_may_have_another_name_altogether(tree: Tree) -> None:
 
 
 def without_last(device: Device) -> Device:
-    """A device as a resource offers it whose `nodes` leave out the last one."""
+    """The device that a resource offers if its `nodes` omit the last one."""
     return structs.replace(device, devnodes=device.devnodes[:-1])
 
 
 def found_of(tree: Tree, given: Device, then: list[Device], *now: Device, offered: list[Device]) -> list[str] | None:
-    """Return the nodes of a device that was offered in part, or with its parts, when the host has become another."""
+    """Return the nodes of a device that was offered in part, or with its parts, after the host changed."""
     presence = Presence(tree.host)
     presence.update({x.id: x for x in then}, [given])
     seen = presence.seen(given)
