@@ -1,4 +1,4 @@
-"""What a slice says of a device, within the API's limits."""
+"""The attributes of a device in a slice, within the API's limits."""
 
 import pytest
 from msgspec.structs import replace
@@ -57,7 +57,7 @@ def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() 
 
 
 def test_a_text_that_is_one_attribute_has_its_type() -> None:
-    """What `dra.net/numaNode` of dra-driver-cpu is compared with has to be a number, too."""
+    """For example, a selector compares `dra.net/numaNode` of dra-driver-cpu with a number."""
     said = DraOptions(
         attributes={
             "dra.net/numaNode": "{resource.kubernetes.io/numaNode}",
@@ -86,7 +86,7 @@ def test_a_text_that_is_one_attribute_has_its_type() -> None:
 
 
 def test_what_a_device_lacks_is_not_said_of_it() -> None:
-    """It is unavailable then: it has a taint, and what it has must still be a slice that a server takes."""
+    """The device is unavailable and has a taint; the remaining attributes must still be a valid slice."""
     shown = published(offering([resource(dra=CNI)], {GPU: [device("gpu-1")]}))["gpu-1"].attributes
     assert set(shown) == {"resource", "kind", "k8s.cni.cncf.io/resourceName", "tier", "fast"}
 

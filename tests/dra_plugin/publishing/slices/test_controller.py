@@ -1,4 +1,4 @@
-"""The controller beside a server on which others are busy, too, and that fails now and then."""
+"""The controller with a server that other clients use as well, and that fails now and then."""
 
 import asyncio
 import socket
@@ -67,7 +67,7 @@ async def test_what_others_change_is_set_right_after_the_delay(stand: Stand) -> 
 
 
 async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
-    """As where a second machine has the node name of the first: each sets right what the other wrote, for ever."""
+    """For example, a second machine has the node name of the first: each reverts the other's changes forever."""
 
     def said() -> list[str]:
         return [x for x in caplog.messages if "changed by another program again and again" in x]
@@ -77,14 +77,14 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
         return True if now.spec.devices == (D1,) else None
 
     async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
-        controller.update(one_pool(*slices(D1, D3)))  # what the driver itself changes is no dispute
+        controller.update(one_pool(*slices(D1, D3)))  # a change by the driver itself is no dispute
         await controller.settled()
-        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts, be it one by one
+        for _ in range(4):  # nor are deletions by a starting kubelet, even one by one
             first, _ = await stand.until_names(2)
             await stand.delete(first)
             await stand.until_names(2, without=[first])
             await controller.settled()
-        assert controller.statistics.updates > 4  # what was left was counted again
+        assert controller.statistics.updates > 4  # the remaining slice was updated with the new count
         controller.update(one_pool(*slices(D1)))
         await controller.settled()
         for count in range(1, 5):
@@ -203,7 +203,7 @@ async def test_a_known_uid_is_taken(stand: Stand) -> None:
 
 
 async def test_a_node_that_was_made_anew_owns_what_comes_back(stand: Stand) -> None:
-    """Else the garbage collector would delete it again and again."""
+    """Otherwise the garbage collector would delete them repeatedly."""
     nodes = stand.client.resource(core.Node)
     async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0):
         before = await stand.until_names(1)
@@ -227,7 +227,7 @@ async def test_a_node_that_is_not_there_yet_is_waited_for(stand: Stand) -> None:
 
 
 async def test_a_conflict_leads_to_another_look(stand: Stand) -> None:
-    """What others wrote meanwhile stays, where it is not ours."""
+    """Changes by other clients stay, unless they concern our fields."""
     async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0) as controller:
         (found,) = await stand.slices()
         await stand.update(replace(found, metadata=replace(found.metadata, labels={"a": "b"})))
@@ -290,7 +290,7 @@ async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str
     ],
 )
 async def test_what_may_have_been_created_is_looked_for_first(stand: Stand, answer: bytes, says: str) -> None:
-    """The slice was stored but the answer got lost: no second one is made."""
+    """The slice was stored but the answer got lost: no second slice is created."""
     stand.faults.do_and_garble("POST", answer)
     async with stand.controller(one_pool(*slices(D1)), limits=QUICK) as controller:
         (error,) = stand.errors
@@ -319,7 +319,7 @@ async def test_rejected_slices_are_told_until_they_are_better(stand: Stand) -> N
 
 
 async def test_a_watch_that_is_refused_is_begun_again(stand: Stand) -> None:
-    """Permissions may come later."""
+    """Permissions can be granted later."""
     stand.faults.refuse("GET", 403)
     async with stand.controller(one_pool(*slices(D1))) as controller:
         assert stand.errors == ["watching ResourceSlices: 403 Scripted: scripted"]
@@ -363,7 +363,7 @@ async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> No
     async with asyncio.timeout(SECONDS), running(controller.run()):
         async with Server(port=port, token="t", collect_after=None) as server:
             await controller.settled()
-            for number in range(5):  # its versions go further than the next one's will for a while
+            for number in range(5):  # its resourceVersion is then ahead of the next server's
                 server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
         await failed.wait()
         async with Server(port=port, token="t", collect_after=None) as server:
@@ -397,7 +397,7 @@ def test_a_driver_needs_a_name() -> None:
 
 
 async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
-    """Answers of another kind, versions that are no numbers, and what nobody could read."""
+    """Objects of another kind, versions that are no numbers, and unreadable answers."""
     stored_one = write_object(stored("a", D1))
     nonsense: list[object] = [
         {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}},
