@@ -1,4 +1,4 @@
-"""docs/recipes.md, "All GPUs for an exporter": a claim that sees what others have, and takes nothing from them."""
+"""docs/recipes.md, "All GPUs for an exporter": a claim with admin access, which takes no device from other holders."""
 
 import json
 import re
@@ -104,7 +104,7 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
 
 
 async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
-    """What the kubelet says that pods have."""
+    """The pods' resources according to the kubelet."""
     async with connect(node.pod_resources_socket) as channel:
         listed: podresources.ListPodResourcesResponse = await Client(channel, LISTER).call(
             "List", podresources.ListPodResourcesRequest(), timeout=10
@@ -113,7 +113,7 @@ async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
 
 
 def here(made: Json) -> Json:
-    """An object in the namespace of the test's cluster."""
+    """An object, moved to the namespace of the test's cluster."""
     return {**made, "metadata": {**made["metadata"], "namespace": "default"}}
 
 

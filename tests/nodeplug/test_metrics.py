@@ -1,4 +1,4 @@
-"""The metrics' text, read by Prometheus' own parser, and by promtool where there is one."""
+"""The text of the metrics, parsed by Prometheus' own parser, and by promtool if it is installed."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, sl
 
 
 def everything() -> list[Metric]:
-    """All metrics that there are."""
+    """All metrics."""
     telemetry = Telemetry()
     telemetry.refused("dra", "no-answer", 'it says "no"\n')
     telemetry.allocate.observe(0.003)
@@ -37,7 +37,7 @@ def everything() -> list[Metric]:
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What a scraper makes of it."""
+    """The samples that a scraper gets."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -150,7 +150,7 @@ def test_a_histogram_as_prometheus_reads_it() -> None:
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
-    """https://prometheus.io/docs/practices/naming: what promtool looks at, for where there is none."""
+    """Source: https://prometheus.io/docs/practices/naming. promtool checks the same, where it is installed."""
     for metric in everything():
         assert re.fullmatch(r"nodeplug_[a-z]+(_[a-z0-9]+)*", metric.name)
         assert metric.name.endswith("_total") == (metric.type == "counter")

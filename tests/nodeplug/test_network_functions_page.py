@@ -1,4 +1,4 @@
-"""docs/network-functions.md: its configurations on a made-up card, with the stand-in kubelet and as Multus reads it."""
+"""docs/network-functions.md: its configurations on a made-up card, with the stand-in kubelet and Multus' lookup."""
 
 import json
 from pathlib import Path
@@ -80,7 +80,7 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
         assert network["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"] == asked == wanted.name
         await offered(node, asked)
         await node.admit(pod("with-multus", asked))
-        ((given,),) = node.allocations("with-multus", "c").values()  # what Multus asks the kubelet for
+        ((given,),) = node.allocations("with-multus", "c").values()  # the id that Multus gets from the kubelet
         file = devinfo / f"{asked.replace('/', '-')}-{given}-device.json"
         assert json.loads(file.read_text()) == {
             "type": "pci",
@@ -109,11 +109,11 @@ async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> Non
     assert sorted(given.ids) == ["mlx5_core.sf.4", "mlx5_core.sf.5"]
     assert set(given.env["PCIDEVICE_EXAMPLE_COM_SF"].split(",")) == set(given.ids)
     assert json.loads(given.env["PCIDEVICE_EXAMPLE_COM_SF_INFO"]).keys() == set(given.ids)
-    assert list((tmp_path / "devinfo").glob("*.json")) == []  # which could only name the card
+    assert list((tmp_path / "devinfo").glob("*.json")) == []  # a file could only describe the card
 
 
 def test_for_dpdk(card: Tree) -> None:
-    """A function that is bound to vfio-pci brings its group."""
+    """A function that vfio-pci is bound to includes its group."""
     wanted = resource(blocks()[5])
     assert (wanted.vhost_net, wanted.ids) == (True, "pciBusID")
     bound = card.virtual_function(

@@ -1,4 +1,4 @@
-"""What must not leave a node, and what may."""
+"""What must not leave a node, and what can."""
 
 import json
 

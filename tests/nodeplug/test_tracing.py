@@ -1,4 +1,4 @@
-"""Traces: what a collector gets, and that nobody waits for it."""
+"""Traces: what a collector receives, and that it never delays the daemon."""
 
 import asyncio
 import signal
@@ -27,7 +27,7 @@ TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 async def _allocate(socket: Path, unit: str) -> None:
-    """Call as somebody does whose own call is traced."""
+    """Call Allocate as a client whose own call is traced."""
     asked = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])])
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         call = channel.unary_unary(f"/{ALLOCATE}", api.AllocateRequest.SerializeToString)
@@ -94,7 +94,7 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
         over = await collected.span(f"{DRA}/NodeUnprepareResources")
         assert collected.parts(over) == ["remove CDI and metadata", "restore hardware", "commit leases"]
         assert collected.resource["k8s.node.name"] == NODE
-        made = machine.host.root / "dev/new"  # as the kernel makes a node: with its numbers from the beginning
+        made = machine.host.root / "dev/new"  # created as by the kernel: with its device number from the start
         made.write_text("c 10:200\n")
         made.rename(made.with_name("thing1"))
         assert (await collected.span("store ResourceSlices")).seconds < 30

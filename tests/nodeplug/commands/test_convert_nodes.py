@@ -1,4 +1,4 @@
-"""`nodeplug convert` of what offers nodes, USB devices and functions in its own ways, and what containers have then."""
+"""`nodeplug convert` of plugins for nodes, USB devices and PCI functions, and what containers get afterwards."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def converted(tree: Tree, text: str) -> Config:
-    """Return what a file becomes, of which nothing is left out."""
+    """Return the converted configuration of a file; nothing may be left out."""
     file = tree.host.root.parent / "theirs"
     file.write_text(text)
     result = CliRunner().invoke(main, ["convert", str(file), "--root", str(tree.host.root)])
@@ -69,7 +69,7 @@ def test_json_may_have_tabs(tree: Tree) -> None:
     wrapped = f"kind: ConfigMap\ndata:\n  config.json: |\n    {indented}\n"
     assert [x.name for x in converted(tree, wrapped).resources] == ["intel.com/a"]
     wrong = CliRunner().invoke(main, ["convert", "-"], input='{\n\t"resourceList": [{"resourceNam": "a"}]}')
-    assert "standard input:2:20: unknown key resourceNam" in wrong.stderr  # at its place nevertheless
+    assert "standard input:2:20: unknown key resourceNam" in wrong.stderr  # the error still has its place
 
 
 async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
@@ -83,11 +83,11 @@ async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, s
     address = "0000:3b:02.0"
     told = json.loads(given.env["PCIDEVICE_INTEL_COM_NET_INFO"])
     assert told[address] == {"generic": {"deviceID": address}, "extra": {"token": "one", "site": "x"}}
-    assert not config.resources[1].additional_info  # the plugin says it of network functions alone
+    assert not config.resources[1].additional_info  # the plugin reports it for network functions only
 
 
 async def test_usb_devices_of_one_group_are_had_together(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
-    """Of KubeVirt a set; of the generic device plugin all that fit, however many."""
+    """KubeVirt: a set of devices; the generic device plugin: all matching devices of the group."""
     sets = """
 kind: KubeVirt
 spec:
@@ -242,7 +242,7 @@ async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Pa
     config = converted(tree, with_properties('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', NAMED, "{name: else}"))
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
         given = await offering.given_to("machine", "akri.sh/mine")
-    assert given.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of its udev handler
+    assert given.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of Akri's udev handler
 
 
 @pytest.mark.parametrize(

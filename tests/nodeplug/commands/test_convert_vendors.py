@@ -1,4 +1,4 @@
-"""`nodeplug convert` of plugins that have flags and an operator's objects instead of a file: Intel's, and AMD's."""
+"""`nodeplug convert` of plugins that use flags and an operator's objects instead of a file: Intel's and AMD's."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ VFIO = ["/dev/vfio/30", "/dev/vfio/vfio"]
 
 
 class Node:
-    """A machine, and what becomes of files there."""
+    """A machine, and conversions for it."""
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self.tree = tree
@@ -32,7 +32,7 @@ class Node:
         return CliRunner().invoke(main, ["convert", str(self._file), "--root", str(self.tree.host.root), *words])
 
     def offered(self, result: Result) -> dict[str, list[str]]:
-        """Return the ids of the devices that each resource of a conversion has here."""
+        """Return the ids of this machine's devices for each resource of a conversion."""
         resources = loads(result.stdout.encode()).resources
         found = assign(self.inventory, resources)
         return {x.name: [unit_name(x.ids, device) for device in found.devices[x.name]] for x in resources}
@@ -153,7 +153,7 @@ def test_objects_of_the_operator(node: Node, text: str, offered: dict[str, list[
 
 
 async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, socket_dir: Path) -> None:
-    """Ids, variables and nodes, as pods find them that ask for the plugins' own names."""
+    """Ids, variables and nodes are unchanged for pods that request the plugins' names."""
     objects = {"gpu": "{}", "npu": "{}", "sgx": "{}", "dsa": "{sharedDevNum: 2}", "qat": "{}"}
     resources = [
         x
@@ -256,7 +256,7 @@ def test_the_xids_that_nvidias_plugin_is_told_of(
 
 
 def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
-    """As the daemon sets of NVIDIA's and AMD's GPU operators do."""
+    """The daemon sets of NVIDIA's and AMD's GPU operators do this."""
 
     def converted(image: str, script: str, env: str = "") -> Result:
         return node.converted(daemon_set(image, env=env).replace("args: []", f"command: [/bin/sh, -c, '{script}']"))
@@ -288,7 +288,7 @@ def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program
 
 
 def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: Node) -> None:
-    """As NVIDIA's chart has it where there are several files: it comes first, and the plugin has CONFIG_FILE."""
+    """NVIDIA's chart has it if there are several files: it is the first container, and the plugin has CONFIG_FILE."""
     image = "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
     text = daemon_set(image, env="{name: CONFIG_FILE, value: /config/config.yaml}")
     chooser = f'{{image: "{image}", command: [config-manager], env: [{{name: ONESHOT, value: "false"}}]}}'

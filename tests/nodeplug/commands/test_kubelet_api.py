@@ -1,4 +1,4 @@
-"""From YAML to CDI names without a cluster: API server, scheduler and kubelet together, over real HTTP and gRPC."""
+"""From YAML to CDI names in a stand-in cluster: API server, scheduler and kubelet over real HTTP and gRPC."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.nodeplug.cluster import NODE, ClusterStand, using
 
 
 def devices_of(amounts: Json) -> Json:
-    """What a node has of devices."""
+    """The devices in a node's resources."""
     return {name: amount for name, amount in amounts.items() if "/" in name}
 
 
@@ -66,14 +66,14 @@ async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
 
 
 async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
-    """As a real kubelet was recorded to do, in events-dra-prepare-retries-pr1."""
+    """Recorded from a real kubelet in events-dra-prepare-retries-pr1."""
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         driver.behaviours["NodePrepareResources"] = failing("no such gpu")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
 
         async def said(times: int, events: int = 1) -> Json:
-            """The event that counts so many times, or more, as soon as there are so many events."""
+            """Wait for an Event with at least this count and this number of Events; return the first."""
             async with asyncio.timeout(SECONDS):
                 while True:
                     found = [each for each in await stand.all("Event") if each["message"].endswith("no such gpu")]
@@ -288,7 +288,7 @@ async def test_the_lease_of_a_node_is_renewed_while_its_kubelet_runs(socket_dir:
         assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [node["metadata"]["uid"]]
         assert (await renewed(first))["spec"]["renewTime"] > first["spec"]["renewTime"]
         await stand.node.stop()
-        await lease_later()  # what was under way
+        await lease_later()  # started before the stop
         assert len({(await lease_later())["spec"]["renewTime"] for _ in range(5)}) == 1
 
 

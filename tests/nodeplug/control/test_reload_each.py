@@ -1,4 +1,4 @@
-"""Each key of a resource and each setting is changed under a running daemon: what comes of it, and who keeps what."""
+"""Each key of a resource and each setting, changed while the daemon runs: the effect, and which pods keep what."""
 
 import json
 import re
@@ -48,7 +48,7 @@ TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
     "health": ("present", '"strict" -> "present"', '"device": "misc-kvm"'),
     "dangerous": (True, "false -> true", '"device": "misc-kvm"'),
 }
-"""By key: another value for /dev/kvm, how the change reads, and what a container would be given then, or why not."""
+"""By key: a new value for /dev/kvm, the text of the change, and a container's answer or refusal afterwards."""
 GPU: Json = {"name": "example.com/gpu", "select": "nvidia-gpu", "shares": 2}
 USB: Json = {"name": "example.com/usb", "select": "usb"}
 VFIO: Json = {"name": "example.com/vfio", "select": "vfio", "compat": "sriov"}
@@ -65,15 +65,16 @@ OF_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
     "reset": (VFIO, True, "reset: false -> true", '"reset": true'),
     "userspace": (GPU, "nvidia", 'userspace: not set -> "nvidia"', "0 of 2 are healthy and free"),
 }
-"""By key of some hardware: a resource, the value, how the change reads, and what a container is given then, or why
-not: neither NVIDIA's libraries nor a control daemon of MPS are here."""
+"""By key that needs hardware: a resource, the value, the text of the change, and a container's answer or refusal.
+Neither NVIDIA's libraries nor a control daemon of MPS are here.
+"""
 STARTS_ANEW: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
 OTHERWISE = {
     "name": "it is another resource: test_changed_file.py",
     "onNodes": "the resource comes or goes: config/test_nodes.py",
     "dra": "test_changed_file.py, for it takes an API server",
 }
-"""Keys that are tried elsewhere."""
+"""Keys that other tests change."""
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ async def test_who_owns_a_node_changes_in_the_spec_that_the_runtime_reads(asked:
     asked.write({**KVM, "access": {"gid": 20}})
     assert (await asked.run("reload")).exit_code == 0
     spec = asked.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
-    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes it
+    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes the file
 
 
 OTHER: Json = {
@@ -134,7 +135,7 @@ OTHER: Json = {
     "driverName": "x.example.com",
     "nodeName": "other",
 }
-"""Other values of settings; of those that are not here a path."""
+"""New values of settings; for all others, a path."""
 
 
 async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked: Asked, node: Node) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler of a life: it gives claims what is published as free, and at times what is not."""
+"""The scheduler of a life: it allocates published free devices to claims, and sometimes others."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ def schedule(
     published: Mapping[str, v1.Device],
     shares: Callable[[str], int],
 ) -> Sequence[v1.DeviceRequestAllocationResult]:
-    """Choose one device or two of those that are published; of a device in shares so many may be had at once."""
+    """Choose one or two published devices; `shares` returns how many claims can have a device at the same time."""
     wrong = rng.random() < _WRONG
     chosen: list[v1.DeviceRequestAllocationResult] = []
     for request in ("first", "second")[: rng.choice((1, 1, 2))]:
