@@ -26,5 +26,5 @@ async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[list[asy
 async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait for a condition that no event reports, such as a file's content. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - there is nothing to wait for
+        while not holds():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)

@@ -85,7 +85,7 @@ async def opened(directory: Path, boot_id: str = "boot-1", **options: Any) -> Le
 
 
 class Asked(Reconciler):
-    """Looks when it is asked to, and not when time has passed."""
+    """Runs a pass only when a test requests one."""
 
     def _until_next(self) -> float | None:
         return 1e9

@@ -28,7 +28,7 @@ async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> Non
     assert {(x.unit, x.holder) for x in node.ledger.leases()} == {("gpu-0", "pod/x/y/z"), ("gpu-9", "")}
     assert "the API server does not answer" in node.reconciler.problem
     node.witnesses.list, node.witnesses.file = Listed(), DeviceFile()
-    await node.passes()  # otherwise a running pass would restore what it was told before
+    await node.passes()  # otherwise a running pass would restore the old list
     await node.ledger.end(node.ledger.leases())
     node.front.why_not = ""
     await node.passes()

@@ -91,7 +91,7 @@ class KubeletEnd:
     async def is_gone(self, resource: str) -> bool:
         """Wait until the endpoint of a resource is gone."""
         async with asyncio.timeout(30):
-            while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - a file is what tells
+            while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.005)
         return True
 

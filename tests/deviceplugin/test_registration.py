@@ -438,7 +438,7 @@ async def test_names_that_differ_in_what_a_file_name_cannot_hold_do_not_meet(sta
 async def until(folder: Path, holds: Callable[[list[str]], bool]) -> None:
     """Wait for a condition on the names in a folder, or on a state that changes with them."""
     async with asyncio.timeout(30):
-        while not holds(os.listdir(folder)):  # noqa: ASYNC110 - files are what tells
+        while not holds(os.listdir(folder)):  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.005)
 
 

@@ -175,7 +175,7 @@ async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
 
 
 async def _until_none_is_open(server: StatusServer) -> None:
-    while server.port in _local_ports():  # noqa: ASYNC110 - the kernel tells nobody
+    while server.port in _local_ports():  # noqa: ASYNC110 - the kernel sends no event
         await asyncio.sleep(0.05)
 
 

@@ -77,7 +77,7 @@ class Loop(asyncio.SelectorEventLoop):
             self.call_soon(self._do_one)
         return future
 
-    def call_at(  # type: ignore[override]  # what is called with what is its own business
+    def call_at(  # type: ignore[override]  # the signature is less precise
         self, when: float, callback: Callable[..., object], *args: Any, **options: Any
     ) -> asyncio.TimerHandle:
         """Record the timer, for `end_process`."""
