@@ -24,7 +24,7 @@ def given(made_up: MadeUpHost, folder: str) -> tuple[Device, ...]:
 
 
 def mounted(folder: Path) -> dict[str, list[tuple[str, str, list[str]]]]:
-    """The mounts that a runtime makes, by device."""
+    """What a runtime mounts, by device."""
     devices = [x for path in folder.glob("*.json") for x in json.loads(path.read_text())["devices"]]
     return {
         x["name"]: [(y["hostPath"], y["containerPath"], y["options"]) for y in x["containerEdits"].get("mounts", ())]

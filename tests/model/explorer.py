@@ -107,8 +107,10 @@ def follow(state: State, trace: Trace) -> Iterator[tuple[Action, State]]:
 
 
 def _way(state: State, covered: set[Step]) -> Trace:
-    """Return one or two actions that end in a step that is not covered; empty if there are none."""
-    options = sorted(steps(state), key=lambda x: sum(bounds(x[1])), reverse=True)  # the first leaves the widest bounds
+    """What leads to a step that is not covered, at once or after something else; empty where nothing does."""
+    options = sorted(
+        steps(state), key=lambda x: sum(bounds(x[1])), reverse=True
+    )  # most can still happen after the first
     for action in _missing(state, covered, [x for x, _ in options]):
         return (action,)
     for first, after in options:
