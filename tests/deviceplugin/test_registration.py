@@ -508,7 +508,7 @@ async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_aga
             return api.DevicePluginOptions()
 
     async def answered() -> None:
-        """No Allocate is running."""
+        """There is no Allocate to wait for."""
 
     def end() -> None:
         has_ended.set()

@@ -99,7 +99,7 @@ async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path)
         async with no_free_threads():
             specs.recheck()
             await until(lambda: specs.problem)
-            assert specs.has(KIND, TERMS, stick)  # the file is unchanged
+            assert specs.has(KIND, TERMS, stick)  # nobody has touched it
         await until(lambda: not specs.problem)
 
 
@@ -212,7 +212,7 @@ async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
             return not any(kind.replace("/", "~") in name for name in files())
 
         await until(lambda: len(files()) == 2)
-        for each, kind in zip(both, names, strict=True):  # a file that its own daemon no longer wants is removed
+        for each, kind in zip(both, names, strict=True):  # one that its daemon wants no more goes all the same
             each.want({})
             await each.settled(30)
             await until(partial(is_gone, kind))

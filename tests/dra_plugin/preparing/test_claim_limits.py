@@ -102,7 +102,7 @@ def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, li
     written = record(*devices, most)
     spec = claim_spec(DRIVER, written, devices[0])
     assert spec is not None
-    assert len(encode(written)) < 1_200_000  # the text of a device is repeated for each request
+    assert len(encode(written)) < 1_200_000  # of which a device's share is the same text each time
     assert sum(len(text) for each in spec.devices for text in each.container_edits.env) < MOST_ENVIRONMENT
 
 

@@ -56,7 +56,7 @@ async def test_a_repair_for_which_no_thread_is_left_is_one_that_is_made_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = threading.Event()
-    waiting = asyncio.ensure_future(world.preparer._work.wait(answers.wait))  # uses the existing thread
+    waiting = asyncio.ensure_future(world.preparer._work.wait(answers.wait))  # in the thread that there is
     try:
         await asyncio.sleep(0)
         with no_more_threads():

@@ -17,7 +17,7 @@ VIRTUAL = Interface(NIC, HOME, INSIDE, kind="macvlan")
 def test_hardware_is_known_by_what_it_is_a_port_of() -> None:
     changed = Link(7, "eth7", mac="02:00:00:00:00:77", parent=HARDWARE.parent, permanent=HARDWARE.permanent)
     assert HARDWARE.is_it(changed)
-    assert HARDWARE.is_it(structs.replace(changed, permanent=""))  # older kernels do not report it
+    assert HARDWARE.is_it(structs.replace(changed, permanent=""))  # older kernels do not say
     assert not HARDWARE.is_it(structs.replace(changed, permanent="02:00:00:00:00:aa"))  # the card's other port
     forged = Link(8, "data0", mac=INSIDE.mac, alias=MARK)
     assert not HARDWARE.is_it(forged)
@@ -35,5 +35,5 @@ def test_a_virtual_one_is_known_by_its_mark_and_until_it_has_one_by_its_name() -
 
 def test_the_mark_says_how_it_was() -> None:
     assert marked(MARK) == HOME
-    assert marked(mark("a,b", 1500, "", "u")) is None  # a name that contains a comma is invalid
+    assert marked(mark("a,b", 1500, "", "u")) is None  # a name with a comma is nobody's
     assert marked("of the operator's") is None

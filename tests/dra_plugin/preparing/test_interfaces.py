@@ -56,7 +56,7 @@ class Network(World):
             self.show(name)
 
     def found(self) -> dict[str, Device]:
-        """The devices of the host, including those in pods, as in the daemon."""
+        """What the host has, with what is in pods, as the daemon has it."""
         return dict(self.preparer.hardware.with_lent(super().found()))
 
     def show(self, name: str) -> None:

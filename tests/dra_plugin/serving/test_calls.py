@@ -149,7 +149,7 @@ async def test_a_call_that_waits_for_the_driver_does_not_keep_it_from_repairing_
     promise: asyncio.Future[Driver] = asyncio.get_running_loop().create_future()
     turns = ClaimTurns()
     call = asyncio.create_task(ClaimCalls(promise, NoClaims(), turns).unprepare([claim]))
-    await asyncio.wait([call], timeout=0)  # runs until it waits
+    await asyncio.wait([call], timeout=0)  # it goes as far as it can
     async with asyncio.timeout(PATIENCE), turns.take([claim.uid]):
         promise.set_result(driver)
     assert await call == {claim.uid: None}

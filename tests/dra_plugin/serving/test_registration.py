@@ -251,7 +251,7 @@ async def test_a_kubelet_that_refused_can_change_its_mind(start: StartPlugin, fo
 async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_again(
     start: StartPlugin, folders: Folders, monkeypatch: pytest.MonkeyPatch, verdict: api.RegistrationStatus | None
 ) -> None:
-    """Up to 1.35 the kubelet does not ask again while the socket is the same."""
+    """Up to 1.35 it does not ask again while the socket is the same."""
     monkeypatch.setattr("dra_plugin.serving.kubelet_plugin.VERDICT", 0.0)
     await start()
     path = registration_of(folders)

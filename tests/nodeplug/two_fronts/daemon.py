@@ -45,7 +45,7 @@ Changed = Callable[[str, DevicePluginServicer | None], None]
 
 
 class _Registration(Registered):
-    """Registers by a callback: `changed` gets each new servicer, and None when it is gone."""
+    """Registers with whoever is told: `changed` hears of a servicer that is there, and of None where it is gone."""
 
     registrations = 0
     last_error = ""

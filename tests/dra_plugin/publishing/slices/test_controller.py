@@ -77,14 +77,14 @@ async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytes
         return True if now.spec.devices == (D1,) else None
 
     async with stand.controller(one_pool(*slices(D2)), sync_delay=0.0) as controller:
-        controller.update(one_pool(*slices(D1, D3)))  # a change by the driver itself is no dispute
+        controller.update(one_pool(*slices(D1, D3)))  # what the driver itself changes is no dispute
         await controller.settled()
-        for _ in range(4):  # nor are deletions by a starting kubelet, even one by one
+        for _ in range(4):  # nor is what a kubelet takes away, each time that it starts, be it one by one
             first, _ = await stand.until_names(2)
             await stand.delete(first)
             await stand.until_names(2, without=[first])
             await controller.settled()
-        assert controller.statistics.updates > 4  # the remaining slice was updated with the new count
+        assert controller.statistics.updates > 4  # what was left was counted again
         controller.update(one_pool(*slices(D1)))
         await controller.settled()
         for count in range(1, 5):
@@ -363,7 +363,7 @@ async def test_a_server_that_comes_back_without_its_memory_is_told_again() -> No
     async with asyncio.timeout(SECONDS), running(controller.run()):
         async with Server(port=port, token="t", collect_after=None) as server:
             await controller.settled()
-            for number in range(5):  # its resourceVersion is then ahead of the next server's
+            for number in range(5):  # its versions go further than the next one's will for a while
                 server.write({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{number}"}})
         await failed.wait()
         async with Server(port=port, token="t", collect_after=None) as server:
