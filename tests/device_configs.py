@@ -100,8 +100,8 @@ def disagreements(client: Client) -> Iterator[tuple[str, Json, str]]:
         wrong = WRONG_IN_CLASSES if is_class else WRONG_IN_CLAIMS
         good = [(each, "") for each in (FOR_CLASSES if is_class else FOR_CLAIMS)]
         for parameters, words in wrong + good:
-            said = refusal(client, plural, parameters)
-            if (words not in said) if words else said:
-                yield plural, parameters, said
-        if said := refusal(client, plural, {"whatever": 1}, driver="gpu.example.com"):
-            yield plural, {"whatever": 1}, said
+            message = refusal(client, plural, parameters)
+            if (words not in message) if words else message:
+                yield plural, parameters, message
+        if message := refusal(client, plural, {"whatever": 1}, driver="gpu.example.com"):
+            yield plural, {"whatever": 1}, message

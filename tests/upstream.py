@@ -54,9 +54,9 @@ def recorded(kind: Kind) -> Iterator[tuple[Json, Json]]:
 def differences(kind: Kind) -> list[str]:
     """Return how our answers to the problems of the suite differ from upstream's."""
     found = []
-    for problem, said in recorded(kind):
-        assert said["digest"] == digest(problem), "the problems are others now; have upstream's answers recorded"
-        found.append(kind.difference(problem, said))
+    for problem, answer in recorded(kind):
+        assert answer["digest"] == digest(problem), "the problems are others now; have upstream's answers recorded"
+        found.append(kind.difference(problem, answer))
     return [x for x in found if x is not None]
 
 
@@ -85,10 +85,10 @@ def _oracle(kind: Kind) -> Iterator[_Ask]:
 
         def ask(problems: Iterable[Json]) -> list[Json]:
             lines = "\n".join(map(json.dumps, problems))
-            said = subprocess.run(
+            done = subprocess.run(
                 [program, *kind.arguments], input=lines, stdout=subprocess.PIPE, text=True, check=True
             )
-            return [json.loads(line) for line in said.stdout.split("\n") if line]
+            return [json.loads(line) for line in done.stdout.split("\n") if line]
 
         yield ask
 
@@ -97,19 +97,19 @@ def _answered(kind: Kind, seeds: Iterable[int]) -> Iterator[tuple[Json, Json, st
     """Yield problems, upstream's answers, and the differences of ours; if answers vary, one that matches ours."""
     problems = list(map(kind.make, seeds))
     with _oracle(kind) as ask:
-        for problem, said in zip(problems, ask(problems), strict=True):
-            difference = kind.difference(problem, said)
+        for problem, answer in zip(problems, ask(problems), strict=True):
+            difference = kind.difference(problem, answer)
             for other in ask([problem] * _TIMES) if difference else ():
                 if kind.difference(problem, other) is None:
-                    said, difference = other, None
+                    answer, difference = other, None
                     break
-            yield problem, said, difference
+            yield problem, answer, difference
 
 
 def _record(kind: Kind) -> None:
     lines = ""
-    for problem, said, _ in _answered(kind, kind.seeds):
-        answer = {key: _first_line(value) for key, value in said.items() if key != "micros"}
+    for problem, upstreams, _ in _answered(kind, kind.seeds):
+        answer = {key: _first_line(value) for key, value in upstreams.items() if key != "micros"}
         lines += json.dumps({"digest": digest(problem), **answer}, separators=(",", ":")) + "\n"
     kind.answers.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
 

@@ -34,8 +34,8 @@ async def test_a_lease_of_a_pod_that_the_kubelet_has_ended_ends(node: Node) -> N
 async def test_a_kubelet_that_has_just_started_ends_nothing_and_neither_does_one_that_is_gone(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), claimed("gpu-1", "1")])
     node.witnesses.server = {"1": False}
-    for said in (Listed(), None):
-        node.witnesses.list = said
+    for listed in (Listed(), None):
+        node.witnesses.list = listed
         await node.passes(3)
     assert node.units == ["gpu-0", "gpu-1"]
 
@@ -59,11 +59,11 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
     unit, claim = lease("gpu-0", pods="u1"), claimed("gpu-1", "1")
     await node.ledger.grant([unit, claim])
     node.witnesses.list = None
-    for said, words in (
+    for evidence, words in (
         ((None, DeviceFile({UNIT: UnitEntry("u1", "z")})), "kubelet's file: names it for z of pod u1"),
         ((frozenset({"u1"}), DeviceFile()), "kernel: has a cgroup of pod u1"),
     ):
-        node.witnesses.cgroups, node.witnesses.file = said
+        node.witnesses.cgroups, node.witnesses.file = evidence
         with pytest.raises(ReleaseRefused, match=words):
             await node.reconciler.release(unit)
     node.witnesses.server = {"1": True}  # asked by a release, not by a pass without pod-resources

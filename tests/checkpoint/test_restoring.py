@@ -176,8 +176,8 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
 ) -> None:
     """The kubelet is asked every 30 seconds, and names the device each time."""
     await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
-    said = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
-    node.witnesses.list, node.front.why_never = said, "claim gone not found"
+    listed = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
+    node.witnesses.list, node.front.why_never = listed, "claim gone not found"
     node.witnesses.cgroups, node.witnesses.file = frozenset(), None
 
     def reported() -> list[str]:
@@ -193,7 +193,7 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
     assert len(reported()) == 3
     node.witnesses.list = Listed(knows_its_pods=True)
     await node.passes()
-    node.witnesses.list = said
+    node.witnesses.list = listed
     await node.passes(2)
     assert len(reported()) == 5
 

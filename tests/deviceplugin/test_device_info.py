@@ -73,8 +73,8 @@ def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_al
         "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0", **places},
     }
     assert json.loads(file_content(bare, parts.get))["pci"] == {**places, "rdma-device": "mlx5_2"}
-    told = json.loads(variable([handed_out], parts.get, of=VARIABLE))
-    assert told[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
+    info = json.loads(variable([handed_out], parts.get, of=VARIABLE))
+    assert info[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
 def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a_path() -> None:
@@ -89,7 +89,7 @@ def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a
 
 
 def test_the_variable_has_where_the_nodes_are() -> None:
-    told = json.loads(variable([function(*NODES)], part, of=VARIABLE))
+    info = json.loads(variable([function(*NODES)], part, of=VARIABLE))
     rdma = {
         "rdma_dev": "mlx5_2",
         "uverbs": "/dev/infiniband/uverbs2",
@@ -97,7 +97,7 @@ def test_the_variable_has_where_the_nodes_are() -> None:
         "issm": "/dev/infiniband/issm2",
         "rdma_cm": "/dev/infiniband/rdma_cm",
     }
-    assert told == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
+    assert info == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ async def test_the_nodes_of_vhost_net_go_with_a_function(
     offer(side, *functions(made_up), vhost_net=True)
     await offered(node, NAME, 2)
     await node.admit(pod("first", NAME))
-    given = await node.run_container_options("first", "c")
-    assert {*nodes} < {each.path_in_container for each in given.devices}
-    (told,) = json.loads(next(x.value for x in given.envs if x.name == VARIABLE)).values()
-    assert told["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
+    options = await node.run_container_options("first", "c")
+    assert {*nodes} < {each.path_in_container for each in options.devices}
+    (info,) = json.loads(next(x.value for x in options.envs if x.name == VARIABLE)).values()
+    assert info["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
     again = await node.exit_container("first", "c", 1)
     assert again.container_statuses[0].restart_count == 1  # the allocation is unchanged
     (made_up.root / "dev/vhost-net").unlink()
@@ -187,8 +187,8 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     await until(lambda: files() == {file_name(NAME, f"0000:3b:00.{i}") for i in range(2)})
     await offered(node, NAME, 2)
     await node.admit(pod("holder", NAME))
-    given = await node.run_container_options("holder", "c")
-    env = {x.name: x.value for x in given.envs}
+    options = await node.run_container_options("holder", "c")
+    env = {x.name: x.value for x in options.envs}
     address = env["NODEPLUG_INTEL_COM_SRIOV_NET"]
     assert json.loads(env[VARIABLE]) == {address: {"generic": {"deviceID": address}}}
     offer(side)  # both devices are gone

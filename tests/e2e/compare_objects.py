@@ -56,9 +56,9 @@ def main() -> None:
             key = (each.kind, each.reason if each.found else "equal")
             counts[key] += 1
             if each.found and (parsed.all or not each.reason):
-                look = (each.kind, _look(each))
-                looks[look] += 1
-                if looks[look] == 1 and counts[key] <= parsed.show:
+                group = (each.kind, _look(each))
+                looks[group] += 1
+                if looks[group] == 1 and counts[key] <= parsed.show:
                     _print(each, parsed.width)
     for (kind, reason), count in sorted(counts.items()):
         print(f"{count:6} {kind}: {reason or 'DIFFER without a known reason'}")
@@ -195,8 +195,8 @@ def _look(each: Compared) -> str:
 
 def _around(text: str, width: int) -> str:
     """Return the part of a difference where the values begin to differ."""
-    where, _, told = text.partition(": ours ")
-    ours, _, real = told.partition("\n")
+    where, _, values = text.partition(": ours ")
+    ours, _, real = values.partition("\n")
     real = real.lstrip().removeprefix("real ")
     if len(text) < width or not real:
         return text[:width]

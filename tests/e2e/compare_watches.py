@@ -133,12 +133,12 @@ def _told(shown: Shown) -> str:
     """The events of a stream, as a short string."""
     if not isinstance(shown.body, list):
         return str(shown.body)
-    told = []
+    events = []
     for event in shown.body:
         metadata = event["object"].get("metadata") or {}
         where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        told.append(f"{event['type']} {where}@{metadata.get('resourceVersion')}")
-    return ", ".join(told)
+        events.append(f"{event['type']} {where}@{metadata.get('resourceVersion')}")
+    return ", ".join(events)
 
 
 REASONS: tuple[tuple[str, Callable[[Watched, list[str]], bool]], ...] = (

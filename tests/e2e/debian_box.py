@@ -116,8 +116,8 @@ def _child(process: "subprocess.Popen[str]") -> int:
 
 def _until_running(box: DebianBox) -> None:
     deadline = time.monotonic() + _BOOT_SECONDS
-    while (said := box.run("systemctl is-system-running").stdout.strip()) not in ("running", "degraded"):
-        assert time.monotonic() < deadline, said
+    while (state := box.run("systemctl is-system-running").stdout.strip()) not in ("running", "degraded"):
+        assert time.monotonic() < deadline, state
         time.sleep(0.1)
 
 

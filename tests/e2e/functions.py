@@ -86,4 +86,4 @@ class Functions:
         return bool(found.get("status", {}).get("phase") == "Running")
 
     async def _hears(self) -> bool:
-        return "registered" in (said := await self.log()) and "wait for a rescan" not in said
+        return "registered" in (log := await self.log()) and "wait for a rescan" not in log

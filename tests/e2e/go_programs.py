@@ -18,10 +18,10 @@ def built(sources: Path, name: str) -> Path:
     go = shutil.which("go")
     if go is None:
         pytest.skip("needs Go in PATH")
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted(path for path in sources.rglob("*") if path.is_file()):
-        told.update(file.read_bytes())
-    folder = cache / told.hexdigest()[:16]
+        digest.update(file.read_bytes())
+    folder = cache / digest.hexdigest()[:16]
     if not folder.is_dir():
         shutil.rmtree(cache, ignore_errors=True)  # built from older sources
         draft = folder.with_suffix(".draft")

@@ -36,7 +36,7 @@ class Newcomer:
     def until(self, command: str, text: str) -> str:
         """Repeat a command until its output contains `text`."""
         deadline = time.monotonic() + 30
-        while text not in (said := self.asks(command).stdout):
-            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {said}"
+        while text not in (output := self.asks(command).stdout):
+            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {output}"
             time.sleep(0.2)
-        return said
+        return output

@@ -171,7 +171,7 @@ class PodBox(Functions):
         return b" 200 " in line
 
     async def _hears_of_pods(self) -> bool:
-        return "registered" in (said := await self.log()) and "leases of ended pods do not end" not in said
+        return "registered" in (log := await self.log()) and "leases of ended pods do not end" not in log
 
     async def _offers(self, kind: str) -> bool:
         return self.stand.node.allocatable().get(f"example.com/class-{kind}", 0) > 0

@@ -106,6 +106,6 @@ def test_what_we_refuse_to_write_is_what_a_runtime_would_refuse(library: Path, t
         name = f"{number}.json"
         problems[name] = validate(spec)
         (tmp_path / name).write_bytes(encode(spec))
-    refused = {name: said["refused"] for name, said in verdicts(library, tmp_path).items()}
+    refused = {name: verdict["refused"] for name, verdict in verdicts(library, tmp_path).items()}
     assert {name for name, why in refused.items() if why} == {name for name, why in problems.items() if why}
     assert 100 < sum(map(bool, problems.values())) < 500

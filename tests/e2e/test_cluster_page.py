@@ -119,7 +119,7 @@ def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
 
 
 def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "yaml" and text.startswith("# values.yaml"):
             (clone / "values.yaml").write_text(text)
@@ -130,9 +130,9 @@ def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
         else:
             if "example.com" in text:
                 node.wait_resource(KVM, 100)
-            said[text] = newcomer.types(before(newcomer, text))
+            outputs[text] = newcomer.types(before(newcomer, text))
             after(node, newcomer, text)
-    outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in said.items()}
+    outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in outputs.items()}
     assert "nodeplug.dev/fuse" in outcome["kubectl describe node | grep nodeplug.dev"]
     assert "wrong" not in outcome["nodeplug status"]
     assert "example.com/kvm is new" in outcome["nodeplug events"]

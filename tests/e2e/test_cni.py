@@ -81,17 +81,17 @@ def test_host_device_moves_the_function_that_the_kubelet_gave(
     node.wait("pod/with-cni", ".status.phase", "Running")
     with node.pod_resources("List") as ask:
         listed = ask(podresources.ListPodResourcesRequest()).pod_resources
-    (given,) = [x for each in listed if each.name == "with-cni" for c in each.containers for x in c.devices]
-    assert (given.resource_name, list(given.device_ids)) == (RESOURCE, [FUNCTION])
+    (devices,) = [x for each in listed if each.name == "with-cni" for c in each.containers for x in c.devices]
+    assert (devices.resource_name, list(devices.device_ids)) == (RESOURCE, [FUNCTION])
     environment = node.kubectl("exec", "with-cni", "--", "env")
     assert f"PCIDEVICE_E2E_EXAMPLE_FUNCTION={FUNCTION}" in environment
     (file,) = (tmp_path / "devinfo").iterdir()
     assert json.loads(file.read_text())["pci"]["pci-address"] == FUNCTION
 
     network = f"/proc/{node.processes('with-cni')[0]}/ns/net"
-    result = call("ADD", card.root, given.device_ids[0], network)
+    result = call("ADD", card.root, devices.device_ids[0], network)
     assert [(x["name"], x["mac"]) for x in result["interfaces"]] == [("net1", MAC)]
     assert MAC in node.kubectl("exec", "with-cni", "--", "cat", "/sys/class/net/net1/address")
     assert LINK not in ip("-o", "link")
-    call("DEL", card.root, given.device_ids[0], network)
+    call("DEL", card.root, devices.device_ids[0], network)
     assert MAC in ip("-o", "link", "show", LINK)

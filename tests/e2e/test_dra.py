@@ -130,11 +130,11 @@ def test_two_claims_have_two_devices_and_a_third_waits(cluster: Cluster, loops: 
         "two of three pods run",
     )
     assert phases == ["Pending", "Running", "Running"]
-    given = [
+    allocated = [
         cluster.node.get("resourceclaim", name)["status"].get("allocation", {}).get("devices", {}).get("results", [])
         for name in names
     ]
-    assert len({result["device"] for results in given for result in results}) == 2
+    assert len({result["device"] for results in allocated for result in results}) == 2
     freed = next(name for name in names if cluster.node.get("pod", name)["status"]["phase"] == "Running")
     cluster.node.delete_pod(freed)
     for name in set(names) - {freed}:

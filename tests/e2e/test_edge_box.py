@@ -48,20 +48,20 @@ def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterat
 
 def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
     newcomer = Newcomer(lambda typed: box.run(typed, CLONE, answers="y\n"))
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "sh" and "remove" in text:
             upgrades(newcomer, package)
             node.wait_resource(ZIGBEE, 2)
             assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
         if kind == "sh":
-            said[text] = newcomer.types(text)
+            outputs[text] = newcomer.types(text)
         elif text.startswith("# /etc/"):
             newcomer.types(f"cat >{text.split()[1]} <<'END'\n{text}END")
         else:
             node.wait_resource(ZIGBEE, 2)
             runs(node, newcomer, text)
-    outcome = {text.removeprefix("sudo "): printed for text, printed in said.items()}
+    outcome = {text.removeprefix("sudo "): printed for text, printed in outputs.items()}
     assert "tty-10c4-ea60" in outcome["nodeplug discover"]
     checked = outcome["nodeplug check /etc/nodeplug/config.yaml"]
     assert re.search(rf"{ZIGBEE} +tty-10c4-ea60-\S+ +/dev/ttyUSB70", checked)

@@ -31,15 +31,15 @@ def verified(*arguments: str) -> str:
 
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35", "1.36", "1.37"])
 def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
-    told = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
-    assert "comes back after restart 3" in told
-    assert "0 failed, 0 warning(s)" in told
+    output = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
+    assert "comes back after restart 3" in output
+    assert "0 failed, 0 warning(s)" in output
 
 
 def test_the_driver_behaves(built: Path, tmp_path: Path) -> None:
     """Takes up to a minute, because upstream's helper does not check its own slices sooner."""
     places = ("-kubelet", "{kubelet}", "-kubeconfig", "{kubeconfig}", "-node", "{node}", "-cdi", str(tmp_path))
-    told = verified("--dra", "--", str(built / "dra-driver"), *places)
-    assert "publishes its devices again" in told
-    assert "0 failed, 3 warning(s)" in told  # a bad claim fails the whole call, as in upstream's helper
+    output = verified("--dra", "--", str(built / "dra-driver"), *places)
+    assert "publishes its devices again" in output
+    assert "0 failed, 3 warning(s)" in output  # a bad claim fails the whole call, as in upstream's helper
     assert list(tmp_path.iterdir()) == []

@@ -103,8 +103,8 @@ def test_what_an_operator_sees_and_does(cluster: Cluster, tmp_path: Path) -> Non
             _the_kubelet_ends(node, operator)
         finally:
             follow.send_signal(signal.SIGINT)
-            said, _ = follow.communicate(timeout=20)
-    kinds = [(x["kind"], x["device"]) for x in map(json.loads, said.splitlines())]
+            output, _ = follow.communicate(timeout=20)
+    kinds = [(x["kind"], x["device"]) for x in map(json.loads, output.splitlines())]
     wanted = [("allocated", "misc-kvm"), ("withheld", "misc-fuse"), ("readmitted", "misc-fuse")]
     assert [x for x in kinds if x in wanted] == wanted
 

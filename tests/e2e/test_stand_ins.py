@@ -130,7 +130,7 @@ async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) 
     await cluster.create(pod("r", {"g": "d"}))
 
     def refused(found: Json | None) -> bool:
-        told = (found or {}).get("status", {}).get("conditions", ())
-        return any("cannot allocate all claims" in each.get("message", "") for each in told)
+        conditions = (found or {}).get("status", {}).get("conditions", ())
+        return any("cannot allocate all claims" in each.get("message", "") for each in conditions)
 
     await asyncio.to_thread(cluster.until, "pods", "r", refused)

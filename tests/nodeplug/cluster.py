@@ -76,8 +76,8 @@ class ClusterStand(Stand):
         try:
             return await self.until(reached)
         except TimeoutError as error:
-            said = [(x["reason"], x["message"]) for x in await self.all("Event")]
-            error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {said}")
+            events = [(x["reason"], x["message"]) for x in await self.all("Event")]
+            error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {events}")
             raise
 
     async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:

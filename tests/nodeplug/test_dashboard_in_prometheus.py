@@ -92,8 +92,10 @@ async def test_every_panel_and_alert(start: StartDaemon, socket_dir: Path, tmp_p
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         assert (await node.admit(pod("a"))).phase == "Running"
         (lease,) = await _first(api, 'nodeplug_lease_info{lease_pod="a"}')
-        said = {name: lease["metric"].get(name) for name in ("node", "lease_namespace", "lease_container", "resource")}
-        assert said == {
+        labels = {
+            name: lease["metric"].get(name) for name in ("node", "lease_namespace", "lease_container", "resource")
+        }
+        assert labels == {
             "node": "n1",
             "lease_namespace": "default",
             "lease_container": "c",

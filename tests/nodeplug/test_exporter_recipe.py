@@ -92,8 +92,8 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
     resources = loads(json.dumps({"resources": [shared]}).encode()).resources
     env = {"DCGM_EXPORTER_KUBERNETES": "true"}
     async with plugins_of(host.host, resources, tmp_path, socket_dir) as offering:
-        given = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
-        ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in given}
+        containers = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
+        ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in containers}
         pods = await pods_of(offering.node)
     assert dcgm.pods_by_gpu(pods, env) == {}
     env["NVIDIA_RESOURCE_NAMES"] = "example.com/gpu"

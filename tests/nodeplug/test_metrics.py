@@ -88,8 +88,8 @@ def test_all_of_them() -> None:
 def test_what_is_told_stands_in_the_page_for_operators() -> None:
     page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
-    told = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
-    assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == told
+    defined = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
+    assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == defined
 
 
 def test_which_nodeplug_it_is() -> None:
@@ -118,10 +118,10 @@ def test_who_has_what() -> None:
     nobody = lease("gpu-2")
     claim = claimed("gpu-0", "uid-of-it", name="mine", pods="uid-1 uid-2")
     found = [dict(labels) for (name, labels) in samples(render(collect([], leases=[shared, nobody, claim]))) if labels]
-    told = [{name: text for name, text in each.items() if text} for each in found if "unit" in each]
+    with_units = [{name: text for name, text in each.items() if text} for each in found if "unit" in each]
     gpu = {"resource": "example.com/gpu"}
     pod = {"namespace": "default", "pod": "train", "container": "main", "pod_uid": "uid-1"}
-    assert told == [
+    assert with_units == [
         {**gpu, "api": "device-plugin", "unit": "gpu-1.3", "device": "gpu-1", **pod},
         {**gpu, "api": "device-plugin", "unit": "gpu-2", "device": "gpu-2"},
         {**gpu, "api": "dra", "unit": "gpu-0", "device": "gpu-0", "namespace": "default", "claim": "mine"},

@@ -43,12 +43,12 @@ class Told:
 
 
 async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_path: Path) -> None:
-    told = Told()
-    async with running(told.reading(stand, tmp_path).run()):
-        first = await told.labels.get()
+    reported = Told()
+    async with running(reported.reading(stand, tmp_path).run()):
+        first = await reported.labels.get()
         assert first["pool"] == "busy"
         await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": None, "zone": "a"}}})
-        second = await told.labels.get()
+        second = await reported.labels.get()
         assert ("pool" in second, second["zone"]) == (False, "a")
     assert remembered(tmp_path, "n1") == second
     assert remembered(tmp_path, "n2") is None  # the labels of another node on a copied disk do not count
@@ -57,19 +57,19 @@ async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_p
 
 
 async def test_what_could_not_be_remembered_is_with_the_next_reading(stand: Stand, tmp_path: Path) -> None:
-    told, state = Told(), tmp_path / "state"
+    reported, state = Told(), tmp_path / "state"
     state.touch()  # the folder cannot be created
-    async with running(told.reading(stand, state).run()):
-        labels = await told.labels.get()
+    async with running(reported.reading(stand, state).run()):
+        labels = await reported.labels.get()
         state.unlink()
         await until(lambda: remembered(state, "n1") == labels)
 
 
 async def test_silence_changes_nothing(stand: Stand, tmp_path: Path) -> None:
-    told = Told()
-    async with running(told.reading(stand, tmp_path, "nobody").run()):
-        assert "nobody" in await told.problems.get()
-    assert told.labels.empty()
+    reported = Told()
+    async with running(reported.reading(stand, tmp_path, "nobody").run()):
+        assert "nobody" in await reported.problems.get()
+    assert reported.labels.empty()
     assert remembered(tmp_path, "nobody") is None
 
 

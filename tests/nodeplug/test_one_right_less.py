@@ -75,17 +75,17 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
         await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # left by an earlier daemon
         as_account(machine, NODE)
         process = await machine.start(resources=RESOURCES)
-        said: list[str] = []
+        log: list[str] = []
 
         async def listen() -> None:
             assert process.stderr is not None
             while line := await process.stderr.readline():
-                said.append(line.decode())
+                log.append(line.decode())
 
         await stack.enter_async_context(running(listen()))
 
         async def has_said() -> bool:
-            return any(words in line for line in said)
+            return any(words in line for line in log)
 
         async def come(holds: Callable[[], Awaitable[bool]]) -> None:
             async with asyncio.timeout(30):
@@ -105,7 +105,7 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
         if words:
             await come(has_said)
         else:
-            assert not any("orbidden" in line for line in said)
+            assert not any("orbidden" in line for line in log)
 
 
 def functions(

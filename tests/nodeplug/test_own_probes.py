@@ -117,5 +117,5 @@ def test_the_probe_of_the_page(probed: Probed, tmp_path: Path) -> None:
         tool.chmod(0o755)
         env = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
         subprocess.run(["sh", "-eu"], input=script, text=True, env=env, check=True)
-        said = {GPU: f"95 °C (says {probed.folder / GPU_UUID})"} if degrees > 90 else {}
-        assert probed.unhealthy() == said
+        expected = {GPU: f"95 °C (says {probed.folder / GPU_UUID})"} if degrees > 90 else {}
+        assert probed.unhealthy() == expected

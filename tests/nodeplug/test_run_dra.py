@@ -111,10 +111,10 @@ async def test_a_pod_keeps_its_device_when_the_configuration_offers_it_no_more(m
 async def counted(machine: Machine) -> dict[str, float]:
     """The metrics of the resource's units, by health."""
     text = (await asyncio.to_thread(ask, machine.state, Question(), Answer)).text
-    told = [
+    samples = [
         x for family in text_string_to_metric_families(text) for x in family.samples if x.name == "nodeplug_devices"
     ]
-    return {x.labels["health"]: x.value for x in told if x.labels["resource"] == "example.com/fuse"}
+    return {x.labels["health"]: x.value for x in samples if x.labels["resource"] == "example.com/fuse"}
 
 
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:

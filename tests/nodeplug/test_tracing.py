@@ -41,17 +41,17 @@ async def test_calls_registrations_and_reloads(start: StartDaemon, socket_dir: P
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         registered = await collected.span("v1beta1.Registration/Register")
         assert (registered.kind, registered.parent) == ("client", "")
-        said = {"service.name": "nodeplug", "k8s.node.name": "n1", "deployment.environment": "test"}
-        assert said.items() <= collected.resource.items()
+        expected = {"service.name": "nodeplug", "k8s.node.name": "n1", "deployment.environment": "test"}
+        assert expected.items() <= collected.resource.items()
 
         assert (await node.admit(pod("a"))).phase == "Running"
         chosen = await collected.span("v1beta1.DevicePlugin/GetPreferredAllocation")
-        given = await collected.span(ALLOCATE)
-        assert chosen.attributes["nodeplug.devices"] == given.attributes["nodeplug.devices"]
-        assert (given.kind, given.parent, given.error) == ("server", "", "")
-        assert given.attributes["nodeplug.resource"] == "example.com/fuse"
-        assert given.attributes["rpc.method"] == "Allocate"
-        assert collected.parts(given) == ["commit leases"]
+        allocation = await collected.span(ALLOCATE)
+        assert chosen.attributes["nodeplug.devices"] == allocation.attributes["nodeplug.devices"]
+        assert (allocation.kind, allocation.parent, allocation.error) == ("server", "", "")
+        assert allocation.attributes["nodeplug.resource"] == "example.com/fuse"
+        assert allocation.attributes["rpc.method"] == "Allocate"
+        assert collected.parts(allocation) == ["commit leases"]
 
         (socket,) = node.device_plugins.glob("nodeplug-*")
         with pytest.raises(grpc.aio.AioRpcError):

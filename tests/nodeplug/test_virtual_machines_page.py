@@ -63,8 +63,8 @@ def tree(tmp_path: Path) -> Tree:
 async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, sockets: Path) -> tuple[Any, list[str]]:
     """Allocate this many units to a container; return its variables and its nodes."""
     async with plugins_of(tree.host, [wanted], folder, sockets) as offering:
-        given = await offering.given_to("virt-launcher", wanted.name, count)
-    return given.env, given.nodes
+        container = await offering.given_to("virt-launcher", wanted.name, count)
+    return container.env, container.nodes
 
 
 async def test_cards_that_are_bound_for_good(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:

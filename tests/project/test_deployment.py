@@ -59,9 +59,9 @@ def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
     (variable,) = overlay["spec"]["template"]["spec"]["containers"][0]["env"]
     assert variable == {"name": "NODEPLUG_KUBELET_ROOT", "value": root}
     lines = (ROOT / f"systemd/drop-ins/{name}.conf").read_text().splitlines()
-    given = [line for line in lines if line.startswith("ReadWritePaths=")]
+    writable = [line for line in lines if line.startswith("ReadWritePaths=")]
     usual = ["ReadWritePaths=", *re.findall(r"(?m)^ReadWritePaths=.*$", UNIT.read_text())]
-    assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in given] == usual
+    assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in writable] == usual
 
 
 def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> None:

@@ -206,11 +206,11 @@ def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
     rendered = helm({"apiServer": {"host": host}})
     assert rendered.returncode == 0, rendered.stderr
     (container,) = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
-    given = {x["name"]: x["value"] for x in container["env"] if "value" in x}
+    variables = {x["name"]: x["value"] for x in container["env"] if "value" in x}
     for name in ("token", "ca.crt"):
         (tmp_path / name).write_text("x")
     shown = f"[{host}]" if ":" in host else host
-    assert in_cluster(tmp_path, given)().server == f"https://{shown}:6443"
+    assert in_cluster(tmp_path, variables)().server == f"https://{shown}:6443"
 
 
 def test_what_an_administrator_sets_stands_in_the_pod(
@@ -225,7 +225,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
     volume = {"name": "driver", "hostPath": {"path": "/run/nvidia/driver"}}
     mount = {"name": "driver", "mountPath": "/run/nvidia/driver", "readOnly": True}
     limits = {"limits": {"memory": "512Mi"}}
-    given = {
+    values = {
         "image": {"repository": "r.example.com/n", "tag": "1@sha256:00", "pullSecrets": [{"name": "r"}]},
         "maxSurge": "10%",
         "podLabels": {"team": "edge"},
@@ -235,7 +235,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
         "resources": limits,
         **of_the_pod,
     }
-    rendered = helm(given)
+    rendered = helm(values)
     assert rendered.returncode == 0, rendered.stderr
     spec = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]
     template, pod = spec["template"], spec["template"]["spec"]
@@ -244,7 +244,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
     assert (container["image"], pod["imagePullSecrets"]) == ("r.example.com/n:1@sha256:00", [{"name": "r"}])
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
     assert template["metadata"]["labels"] == {"app.kubernetes.io/name": "nodeplug", "team": "edge"}
-    assert template["metadata"]["annotations"] == given["podAnnotations"]
+    assert template["metadata"]["annotations"] == values["podAnnotations"]
     assert volume in pod["volumes"]
     assert mount in container["volumeMounts"]
     assert container["resources"]["limits"] == limits["limits"]

@@ -48,8 +48,8 @@ def test_every_metric_and_label_is_there() -> None:
         grouped = {
             x for part in re.findall(r"(?:by|on|group_left) \(([^)]*)\)", query) for x in re.findall(r"\w+", part)
         }
-        told = {label for name in names for each, _ in known[name].samples for label in each}
-        assert grouped <= told | OF_THE_TARGET, query
+        has_labels = {label for name in names for each, _ in known[name].samples for label in each}
+        assert grouped <= has_labels | OF_THE_TARGET, query
     assert len(used) > 12
 
 
@@ -57,12 +57,12 @@ def labels_of(query: str) -> set[str]:
     """Return the labels of a query's result, as far as its text determines them."""
     known = {label for metric in everything() for labels, _ in metric.samples for label in labels}
     names = set(re.findall(r"nodeplug_\w+|\bup\b", query))
-    told: set[str] = set()
+    exported: set[str] = set()
     for metric in everything():
         if any(name.startswith(metric.name) for name in names):
-            told |= {label for labels, _ in metric.samples for label in labels}
+            exported |= {label for labels, _ in metric.samples for label in labels}
     kept = re.search(r"\b(?:sum|count|max|min) by \(([^)]*)\)", query)
-    return set(re.findall(r"\w+", kept.group(1))) if kept else (told & known) | OF_THE_TARGET
+    return set(re.findall(r"\w+", kept.group(1))) if kept else (exported & known) | OF_THE_TARGET
 
 
 def test_every_label_s_value_is_one_that_there_is() -> None:

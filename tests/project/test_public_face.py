@@ -21,23 +21,25 @@ MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 
 
 def test_every_module_and_public_function_says_what_it_is() -> None:
-    said: list[tuple[str, str, bool]] = []
+    definitions: list[tuple[str, str, bool]] = []
     bases: dict[str, set[str]] = {}
     for path in MODULES:  # one tree at a time: all of them together slow down the garbage collector
         tree = ast.parse(path.read_text())
-        said.append((f"{path.relative_to(ROOT)}:1", "the module", is_documented(tree)))
+        definitions.append((f"{path.relative_to(ROOT)}:1", "the module", is_documented(tree)))
         for name, node in public(tree):
-            said.append((f"{path.relative_to(ROOT)}:{node.lineno}", name, is_documented(node)))
+            definitions.append((f"{path.relative_to(ROOT)}:{node.lineno}", name, is_documented(node)))
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(name, set()).update(x.id for x in node.bases if isinstance(x, ast.Name))
-    documented = {name for _, name, is_said in said if is_said}
+    documented = {name for _, name, has_docstring in definitions if has_docstring}
 
     def inherits(name: str) -> bool:
         """Return whether a method without a docstring implements a documented method of a base class."""
         form, _, method = name.rpartition(".")
         return any(f"{base}.{method}" in documented or inherits(f"{base}.{method}") for base in bases.get(form, ()))
 
-    assert [f"{where} {name}" for where, name, is_said in said if not is_said and not inherits(name)] == []
+    assert [
+        f"{where} {name}" for where, name, has_docstring in definitions if not has_docstring and not inherits(name)
+    ] == []
 
 
 def is_documented(node: ast.Module | Definition) -> bool:

@@ -146,15 +146,15 @@ async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_di
     config = loads(configuration.encode())
     async with plugins_of(Host(root), config.resources, tmp_path, socket_dir) as offering:
         for number, resource in enumerate(config.resources):
-            given = await offering.given_to(f"pod-{number}", resource.name)
+            container = await offering.given_to(f"pod-{number}", resource.name)
             besides = ("/dev/vhost-net", "/dev/net/tun") if resource.vhost_net else ()
-            assert set(besides) <= set(given.nodes)
-            assert tuple(x for x in given.nodes if x not in besides) in OFFERED[heading][resource.name]
+            assert set(besides) <= set(container.nodes)
+            assert tuple(x for x in container.nodes if x not in besides) in OFFERED[heading][resource.name]
             variable, values = ENVIRONMENT.get(heading, ("", {None}))
-            assert given.env.get(variable) in values
-            assert given.ids == IDS.get(heading, given.ids)
-            assert FOREIGN.get(heading, "") in ("", *given.cdi)
-            assert bool(resource.userspace) == ("/usr/local/nvidia" in given.mounts)
+            assert container.env.get(variable) in values
+            assert container.ids == IDS.get(heading, container.ids)
+            assert FOREIGN.get(heading, "") in ("", *container.cdi)
+            assert bool(resource.userspace) == ("/usr/local/nvidia" in container.mounts)
 
 
 def _asked(node: Any, key: str) -> list[str]:

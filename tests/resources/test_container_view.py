@@ -39,8 +39,8 @@ def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: 
 
 
 def test_an_attribute_that_no_slice_can_hold_is_said_by_name() -> None:
-    said = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
-    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=said)
+    options = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
+    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=options)
     assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and the limit is 64"
 
 
@@ -111,8 +111,8 @@ def test_two_nodes_at_one_path_are_found() -> None:
     ],
 )
 def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, why: str) -> None:
-    given = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
-    assert one(given, cdi_devices=(name,)).unavailable == why
+    stick = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
+    assert one(stick, cdi_devices=(name,)).unavailable == why
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: 
     path = machine.root / "run/nvidia-persistenced/socket"
     path.parent.mkdir(parents=True)
     path.touch()
-    given = {x.container_path: x.host_path for x in machine.found().mounts}
-    assert given["/run/nvidia-persistenced/socket"] == str(path)
+    mounts = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert mounts["/run/nvidia-persistenced/socket"] == str(path)
     path.unlink()
     os.utime(path.parent, ns=(1, 1))  # the folder's mtime would change
     assert "/run/nvidia-persistenced/socket" not in {x.container_path for x in machine.found().mounts}
@@ -99,17 +99,17 @@ def test_what_a_pod_has_at_another_path_is_mounted_by_the_hosts(machine: Machine
     install(machine.root / "host", OLD)
     machine.tree.file("/host/run/nvidia-persistenced/socket", "")
     machine.userspace = NvidiaUserspace(machine.tree.host, "/host", machine.state, "/")
-    given = {x.container_path: x.host_path for x in machine.found().mounts}
-    assert given["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
-    assert given["/usr/local/nvidia"].startswith(str(machine.state))
+    mounts = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert mounts["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
+    assert mounts["/usr/local/nvidia"].startswith(str(machine.state))
 
 
 def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
     """Files of the driver's version, links by sonames, tools but those for root; nothing else of the host."""
     install(machine.root, OLD)
-    given = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
-    whole = given.pop("/usr/local/nvidia")
-    assert {*given} == {ETC, SHARE, f"/lib/firmware/nvidia/{OLD}/gsp_ga10x.bin"}
+    mounts = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
+    whole = mounts.pop("/usr/local/nvidia")
+    assert {*mounts} == {ETC, SHARE, f"/lib/firmware/nvidia/{OLD}/gsp_ga10x.bin"}
     files = {str(x.relative_to(whole)) for x in whole.rglob("*") if x.is_file() and not x.is_symlink()}
     assert files == {
         "bin/nvidia-smi",

@@ -188,14 +188,14 @@ async def test_a_pod_is_told_what_it_has(network: Network) -> None:
     (lease,) = network.ledger.leases()
     record = record_of(lease)
     assert record is not None
-    told = {
+    network_data = {
         "interfaceName": "data0",
         "hardwareAddress": WANTED["mac"],
         "ips": ["198.51.100.7/24", "2001:db8::7/64"],
     }
-    assert record.status[0]["networkData"] == told
+    assert record.status[0]["networkData"] == network_data
     (entry,) = record.metadata[0].content["requests"][0]["devices"]
-    assert entry["networkData"] == told
+    assert entry["networkData"] == network_data
 
 
 async def test_what_is_not_chosen_stays_and_two_interfaces_go_together(network: Network) -> None:

@@ -64,8 +64,8 @@ class Scheduler:
     def give_all(self, name: str) -> list[str]:
         """Allocate devices of the class `name` to new claims until none is left."""
         found: list[str] = []
-        while (given := self.give(name)) is not None:
-            found.append(given)
+        while (allocated := self.give(name)) is not None:
+            found.append(allocated)
         return found
 
 
@@ -124,8 +124,8 @@ def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the
     assert kept is not None
     scheduler = Scheduler([now], offers)
     scheduler.hold(kept.name)
-    given = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
-    assert given == [f"a-part-{i}" for i in range(0 if restarted else left)]
+    allocated = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
+    assert allocated == [f"a-part-{i}" for i in range(0 if restarted else left)]
 
 
 def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_path: Path) -> None:

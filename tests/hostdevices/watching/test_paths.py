@@ -52,19 +52,19 @@ async def test_names_that_match_come_and_go(tmp_path: Path) -> None:
 
 async def test_names_that_come_and_go_are_told_by_their_paths(tmp_path: Path) -> None:
     (tmp_path / "dev/snd").mkdir(parents=True)
-    told: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
+    seen: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
     events = PathEvents(["/dev/tty*", "/dev/snd/*"], "path", Host(tmp_path, Folder(str(tmp_path))), FolderWatcher())
-    events.start(lambda *what: told.put_nowait(what))
+    events.start(lambda *what: seen.put_nowait(what))
     with contextlib.closing(events):
         for path in ("dev/ttyS0", "dev/snd/timer"):
             (tmp_path / path).touch()
-            assert await asyncio.wait_for(told.get(), 30) == ("path", f"/{path}")
+            assert await asyncio.wait_for(seen.get(), 30) == ("path", f"/{path}")
         (tmp_path / "dev/ttyS0").rename(tmp_path / "dev/ttyS1")
         (tmp_path / "dev/snd/timer").unlink()
-        renamed = {await asyncio.wait_for(told.get(), 30) for _ in range(3)}
+        renamed = {await asyncio.wait_for(seen.get(), 30) for _ in range(3)}
         assert renamed == {("path", "/dev/ttyS0"), ("path", "/dev/ttyS1"), ("path", "/dev/snd/timer")}
         (tmp_path / "dev/snd").rmdir()
-        assert await asyncio.wait_for(told.get(), 30) == ("path", "")  # for any of its files
+        assert await asyncio.wait_for(seen.get(), 30) == ("path", "")  # for any of its files
 
 
 async def test_other_names_and_mere_opening_are_not_told(tmp_path: Path) -> None:

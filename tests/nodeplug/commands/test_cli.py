@@ -133,8 +133,8 @@ def test_an_answer_that_cannot_be_written_is_no_defect(words: list[str]) -> None
 @pytest.mark.parametrize("command", ["check /dev/stdin", "discover", "--help"])
 def test_a_standard_output_that_is_closed_is_no_defect(command: str) -> None:
     asking = f"exec {sys.executable} -m nodeplug {command} >&-"
-    given = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
-    done = subprocess.run(["sh", "-c", asking], input=given, stderr=subprocess.PIPE, text=True, check=False)
+    config = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
+    done = subprocess.run(["sh", "-c", asking], input=config, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

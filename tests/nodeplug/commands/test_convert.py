@@ -292,9 +292,9 @@ data:
     for node, rdma, last in (("worker-0", True, 4), ("worker-1", None, 9)):
         (found,) = loads(result.stdout.encode(), "f", node).resources
         assert (found.name, found.vhost_net) == ("intel.com/nics", bool(rdma))
-        said = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
-        assert said["select"]["attributes"].get("rdma") == rdma
-        assert said["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
+        resource = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
+        assert resource["select"]["attributes"].get("rdma") == rdma
+        assert resource["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
     assert loads(result.stdout.encode(), "f", "worker-2").resources == ()
     one = yaml.safe_load(converted(tree, text, "--entry", "worker-1").stdout)["resources"]
     assert ["onNodes" in x for x in one] == [False]

@@ -171,9 +171,9 @@ async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, s
             ("qat.intel.com/cy", ["0000:6b:00.1"], VFIO),
             ("amd.com/gpu", ["0000:c1:00.0"], ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]),
         ):
-            given = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
-            assert (given.ids if ids else None, given.nodes) == (ids, nodes)
-            assert given.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
+            container = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
+            assert (container.ids if ids else None, container.nodes) == (ids, nodes)
+            assert container.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_what_is_not_understood_is_refused(node: Node, text: str, message: str) 
 
 
 def test_nvidias_daemon_set(node: Node) -> None:
-    told = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
-    env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in told.items())
+    variables = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
+    env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in variables.items())
     text = daemon_set(
         "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", "--fail-on-init-error=false", "--mofed-enabled", env=env
     )
@@ -227,8 +227,11 @@ def test_nvidias_daemon_set(node: Node) -> None:
     (found,) = loads(result.stdout.encode()).resources
     assert found.name == "nvidia.com/gpu"
     assert set(found.env) == {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_GDS", "NVIDIA_MOFED"}
-    (said,) = yaml.safe_load(result.stdout)["resources"]
-    assert (said["select"], said["nodeSelector"]) == ({"any": ["mig", "nvidia-gpu"]}, {"kubernetes.io/arch": "amd64"})
+    (resource,) = yaml.safe_load(result.stdout)["resources"]
+    assert (resource["select"], resource["nodeSelector"]) == (
+        {"any": ["mig", "nvidia-gpu"]},
+        {"kubernetes.io/arch": "amd64"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,8 +248,8 @@ def test_nvidias_daemon_set(node: Node) -> None:
 def test_the_xids_that_nvidias_plugin_is_told_of(
     node: Node, disabled: str, enabled: str, ignored: list[int] | None, health: str
 ) -> None:
-    told = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
-    env = ", ".join(f'{{name: {name}, value: "{value}"}}' for name, value in told.items())
+    variables = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
+    env = ", ".join(f'{{name: {name}, value: "{value}"}}' for name, value in variables.items())
     result = node.converted(daemon_set("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", env=env))
     config = loads(result.stdout.encode())
     assert [x.health for x in config.resources] == [health]

@@ -14,7 +14,7 @@ from tests.hostdevices.tree import Tree
 def test_both_stories(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path / "host", "fuse", "kvm")
     shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output
-    told = (
+    printed = (
         "Discover: 2 devices",
         "Register: 2 resources",
         "Admit: pod demo asks for one nodeplug.dev/kvm: Running",
@@ -31,7 +31,7 @@ def test_both_stories(tmp_path: Path) -> None:
         "Stop: sockets are gone",
     )
     at = -1
-    for part in told:
+    for part in printed:
         found = shown.find(part, at + 1)
         assert found > at, f"{part!r} is not there, or not in its place:\n{shown}"
         at = found

@@ -126,8 +126,8 @@ class TestFilters:
 
     def test_a_preset_is_no_kind(self, root: Path) -> None:
         """Configurations contain `select: usb-serial`, which users try here as well."""
-        said = run("discover", "--root", root, "--kind", "usb-serial").stderr
-        assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in said
+        errors = run("discover", "--root", root, "--kind", "usb-serial").stderr
+        assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in errors
 
     def test_where_nothing_is_near_all_kinds_are_named(self, root: Path) -> None:
         said = run("discover", "--root", root, "--kind", "zigbee").stderr

@@ -88,8 +88,8 @@ async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
         assert again["metadata"]["uid"] == first["metadata"]["uid"]
         assert again["firstTimestamp"] == first["firstTimestamp"] <= again["lastTimestamp"]
         await stand.delete("Event", first["metadata"]["name"])
-        anew = await said(again["count"] + 1)
-        assert anew["metadata"]["uid"] != first["metadata"]["uid"]
+        new = await said(again["count"] + 1)
+        assert new["metadata"]["uid"] != first["metadata"]["uid"]
         await stand.node.restart()
         await said(1, events=2)
 
@@ -247,9 +247,9 @@ async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
 def test_numbers_of_devices_are_quantities() -> None:
     """Observation 16."""
     counts = {"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}
-    told = node_status("n", RELEASES["1.37"], *counts, {}, "now")
-    assert devices_of(told["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
-    assert devices_of(told["allocatable"]) == {"example.com/x": "59999"}
+    status = node_status("n", RELEASES["1.37"], *counts, {}, "now")
+    assert devices_of(status["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
+    assert devices_of(status["allocatable"]) == {"example.com/x": "59999"}
 
 
 async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> None:

@@ -244,12 +244,12 @@ async def test_published_configurations_of_the_sriov_plugin(
     assert [each.name for each in config.resources] == list(expected)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
         for number, (name, functions) in enumerate((x, y) for x, y in expected.items() if y):
-            given = await offering.given_to(f"pod-{number}", name, len(functions))
-            assert sorted(given.ids) == list(functions)
+            container = await offering.given_to(f"pod-{number}", name, len(functions))
+            assert sorted(container.ids) == list(functions)
             variable = f"PCIDEVICE_{name.upper().translate(str.maketrans('./', '__'))}"
-            assert sorted(given.env[variable].split(",")) == list(functions)
-            assert f"{variable}_INFO" in given.env
-            assert given.nodes == sorted({path for nodes in functions.values() for path in nodes})
+            assert sorted(container.env[variable].split(",")) == list(functions)
+            assert f"{variable}_INFO" in container.env
+            assert container.nodes == sorted({path for nodes in functions.values() for path in nodes})
         assert not any(offering.node.allocatable().get(name) for name, functions in expected.items() if not functions)
 
 

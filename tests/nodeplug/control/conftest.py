@@ -66,10 +66,10 @@ class Asked:
 
     async def run(self, *words: str | Path) -> Result:
         """Run a command that queries the daemon."""
-        given = [str(word) for word in words]
-        if "--against" not in given:
-            given += ["--state", str(self.state)]
-        return await asyncio.to_thread(CliRunner().invoke, main, given)
+        arguments = [str(word) for word in words]
+        if "--against" not in arguments:
+            arguments += ["--state", str(self.state)]
+        return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
     async def plain(self, *words: str) -> Result:
         """Run a command unchanged."""

@@ -33,8 +33,8 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def bundled(path: Path, *words: str | Path) -> Result:
-    given = ["bundle", *map(str, words), "--config", str(path), "--root", str(path.parent / "host")]
-    return await asyncio.to_thread(CliRunner().invoke, main, given)
+    arguments = ["bundle", *map(str, words), "--config", str(path), "--root", str(path.parent / "host")]
+    return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
 
 def files(content: bytes) -> dict[str, str]:
@@ -77,9 +77,9 @@ async def test_a_daemon_whose_file_is_broken_is_asked_in_the_directory_that_is_n
     assert result.exit_code == 0, result.output
     found = files(file.read_bytes())
     assert json.loads(found["status.json"])["resources"][0]["name"] == "example.com/fuse"
-    said = {(x["outcome"], x["subject"]) for x in json.loads(found["doctor.json"])["findings"]}
-    assert ("ok", "daemon") in said
-    assert ("wrong", "configuration") in said
+    findings = {(x["outcome"], x["subject"]) for x in json.loads(found["doctor.json"])["findings"]}
+    assert ("ok", "daemon") in findings
+    assert ("wrong", "configuration") in findings
 
 
 async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:

@@ -274,9 +274,9 @@ def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = Settings(tracing=True, features_directory=str(tmp_path / "features.d"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        told = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
-    assert [(x.outcome, x.subject) for x in told] == [("ok", "traces"), ("note", "node features")]
-    assert told[0].says == f"a program listens at {where}/below"
+        findings = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
+    assert [(x.outcome, x.subject) for x in findings] == [("ok", "traces"), ("note", "node features")]
+    assert findings[0].says == f"a program listens at {where}/below"
     (tmp_path / "features.d").mkdir()
     away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
     assert (away.outcome, there.outcome) == ("note", "ok")

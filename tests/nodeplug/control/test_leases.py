@@ -44,8 +44,8 @@ async def test_who_says_so(asked: Asked, node: Node) -> None:
     for name in ("misc-fuse", "misc-fuse.0"):
         shown = (await asked.run("leases", "show", name)).stdout
         assert "pod-resources   names it for pod/default/a/c (holds it)" in shown
-    said = (await asked.json("leases", "show", "misc-fuse"))["leases"][0]["statements"]
-    assert [(x["witness"], x["holds"]) for x in said[:2]] == [("pod-resources", True), ("kubelet's file", True)]
+    statements = (await asked.json("leases", "show", "misc-fuse"))["leases"][0]["statements"]
+    assert [(x["witness"], x["holds"]) for x in statements[:2]] == [("pod-resources", True), ("kubelet's file", True)]
     result = await asked.run("leases", "show", "misc-kvm")
     assert result.exit_code == 1
     assert result.stderr == "Error: there is no lease of misc-kvm; nodeplug leases list shows all\n"

@@ -107,8 +107,8 @@ async def test_each_key_of_a_resource_counts_at_once_and_other_resources_are_not
         lines = (await asked.run("reload")).stdout.splitlines()
         assert f"{resource['name']}: {reads}" in lines
         assert lines[-1] == "nothing changes for what is leased"
-        given = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
-        assert comes in re.sub(r"\s+", " ", given).replace("[ ", "["), key
+        answer = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
+        assert comes in re.sub(r"\s+", " ", answer).replace("[ ", "["), key
         assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
     assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets
     assert node.allocatable()["example.com/fuse"] == 2
@@ -146,20 +146,20 @@ async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked
         name = setting.encode_name
         value = OTHER.get(name, "/elsewhere")
         asked.write(FUSE, **{name: value})
-        told = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
-        found = told["changes"]
+        checked = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
+        found = checked["changes"]
         assert found["startsAnew"], name
-        said = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
-        assert said == [("settings", name, value)]
-        assert [(x["unit"], x["change"]) for x in told["leases"]] == [("misc-fuse.0", "")]
+        changes = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
+        assert changes == [("settings", name, value)]
+        assert [(x["unit"], x["change"]) for x in checked["leases"]] == [("misc-fuse.0", "")]
 
 
 @pytest.mark.parametrize(("key", "value"), STARTS_ANEW.items())
 async def test_what_the_daemon_has_no_part_for_has_it_start_anew(asked: Asked, key: str, value: Any) -> None:
     await asked.start(FUSE)
     asked.write({**FUSE, key: value})
-    told = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
-    assert json.loads(told.stdout)["changes"]["startsAnew"]
+    checked = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
+    assert json.loads(checked.stdout)["changes"]["startsAnew"]
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ async def test_a_claim(machine: Machine) -> None:
     await stand.until_phase("p", "Running")
 
     async def ask(*words: str) -> Any:
-        given = [*words, "--state", str(machine.state), "-o", "json"]
-        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+        arguments = [*words, "--state", str(machine.state), "-o", "json"]
+        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
 
     found = await ask("status")
     assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
@@ -170,8 +170,8 @@ async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_repo
     await stand.create(made)
     await stand.until_phase("p", "Running")
     await machine.until(lambda: [holder for *_, holder in machine.leases()] == ["pod/default/p/c0"])
-    given = ["status", "--state", str(machine.state), "-o", "json"]
-    found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+    arguments = ["status", "--state", str(machine.state), "-o", "json"]
+    found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
     assert [x["pod"] for x in found["leases"]] == ["p"]
     (kept,) = [x for x in found["devices"] if (x["api"], x["id"]) == ("dra", "misc-fuse")]
     assert kept["reason"] == "example.com/fuse (device-plugin) has allocated misc-fuse to pod/default/p/c0"
@@ -181,8 +181,8 @@ async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine
     async def until_registered(is_registered: bool) -> Any:
         async with asyncio.timeout(30):
             while True:
-                given = ["status", "--state", str(machine.state), "-o", "json"]
-                found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+                arguments = ["status", "--state", str(machine.state), "-o", "json"]
+                found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
                 if found["dra"]["isRegistered"] == is_registered:
                     return found
                 await machine.stand.clock.advance(1.0)

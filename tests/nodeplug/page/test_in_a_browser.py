@@ -43,15 +43,15 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
     async with served(answers) as server:
         await page.show(f"http://127.0.0.1:{server.port}/")
         await page.until(f"{DRAWN} === 3")
-        told = await tree(page)
-        roles = [role for role, _ in told]
+        elements = await tree(page)
+        roles = [role for role, _ in elements]
         assert all(roles.count(role) == 1 for role in ("banner", "main", "navigation", "contentinfo", "search"))
-        assert [name for role, name in told if role == "button"] == list(NAMES.values())
-        headings = {name for role, name in told if role == "heading"}
+        assert [name for role, name in elements if role == "button"] == list(NAMES.values())
+        headings = {name for role, name in elements if role == "heading"}
         assert headings >= {"n", "Devices", "NUMA node 0", "On no NUMA node", "not on PCI: 1 device", "Events"}
-        assert ("list", "pci0000:17: 2 devices, 1 leased, 1 unhealthy") in told
-        assert ("region", "Devices") in told
-        assert not [each for each in told if each[0] in ("button", "link", "textbox", "combobox") and not each[1]]
+        assert ("list", "pci0000:17: 2 devices, 1 leased, 1 unhealthy") in elements
+        assert ("region", "Devices") in elements
+        assert not [each for each in elements if each[0] in ("button", "link", "textbox", "combobox") and not each[1]]
 
         focused = "document.activeElement.dataset.id || document.activeElement.id || document.activeElement.textContent"
         stops = []
@@ -79,9 +79,9 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
         assert await page.until(f"{rows}.length && {rows}") == ["gpu-1", "misc-kvm"]
         await page.evaluate("$('which').value = 'all'; later()")
         assert await page.until(f"{rows}.length === 3 && {rows}") == ["gpu-1", "misc-kvm", "misc-tun"]
-        told = await tree(page)
-        assert ("columnheader", "Health") in told
-        assert ("rowheader", "gpu-1") in told
+        elements = await tree(page)
+        assert ("columnheader", "Health") in elements
+        assert ("rowheader", "gpu-1") in elements
     await page.until("document.getElementById('link').textContent.startsWith('connection lost')")
     page.messages.clear()  # the browser logs the lost connection
 

@@ -143,8 +143,8 @@ class Cluster:
             if claim.answer is not None or claim.running:
                 parts = frozenset[str]().union(*(x.part for x in claim.takes.values()))
                 for x, takes in claim.takes.items():
-                    given = claim.given.get(x.partition("/")[0], frozenset())  # nothing for admin access
-                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, given, claim.opened, parts)
+                    devices = claim.given.get(x.partition("/")[0], frozenset())  # nothing for admin access
+                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, devices, claim.opened, parts)
 
     def list_pods(self) -> podresources.ListPodResourcesResponse | None:
         """Implements `wire.Peers`."""

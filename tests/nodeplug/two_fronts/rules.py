@@ -81,8 +81,8 @@ def leases_have_files(
     specs = Counter(_uids_with_specs(folder))
     known = [x for x in cluster.claims if x.uid in uids]
     units = {uid: {x.unit for x in ours if _uid(x) == uid} for uid in uids}
-    told = [x for x in known if units[x.uid] == {*x.takes}]  # otherwise the process died before the answer
-    complete = {x.uid for x in told if is_scanned and _can_be_found(x, host)}
+    fully_leased = [x for x in known if units[x.uid] == {*x.takes}]  # otherwise the process died before the answer
+    complete = {x.uid for x in fully_leased if is_scanned and _can_be_found(x, host)}
     for uid in uids:
         if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
             raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
@@ -198,11 +198,11 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
     for request in {x.request for x in claim.results}:
         path = folder.metadata / f"{claim.uid}~{request}.json"
         try:
-            said, _ = json.JSONDecoder().raw_decode(path.read_text())
+            metadata, _ = json.JSONDecoder().raw_decode(path.read_text())
         except (OSError, ValueError) as error:
             raise Broken(f"lost: the metadata of {claim.name}, request {request}: {error}") from error
-        if said["metadata"]["uid"] != claim.uid:
-            raise Broken(f"metadata: {claim.ref} reads what was said of {said['metadata']['uid']}")
+        if metadata["metadata"]["uid"] != claim.uid:
+            raise Broken(f"metadata: {claim.ref} reads what was said of {metadata['metadata']['uid']}")
 
 
 def _takes(host: LivingHost, lease: Lease) -> Takes:

@@ -44,8 +44,8 @@ def _is_free(
 ) -> bool:
     if any(taint.effect in (v1.NO_SCHEDULE, v1.NO_EXECUTE) for taint in device.taints):
         return False
-    given = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
-    taken = [x.device for x in given if not x.admin_access]
+    results = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
+    taken = [x.device for x in results if not x.admin_access]
     if device.allow_multiple_allocations:
         return taken.count(name) < shares(name)
     return not any(host.takes(name, "dra").excludes(host.takes(x, "dra")) for x in taken)

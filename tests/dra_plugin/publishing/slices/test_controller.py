@@ -331,18 +331,18 @@ async def test_a_server_that_comes_later() -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     errors: list[str] = []
-    told = asyncio.Event()
+    has_failed = asyncio.Event()
 
     def note(error: Exception, message: str) -> None:
         errors.append(f"{message}: {error}")
-        told.set()
+        has_failed.set()
 
     credentials = Credentials(server=f"http://127.0.0.1:{port}", token="t")
     client = Client(lambda: credentials, attempts=1)
     controller = Controller(client.aio, DRIVER, Owner("apps/v1", "DaemonSet", "d", "uid"), on_error=note)
     controller.update(one_pool(*slices(D1), all_nodes=True))
     async with asyncio.timeout(SECONDS), running(controller.run()):
-        await told.wait()
+        await has_failed.wait()
         assert controller.problem.startswith("watching ResourceSlices: GET http://127.0.0.1")
         async with Server(port=port, token="t", collect_after=None):
             await controller.settled()
@@ -422,8 +422,8 @@ async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
     async with serving(script) as peer:
         with client_of(peer) as client:
             owner = Owner("apps/v1", "DaemonSet", "d", "uid")
-            told = lambda error, message: errors.put_nowait(f"{message}: {error}")  # noqa: E731
-            controller = Controller(client, DRIVER, owner, on_error=told, limits=QUICK)
+            on_error = lambda error, message: errors.put_nowait(f"{message}: {error}")  # noqa: E731
+            controller = Controller(client, DRIVER, owner, on_error=on_error, limits=QUICK)
             controller.update(one_pool(*slices(D1), all_nodes=True))
             async with asyncio.timeout(SECONDS), running(controller.run()):
                 while nonsense:
