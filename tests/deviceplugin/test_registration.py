@@ -542,24 +542,24 @@ async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(
 ) -> None:
     caplog.set_level(logging.INFO, "nodeplug")
     old, new = sorted(new_instance() for _ in "12")
-    silences: asyncio.Queue[bool] = asyncio.Queue()
+    told: asyncio.Queue[bool] = asyncio.Queue()
     registration = WatcherRegistration(
         "example.com/fuse",
         socket_dir,
         old,
         handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
         streaming=lambda: True,
-        silence=silences.put_nowait,
+        silence=told.put_nowait,
         watcher=FolderWatcher(),
     )
     async with running(registration.run()):
         for _ in range(2):
             server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
             await server.start()
-            assert await silences.get()
+            assert await told.get()
             await server.stop()
-            assert not await silences.get()
-    assert silences.empty()
+            assert not await told.get()
+    assert told.empty()
     assert [x.message for x in caplog.records] == [SUCCEEDED] * 2
 
 

@@ -1,8 +1,7 @@
-/* A libnvidia-ml.so.1 with GPUs, the first of which has two MIG instances; it has the functions that nvml/child.py calls.
-   Its faults are in the file $FAKE_NVML, which is read at every call: "hang", "crash", "init N", "xid N GI", "errors N",
-   "rows", "gpus N" (default: 1), "mig" (all GPUs are in MIG mode), "whole" (none is), "link A B" (an NVLink from A to B,
-   a GPU, or a switch from 8 on). A lost GPU is reported by the memory query ("lost", "reset"), when its handle is
-   requested ("gone"), or to a wait for events ("deaf"). */
+/* A libnvidia-ml.so.1 with GPUs, the first one of two MIG instances, as far as nvml/child.py asks. What it does besides
+   stands in the file $FAKE_NVML, which is read with every question: "hang", "crash", "init N", "xid N GI", "errors N",
+   "rows", "gpus N" (one, if it does not say), "mig" (all are in MIG mode), "whole" (none is), "link A B" (one of NVLink
+   from A to B, which is a GPU, or a switch from 8 on). Of a GPU that is lost "lost" or "reset" says so with its memory, "gone" as soon as it is asked for, "deaf" to who waits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

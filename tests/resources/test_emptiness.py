@@ -35,9 +35,9 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
     for more, told in (({}, is_told), ({"dangerous": True}, False)):
         config = loads(json.dumps({"resources": [resource | more]}).encode())
         inventory = scan(Host(tmp_path), READERS)
-        reason = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
+        said = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
         words = "; it also needs `dangerous: true`, without which no resource gets such devices"
-        assert reason == "no device here" + words * told
+        assert said == "no device here" + words * told
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_what_comes_nearest(select: object, why: str, tmp_path: Path) -> None:
     resources = [{"name": "x/first", "select": "kvm"}, {"name": "x/second", "select": select}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, (*READERS, paths_reader(config.path_globs)))
-    reason = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
-    assert reason.startswith("no device here")
-    assert why in reason
+    said = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
+    assert said.startswith("no device here")
+    assert why in said
 
 
 def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None:
@@ -77,6 +77,6 @@ def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None
     inventory = scan(build_machine(tmp_path).host, READERS)
     assignment = assign(inventory, config.resources)
     assert len(assignment.devices["x/second"]) == 2
-    reason = why_empty(config.resources[0], inventory, assignment)
-    assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in reason
-    assert reason.endswith("from NVIDIA's library) (and 1 more)")
+    said = why_empty(config.resources[0], inventory, assignment)
+    assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in said
+    assert said.endswith("from NVIDIA's library) (and 1 more)")
