@@ -1,8 +1,8 @@
-"""Which test shows which scenario of the structured allocator specification's catalogue (sections 8.1 and 8.5).
+"""Maps scenarios to tests: the structured allocator specification's catalogue (sections 8.1 and 8.5).
 
-1 to 227 have the specification's numbers. On from there: the unit tests of consumable capacity (228 adding and
-subtracting, 229 inserting and removing, 230 what a request consumes, 231 violations, 232 what a policy makes of it),
-then the ten of section 8.5 (233 to 242), which upstream does not test.
+Scenarios 1 to 227 have the specification's numbers. The following numbers are the unit tests of consumable capacity
+(228 addition and subtraction, 229 insertion and removal, 230 what a request consumes, 231 violations, 232 the effect
+of a policy), then the ten scenarios of section 8.5 (233 to 242), which upstream does not test.
 
 python -m tests.allocator_scenarios        writes allocator_scenarios.md
 """
@@ -22,6 +22,6 @@ CATALOGUE = Catalogue(
 scenario = CATALOGUE.scenario
 
 if __name__ == "__main__":
-    from tests import allocator_scenarios  # the module that the tests know; this one is called __main__
+    from tests import allocator_scenarios  # the module that the tests import; this one is named __main__
 
     allocator_scenarios.CATALOGUE.page.write_text(allocator_scenarios.CATALOGUE.text())

@@ -1,4 +1,4 @@
-"""A real browser, asked through the DevTools protocol over two pipes; tests that need one skip where there is none.
+"""A real browser, controlled over the DevTools protocol through two pipes. Tests skip if no browser is installed.
 
 Source: https://chromedevtools.github.io/devtools-protocol/; `--remote-debugging-pipe`: a zero byte ends each message.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_LARGEST = 1 << 28  # bytes of an answer: screenshots, and the accessibility tree of a large page
+_LARGEST = 1 << 28  # bytes of one answer: screenshots and the accessibility tree of a large page are long
 
 
 class Page:
@@ -27,7 +27,7 @@ class Page:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._session = ""
-        self.messages: list[str] = []  # what the page's console and its policy say
+        self.messages: list[str] = []  # messages of the page's console and violations of its security policy
 
     async def open(self) -> None:
         target = await self.call("Target.createTarget", url="about:blank")
@@ -75,7 +75,7 @@ class Page:
         return found["result"].get("value")
 
     async def until(self, expression: str) -> Any:
-        """Return what an expression is as soon as it is true: pages tell nobody when they are drawn."""
+        """Return an expression's value as soon as it is true; polls, because no event reports that a page is drawn."""
         async with asyncio.timeout(30):
             while not (found := await self.evaluate(expression)):  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
@@ -101,7 +101,7 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def browser(folder: Path) -> AsyncIterator[Page]:
-    """A browser without a window, whose profile is in `folder`."""
+    """A browser without a window, with its profile in `folder`."""
     assert CHROMIUM is not None
     down, up = os.pipe(), os.pipe()
     arguments = (
@@ -125,7 +125,7 @@ async def browser(folder: Path) -> AsyncIterator[Page]:
         await page.open()
         yield page
     finally:
-        os.close(down[1])  # which ends it
+        os.close(down[1])  # the browser exits when this pipe closes
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 10)
         if process.returncode is None:

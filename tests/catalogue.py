@@ -1,4 +1,4 @@
-"""Which test shows which scenario of a specification's catalogue, and the page that says so."""
+"""Maps numbered scenarios of a specification's catalogue to tests, and writes the page that lists them."""
 
 import importlib
 import pkgutil
@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Catalogue:
-    """Numbered scenarios. Tests name theirs with `@catalogue.scenario(4, 5)`; the rest is listed with the reason."""
+    """Numbered scenarios. Tests name theirs with `@catalogue.scenario(4, 5)`; the others are listed with a reason."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class Catalogue:
         packages: Sequence[str],
         not_applicable: Mapping[int, str],
     ) -> None:
-        """Scenarios 1 to `count` of `source`, shown by tests in `packages`; `python -m MODULE` writes the page."""
+        """Scenarios 1 to `count` of `source`, with tests in `packages`; `python -m MODULE` writes the page."""
         self.count = count
         self.page = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".md")
         self.not_applicable = dict(not_applicable)
@@ -36,7 +36,7 @@ class Catalogue:
         self._shown: dict[int, set[str]] = {}
 
     def scenario(self, *numbers: int) -> Callable[[F], F]:
-        """Say that a test shows these scenarios."""
+        """Mark a test as the test of these scenarios."""
 
         def note(test: F) -> F:
             for number in numbers:
@@ -46,7 +46,7 @@ class Catalogue:
         return note
 
     def shown(self) -> dict[int, list[str]]:
-        """Return the tests of each scenario, `folder/test_file.py::test` from the common package on, in order."""
+        """Return the sorted tests of each scenario, as `folder/test_file.py::test` relative to the common package."""
         for name in self._packages:
             package = importlib.import_module(name)
             for module in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -56,7 +56,7 @@ class Catalogue:
         return {number: sorted(_place(test, root) for test in tests) for number, tests in sorted(self._shown.items())}
 
     def text(self) -> str:
-        """Return the page: where each scenario is shown."""
+        """Return the page: each scenario with its tests."""
         shown = self.shown()
         lines = [*self._heading, "| scenario | shown by |", "|---|---|"]
         for number in range(1, self.count + 1):

@@ -1,7 +1,8 @@
-"""Which test shows which scenario of the catalogue of device selectors (section 8.3 of the allocator specification).
+"""Maps scenarios to tests: the catalogue of device selectors (section 8.3 of the allocator specification).
 
-1 to 71 have the specification's numbers. On from there: 72 the combinations of features, 73 interruptions, 74 and 75
-hints in errors at run time, 76 and 77 the cache and its use by several at once, 78 the switch for emulation.
+Scenarios 1 to 71 have the specification's numbers. The following numbers are 72 combinations of features,
+73 interruptions, 74 and 75 hints in run-time errors, 76 and 77 the cache and its concurrent use, 78 the switch for
+emulation.
 
 python -m tests.cel_scenarios        writes cel_scenarios.md
 """
@@ -23,6 +24,6 @@ CATALOGUE = Catalogue(
 scenario = CATALOGUE.scenario
 
 if __name__ == "__main__":
-    from tests import cel_scenarios  # the module that the tests know; this one is called __main__
+    from tests import cel_scenarios  # the module that the tests import; this one is named __main__
 
     cel_scenarios.CATALOGUE.page.write_text(cel_scenarios.CATALOGUE.text())

@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left."""
+"""Tests without a free file descriptor."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_more_descriptors() -> Iterator[None]:
-    """Have the kernel refuse this process any other file descriptor, an inotify instance included."""
+    """Make the kernel refuse this process every new file descriptor, including inotify instances."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open("/", os.O_PATH)
     os.close(free)

@@ -1,4 +1,4 @@
-"""DeviceConfigs that nobody takes, with what is said of them, and good ones; for claims or for classes."""
+"""DeviceConfigs for claims and classes: invalid ones with the error messages, and valid ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,20 +57,20 @@ WRONG_IN_CLASSES: list[tuple[Json, str]] = [
 
 
 def policy() -> tuple[Json, Json]:
-    """Return the policy of the overlay, and its binding."""
+    """Return the ValidatingAdmissionPolicy of the overlay, and its binding."""
     made, binding = yaml.safe_load_all(POLICY.read_text())
     return made, binding
 
 
 def install(client: Client) -> None:
-    """Have a server judge by the policy."""
+    """Install the policy in an API server."""
     plurals = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
     for each, plural in zip(policy(), plurals, strict=True):
         client.raw(each["apiVersion"], plural, namespaced=False).create(each)
 
 
 def with_parameters(plural: str, parameters: Any, driver: str = "nodeplug.dev") -> Json:
-    """Return an object of a kind of resource.k8s.io/v1 that has parameters for a driver."""
+    """Return an object of a kind of resource.k8s.io/v1 that contains parameters for a driver."""
     config = [{"opaque": {"driver": driver, "parameters": parameters}}]
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}], "config": config}}
     kinds: dict[str, tuple[str, Json]] = {
@@ -83,7 +83,7 @@ def with_parameters(plural: str, parameters: Any, driver: str = "nodeplug.dev") 
 
 
 def refusal(client: Client, plural: str, parameters: Any, driver: str = "nodeplug.dev") -> str:
-    """Return why a server does not take an object with parameters (nothing of it stays there); empty where it does."""
+    """Return the server's refusal of an object with these parameters, or "" if it is valid; a dry run."""
     place = "" if plural == "deviceclasses" else "namespaces/default/"
     path = f"/apis/resource.k8s.io/v1/{place}{plural}?dryRun=All"
     try:
@@ -94,14 +94,14 @@ def refusal(client: Client, plural: str, parameters: Any, driver: str = "nodeplu
 
 
 def disagreements(client: Client) -> Iterator[tuple[str, Json, str]]:
-    """Yield what a server with the policy does not judge as it should, with what it says."""
+    """Yield each object that a server with the policy judges wrongly, with the server's message."""
     for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates"):
         is_class = plural == "deviceclasses"
         wrong = WRONG_IN_CLASSES if is_class else WRONG_IN_CLAIMS
         good = [(each, "") for each in (FOR_CLASSES if is_class else FOR_CLAIMS)]
         for parameters, words in wrong + good:
-            said = refusal(client, plural, parameters)
-            if (words not in said) if words else said:
-                yield plural, parameters, said
-        if said := refusal(client, plural, {"whatever": 1}, driver="gpu.example.com"):
-            yield plural, {"whatever": 1}, said
+            message = refusal(client, plural, parameters)
+            if (words not in message) if words else message:
+                yield plural, parameters, message
+        if message := refusal(client, plural, {"whatever": 1}, driver="gpu.example.com"):
+            yield plural, {"whatever": 1}, message

@@ -1,4 +1,4 @@
-"""Which test shows which scenario of the DRA node specification's catalogue (section 9).
+"""Maps scenarios to tests: the DRA node specification's catalogue (section 9).
 
 python -m tests.dra_scenarios        writes dra_scenarios.md
 """
@@ -66,6 +66,6 @@ CATALOGUE = Catalogue(
 scenario = CATALOGUE.scenario
 
 if __name__ == "__main__":
-    from tests import dra_scenarios  # the module that the tests know; this one is called __main__
+    from tests import dra_scenarios  # the module that the tests import; this one is named __main__
 
     dra_scenarios.CATALOGUE.page.write_text(dra_scenarios.CATALOGUE.text())

@@ -1,4 +1,4 @@
-"""What this process holds since some moment: how a test sees that nothing is left behind."""
+"""Descriptors and threads of this process: tests use it to check that nothing leaks."""
 
 import os
 import threading
@@ -6,9 +6,9 @@ from contextlib import suppress
 
 
 class HeldSince:
-    """Descriptors and threads that came after this was made.
+    """Descriptors and threads that were created after this object.
 
-    Only new ones are told: what earlier tests left to the collector may go at any time and says nothing of this one.
+    Older ones are not reported: the garbage collector can close those of earlier tests at any time.
     """
 
     def __init__(self) -> None:
@@ -16,7 +16,7 @@ class HeldSince:
         self._threads = set(threading.enumerate())
 
     def descriptors(self) -> list[str]:
-        """What each new descriptor leads to, such as `/tmp/a`, `socket:[12]` and `anon_inode:inotify`."""
+        """The target of each new descriptor, such as `/tmp/a`, `socket:[12]` and `anon_inode:inotify`."""
         return sorted(link for _, link in _descriptors() - self._descriptors)
 
     def threads(self) -> set[threading.Thread]:
@@ -26,6 +26,6 @@ class HeldSince:
 def _descriptors() -> set[tuple[str, str]]:
     found = set()
     for number in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one of the listing
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return found

@@ -1,6 +1,6 @@
-"""Network namespaces for tests: one of the test's own, and those of pods, into which interfaces move as runc does it.
+"""Network namespaces for tests: the test's own, and those of pods, into which interfaces are moved as by runc.
 
-Needs root. What is not tried here: hardware, which the kernel gives back when a namespace ends; `back` does it.
+Needs root. Hardware is not tested here: the kernel returns it when a namespace ends, which `back` imitates.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces ne
 
 
 def ip(*arguments: str, namespace: str = "") -> str:
-    """Run ip(8), in another network namespace if one is named by its file."""
+    """Run ip(8), in another network namespace if its file is given."""
     inside = ["nsenter", f"--net={namespace}"] if namespace else []
     return subprocess.run([*inside, "ip", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 @contextmanager
 def own_network() -> Iterator[str]:
-    """Have this thread, and those that it starts, in a network namespace of their own; gives its file."""
+    """Run this thread, and the threads that it starts, in a new network namespace. Yields the namespace's file."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         _unshare()
@@ -58,7 +58,7 @@ class PodNetwork:
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def take(self, name: str, inside: str) -> None:
-        """Do what runc does: the addresses that stay and are global go along, and the interface is up in the end."""
+        """Move an interface in as runc does: it keeps its permanent global addresses, and is up afterwards."""
         listed = ip("-o", "addr", "show", "dev", name, "scope", "global", "permanent")
         ip("link", "set", name, "down")
         ip("link", "set", name, "netns", self.file, "name", inside)
@@ -67,7 +67,7 @@ class PodNetwork:
         self.ip("link", "set", inside, "up")
 
     def back(self, inside: str) -> None:
-        """Do what the kernel does with hardware when the namespace ends: it keeps its name, and loses its addresses."""
+        """Return an interface as the kernel returns hardware when a namespace ends: without its addresses."""
         self.ip("link", "set", inside, "netns", self._home)
 
     def ip(self, *arguments: str) -> str:
@@ -78,7 +78,7 @@ class PodNetwork:
 
 
 def show_in_sysfs(root: Path, name: str) -> None:
-    """Have a made-up /sys show an interface of this thread's network namespace."""
+    """Add an interface of this thread's network namespace to a made-up /sys."""
     folder = root / "sys/devices/virtual/net" / name
     folder.mkdir(parents=True, exist_ok=True)
     real = next(line for line in ip("-o", "link", "show", "dev", name).splitlines())

@@ -1,11 +1,11 @@
-"""TCP ports that nobody has, for servers that are told theirs before they start."""
+"""Free TCP ports, for servers that need their port before they start."""
 
 import contextlib
 import socket
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that were free, all at once, a moment ago."""
+    """Return distinct ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:

@@ -8,9 +8,9 @@ from typing import Any
 
 @asynccontextmanager
 async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[list[asyncio.Task[object]]]:
-    """Run `parts`, and stop them as a daemon does: all at once, by cancelling them. Raises what ended one of them.
+    """Run `parts`, and cancel all of them at the end, as a daemon does. Raises the error that ended one of them.
 
-    Their tasks are for who waits until one ends by itself: one that is cancelled at its end may not say why it ended.
+    Yields their tasks, for tests that wait until one ends by itself. A task that is cancelled might lose its error.
     """
     tasks = [asyncio.create_task(part) for part in parts]
     try:
@@ -24,7 +24,7 @@ async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[list[asy
 
 
 async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
-    """Return when something holds that no event tells of, such as what is in a file. Raises TimeoutError."""
+    """Wait for a condition that no event reports, such as a file's content. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - there is nothing to wait for
+        while not holds():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)

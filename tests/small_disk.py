@@ -13,16 +13,16 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """Have a tmpfs with these options at `folder` meanwhile; skip the test where none can be mounted."""
+    """Mount a tmpfs with these options at `folder` for the block; skip the test if it cannot be mounted."""
     with _mounted(folder, ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]):
         yield folder
 
 
 @contextmanager
 def mounted_ext4(folder: Path, size: int, block: int = 4096) -> Iterator[Path]:
-    """Have an ext4 of `size` MiB at `folder` meanwhile, of blocks of so many bytes; skip the test where none can be.
+    """Mount an ext4 of `size` MiB with blocks of `block` bytes at `folder`; skip the test if it cannot be mounted.
 
-    On any disk of some size they have 4096; below 512 MiB, 1024.
+    mkfs.ext4 chooses blocks of 4096 bytes by default, and of 1024 bytes below 512 MiB.
     """
     image = folder.with_name(f"{folder.name}.image")
     image.touch()
@@ -48,7 +48,7 @@ def _mounted(folder: Path, *commands: list[str]) -> Iterator[None]:
 
 
 def fill(folder: Path) -> Path:
-    """Take all room that the file system of `folder` has left; return the file that has it."""
+    """Fill the file system of `folder`; return the file that takes the space."""
     rest = folder / "rest"
     with rest.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 16, 4096, 512):
@@ -60,7 +60,7 @@ def fill(folder: Path) -> Path:
 
 
 def take_all_names(folder: Path) -> list[Path]:
-    """Make files until the file system of `folder` has no inode left; return them."""
+    """Create files until the file system of `folder` has no inode left; return them."""
     made: list[Path] = []
     with contextlib.suppress(OSError):
         while True:

@@ -1,4 +1,4 @@
-"""A process that gets no thread any more."""
+"""Tests without a free thread."""
 
 import asyncio
 import threading
@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 
-_TOO_LARGE = 1 << 46  # bytes; more than the kernel maps for a process, be it root's
+_TOO_LARGE = 1 << 46  # bytes; more than the kernel maps for any process, including root's
 
 
 @contextmanager
 def no_more_threads() -> Iterator[None]:
-    """Have the kernel refuse this process any other thread, as where a node or a cgroup has its most."""
+    """Make the kernel refuse this process every new thread, as at the limit of a node or a cgroup."""
     before = threading.stack_size(_TOO_LARGE)
     try:
         yield
@@ -21,7 +21,7 @@ def no_more_threads() -> Iterator[None]:
 
 @asynccontextmanager
 async def no_free_threads() -> AsyncIterator[None]:
-    """Have the loop without a thread of its own, too."""
+    """Additionally leave the event loop without a worker thread."""
     with no_more_threads():
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # which is to start its first
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # it has not started its first thread
         yield

@@ -15,7 +15,7 @@ PLACED: dict[str, Callable[[Path], object]] = {
     "a link to somebody's file": lambda path: path.symlink_to("somebody"),
     "a link to itself": lambda path: path.symlink_to(path.name),
 }
-"""What others can put in the place of a file."""
+"""What another program can put in the place of a file."""
 
 
 def lease(
@@ -31,7 +31,7 @@ def lease(
     boot_id: str = "boot-1",
     granted_at: float = 100.0,
 ) -> Lease:
-    """A lease of the device plugin API; `exclusive`, `shared` and `pods` are separated by blanks."""
+    """A lease of the device plugin API; `exclusive`, `shared` and `pods` are separated by spaces."""
     device = unit.partition(".")[0]
     return Lease(
         resource=resource,
@@ -85,7 +85,7 @@ async def opened(directory: Path, boot_id: str = "boot-1", **options: Any) -> Le
 
 
 class Asked(Reconciler):
-    """Looks when it is asked to, and not when time has passed."""
+    """Runs a pass only when a test requests one."""
 
     def _until_next(self) -> float | None:
         return 1e9

@@ -1,4 +1,4 @@
-"""What tests of the ledger, and of who looks after leases, begin with."""
+"""Fixtures for tests of the ledger and of the reconciler."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

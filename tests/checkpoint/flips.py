@@ -1,4 +1,4 @@
-"""One bit of a ledger flipped: what is read then is what was written, or it is not read at all."""
+"""Flips one bit of a ledger: the leases are then read unchanged, or the ledger is rejected."""
 
 import random
 from pathlib import Path
@@ -8,7 +8,7 @@ from checkpoint.database import FILE_NAME, Database
 
 
 def flip(whole: Path, folder: Path, source: random.Random) -> bool:
-    """Flip a bit in a copy, in `folder`, of the ledger in `whole`; return whether it was noticed."""
+    """Copy the ledger in `whole` to `folder` and flip one bit of the copy; return whether the ledger was rejected."""
     content = bytearray((whole / FILE_NAME).read_bytes())
     content[source.randrange(len(content))] ^= 1 << source.randrange(8)
     for left in folder.iterdir():

@@ -1,4 +1,4 @@
-"""A ledger and who looks after it, with witnesses that say what a test has them say."""
+"""A ledger and its reconciler, with scripted witnesses."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -13,7 +13,7 @@ OTHER = ("example.com/gpu", "gpu-9")
 
 
 class Scripted:
-    """Says what it was given last."""
+    """Witnesses whose answers a test assigns."""
 
     def __init__(self) -> None:
         self.list: Listed | None = Listed(knows_its_pods=True)
@@ -25,7 +25,7 @@ class Scripted:
         self.absent = False
         self.lists = 0
         self.asked: list[str] = []
-        self.meanwhile: Callable[[], object] = lambda: None  # happens while pod-resources is asked
+        self.meanwhile: Callable[[], object] = lambda: None  # runs while pod-resources is asked
         self.hold = asyncio.Event()
         self.hold.set()
 
@@ -66,9 +66,9 @@ class Front:
         self.witnesses = witnesses
         self.why_not = self.why_never = ""
         self.republished: list[str] = []
-        self.rewrites: DeviceFile | None = None  # what the kubelet's file says once it is written again
-        self.names = "example.com/"  # what our resources begin with
-        self.meanwhile: Callable[[], object] = lambda: None  # happens while units are restored
+        self.rewrites: DeviceFile | None = None  # content of the kubelet's file once it is written again
+        self.names = "example.com/"  # prefix of our resources
+        self.meanwhile: Callable[[], object] = lambda: None  # runs while units are restored
 
     def serves(self, resource: str) -> bool:
         return resource.startswith(self.names)
@@ -95,7 +95,7 @@ class Front:
 
 
 class Node:
-    """A ledger, who looks after it, and what it can learn."""
+    """A ledger, its reconciler, and the witnesses of the reconciler."""
 
     def __init__(self, ledger: Ledger, grace: float = 0.0, patience: float = 10.0, interval: float = 3600.0) -> None:
         self.ledger = ledger

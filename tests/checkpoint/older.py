@@ -1,4 +1,4 @@
-"""Ledgers as programs before this one left them, one for each version of the schema, with the same two leases."""
+"""Ledgers of older programs, one for each version of the schema, with the same two leases."""
 
 import contextlib
 import sqlite3
@@ -33,7 +33,7 @@ _ROWS = {
 
 
 def write_older(directory: Path, version: int) -> None:
-    """Make the state directory of a program whose schema had this version."""
+    """Create the state directory of a program with this schema version."""
     directory.mkdir(mode=0o700, exist_ok=True)
     with contextlib.closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")

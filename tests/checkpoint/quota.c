@@ -1,4 +1,4 @@
-/* Between a process and the kernel: a disk that is full is a quota that is used up. */
+/* Preloaded into a process: reports a full disk (ENOSPC) as an exceeded quota (EDQUOT). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

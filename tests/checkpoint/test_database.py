@@ -1,4 +1,4 @@
-"""Files that are not sound, disks that refuse, a kill at any moment: the ledger comes up, keeps its word, says so."""
+"""Damaged files, disk errors, kills at any moment: the ledger opens, keeps acknowledged leases, reports damage."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ def misspell(words: bytes, instead: bytes) -> Callable[[Path], None]:
 
 
 def nest(path: Path) -> None:
-    """With checksums that fit, as whoever writes rows by hand makes them."""
+    """Write deeply nested JSON with valid checksums, as a program that edits rows could."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as tool:
         tool.create_function("row_checksum", -1, row_checksum)
         tool.execute("UPDATE lease SET exclusive = ? WHERE unit = 'u7'", ("[" * 100_000,))
@@ -147,7 +147,7 @@ async def test_a_lease_that_is_not_what_was_written_is_named(tmp_path: Path) -> 
 
 
 async def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
-    """`python -m tests.fuzz ledger` flips more of them."""
+    """`python -m tests.fuzz ledger` flips more bits."""
     await filled(tmp_path / "whole", 12)
     (tmp_path / "copy").mkdir()
     source = random.Random(5)
@@ -181,7 +181,7 @@ async def test_the_file_is_ours_alone_and_says_what_it_is(tmp_path: Path) -> Non
 
 async def test_a_file_that_others_can_read_becomes_ours_alone(tmp_path: Path) -> None:
     await filled(tmp_path)
-    (tmp_path / NAME).chmod(0o644)  # as somebody does who puts a copy back
+    (tmp_path / NAME).chmod(0o644)  # as after a backup was restored
     await (await opened(tmp_path)).close()
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
@@ -208,7 +208,7 @@ async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, i
     await ledger.grant([lease("b")])
     await ledger.end([lease("a")])
     await ledger.grant([lease("c")])
-    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # as the next one finds it after a kill
+    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # the files that the next daemon finds after a kill
     database = Database(tmp_path / "killed")
     assert tuple(database.load()) == (lease("b"), lease("c"))
     assert database.set_aside == []
@@ -219,7 +219,7 @@ async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, i
 async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Path) -> None:
     first = await opened(tmp_path)
     await first.grant([lease("a")])
-    (tmp_path / "lock").unlink()  # somebody took it for stale
+    (tmp_path / "lock").unlink()  # an administrator took it for stale
     await first.grant([lease("b")])
     with pytest.raises(StateLocked):
         await opened(tmp_path)
@@ -253,7 +253,7 @@ async def test_a_database_that_rots_while_in_use_is_replaced_from_memory(tmp_pat
 
 @contextlib.contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond `size` bytes: the kernel refuses the write, as a full disk does."""
+    """Limit the size of this process's files: the kernel refuses further writes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -303,7 +303,7 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
 async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused(
     tmp_path: Path, place: Callable[[Path], object]
 ) -> None:
-    """And what a link leads to is nobody's ledger: it stays as it is."""
+    """The target of a link is another program's file, and stays unchanged."""
     (tmp_path / "somebody").write_bytes(b"somebody's" * 1000)
     place(tmp_path / NAME)
     ledger = await opened(tmp_path)
@@ -403,7 +403,7 @@ def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, 
         assert writer.stdout is not None
         seen = [writer.stdout.readline().strip() for _ in range(acknowledged)]
         writer.kill()
-        seen += writer.stdout.read().splitlines()[:-1]  # the last line may be torn
+        seen += writer.stdout.read().splitlines()[:-1]  # the last line can be incomplete
     database = Database(tmp_path)
     book = database.load()
     database.close()
@@ -412,7 +412,7 @@ def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, 
 
 
 def test_who_cuts_off_the_index_of_the_log_kills_the_daemon_and_takes_no_lease(tmp_path: Path) -> None:
-    """SQLite has it mapped, and without it nobody could read leases beside a daemon (log_index.py)."""
+    """SQLite maps the index, and without it no other process could read leases beside a daemon (log_index.py)."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as writer:
@@ -459,7 +459,7 @@ def test_a_new_database_says_that_it_began_empty_until_what_pods_have_is_in_it(t
     database.close()
     again = Database(tmp_path)
     again.load()
-    assert again.began_empty  # died before it was known
+    assert again.began_empty  # the first daemon died before it called note_restored
     again.note_restored()
     again.close()
     last = Database(tmp_path)
@@ -485,7 +485,7 @@ async def test_a_reader_needs_no_lock_and_leaves_no_trace(tmp_path: Path) -> Non
 async def test_a_ledger_of_an_older_program_keeps_its_leases(tmp_path: Path, version: int) -> None:
     write_older(tmp_path, version)
     if version >= LEASES_SINCE:
-        assert {(each.api, each.unit) for each in Database(tmp_path).peek()} == LEASED  # beside the older program
+        assert {(each.api, each.unit) for each in Database(tmp_path).peek()} == LEASED  # while the older program runs
     for _ in range(2):
         ledger = await opened(tmp_path)
         assert {(each.api, each.unit) for each in ledger.leases()} == LEASED
@@ -521,9 +521,9 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
     ledger = await opened(tmp_path / "state")
     ledger.is_complete = True
     node = Node(ledger)
-    node.witnesses.list = None  # nobody ends anything
+    node.witnesses.list = None  # no lease ends
     await ledger.grant([lease(f"gpu-{number}") for number in range(ours)])
-    for _ in range(20):  # so that the log is in the database
+    for _ in range(20):  # until the log is copied into the database
         await ledger.withhold([Withheld("gpu-0", "", 100.0)])
         await ledger.readmit(["gpu-0"])
     shutil.copyfile(tmp_path / "backup" / NAME, tmp_path / "state" / NAME)
@@ -535,7 +535,7 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
     leases = ledger.leases()
     if noticed == "at the end":
         await ledger.close()
-    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # as the next one finds it
+    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # the files that the next daemon finds
     await ledger.close()
     again = await opened(tmp_path / "killed")
     assert (again.leases(), again.set_aside) == (leases, ())
@@ -548,7 +548,7 @@ async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lea
     ledger = await opened(state)
     await ledger.grant([lease("a")])
     shutil.copytree(state, tmp_path / "backup")
-    await ledger.grant([lease("b")])  # is in the log alone
+    await ledger.grant([lease("b")])  # only in the log
     shutil.copytree(tmp_path / "backup", state, dirs_exist_ok=True)
     await ledger.grant([lease("c")])
     shutil.copytree(state, tmp_path / "killed")

@@ -1,4 +1,4 @@
-"""The remembered hash is the hash."""
+"""The cached hash equals the computed hash."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Disks that others fill at any moment: what was granted can end, and nothing else is."""
+"""Disks that become full at any moment: leases can still end, and no lease ends without a reason."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
     fill(small_disk)
     with contextlib.suppress(LedgerUnavailable) if many == 5000 else contextlib.nullcontext():
         await ledger.grant([lease(f"v{number}") for number in range(many)])
-    fill(small_disk)  # what the refusal gave back
+    fill(small_disk)  # the space that the refused grant freed
     if restarts:
         await ledger.close()
         fill(small_disk)
@@ -104,7 +104,7 @@ async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_di
         await ledger.grant([lease(f"u{number}")])
     fill(small_disk)
     if many == 1:
-        (small_disk / "state" / "reserve").unlink()  # as the end of another one does
+        (small_disk / "state" / "reserve").unlink()  # as the end of another lease does
         fill(small_disk)
     with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         await ledger.grant([lease(f"v{number}") for number in range(many)])
@@ -178,7 +178,7 @@ async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_fu
 
 
 class Crowded:
-    """A disk that others fill before and after whatever the ledger does."""
+    """A disk that other programs fill before and after each write of the ledger."""
 
     def __init__(self, disk: Path) -> None:
         self._disk = disk
@@ -238,7 +238,7 @@ def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_i
         crowded.restart()
         assert (tuple(crowded.book), crowded.database.set_aside) == ((), [])
         crowded.database.close()
-    assert not caplog.text  # such as that somebody else wrote to it
+    assert not caplog.text  # such as a warning that another program changed the database
 
 
 def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_refused(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_log_that_is_folded_in_part_was_written_by_nobody_else(small_disk: Pat
     database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(300)])])
     before = database.path.stat()
     fill(small_disk)
-    database.tidy()  # what is there is written, and there is no room for more
+    database.tidy()  # writes what it has, but the disk has no room for the rest
     after = database.path.stat()
     assert (after.st_size, after.st_ctime_ns > before.st_ctime_ns) == (before.st_size, True)
     database.write(book, [book.update([structs.replace(next(iter(book)), holder="pod/default/one/main")])])

@@ -1,4 +1,4 @@
-"""Files that are held: nothing of them stays where one cannot be looked at."""
+"""Files that are held open: an error while one of them is opened leaks no descriptor."""
 
 from pathlib import Path
 

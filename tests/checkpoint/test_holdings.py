@@ -1,4 +1,4 @@
-"""Every row of the two tables in holdings.py."""
+"""Each row of the two tables in holdings.py."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.checkpoint.build import claimed, lease
 
 HELD, ENDED, NOT_KNOWN = Verdict.HELD, Verdict.ENDED, Verdict.NOT_KNOWN
 UNIT = ("example.com/gpu", "gpu-0")
-NOBODY = Listed(knows_its_pods=True)  # lists other pods, and the unit for none of them
+NOBODY = Listed(knows_its_pods=True)  # lists other pods, none of which has the unit
 EMPTY = Listed()  # a kubelet that has just started
 NAMES = DeviceFile({UNIT: UnitEntry("uid-1", "c")})
 OLD = DeviceFile({UNIT: UnitEntry("uid-1", "c")}, is_fresh=False)

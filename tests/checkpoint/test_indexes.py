@@ -1,4 +1,4 @@
-"""Indexes say the same whether a name has one lease, several, or one again."""
+"""Indexes are correct when a name has one lease, several, or one again."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The DRA manager's file: byte for byte, and what is wrong with one that is not."""
+"""The DRA manager's file: written byte for byte like the kubelet's; errors in invalid files are named."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""The rules alone, without a disk."""
+"""The rules of leases, without a disk."""
 
 import pytest
 from hypothesis import given
@@ -160,7 +160,7 @@ def test_an_update_says_who_holds_a_lease_and_raises_no_ended_one() -> None:
 
 
 class Counted(bytes):
-    """A record that counts how often it is compared: those of thousands of units are large."""
+    """A record that counts its comparisons: the records of thousands of units are large."""
 
     compared = 0
     __hash__ = bytes.__hash__
@@ -191,7 +191,7 @@ def test_what_became_known_of_a_lease_says_nothing_of_the_next_one() -> None:
 
 
 def conflict(a: Lease, b: Lease) -> bool:
-    """The rule as it reads, for pairs."""
+    """The rule of conflicts, written directly for a pair of leases."""
     if a.owner == b.owner:
         return False
     return bool(a.exclusive & b.devices or b.exclusive & a.shared)

@@ -1,4 +1,4 @@
-"""The ledger on real files: what survives, what is refused, what is shared."""
+"""The ledger with real files: what survives a restart, what is refused, what shares a commit."""
 
 import asyncio
 import contextlib
@@ -201,7 +201,7 @@ async def test_what_was_granted_or_answered_again_since_does_not_end(ledger: Led
 
 
 async def test_a_file_that_becomes_readable_is_read_once_whoever_asks(tmp_path: Path) -> None:
-    """What was granted after the first look would be forgotten by the second."""
+    """A second read would forget leases that were granted after the first."""
     (tmp_path / "state").write_text("in the way")
     ledger = Ledger(tmp_path / "state", "boot-1")
     await ledger.take()
@@ -230,7 +230,7 @@ async def test_a_defect_in_reading_is_said_to_who_waits(tmp_path: Path, monkeypa
     def fail(_: Database) -> None:
         raise ZeroDivisionError
 
-    (tmp_path / "state").symlink_to(tmp_path / "missing" / "state")  # a disk that comes later
+    (tmp_path / "state").symlink_to(tmp_path / "missing" / "state")  # a disk that is mounted later
     ledger = await opened(tmp_path / "state")
     monkeypatch.setattr(Database, "load", fail)
     with pytest.raises(LedgerUnavailable, match="ZeroDivisionError"):
@@ -333,7 +333,7 @@ async def test_who_comes_alone_is_answered_at_once_and_who_comes_meanwhile_share
     ledger = await opened(tmp_path / "quick", quick=1e9)
     await ledger.grant([lease("a")])
     loop = asyncio.get_running_loop()
-    for _ in range(3):  # turns of the loop, after which nothing waits any more
+    for _ in range(3):  # iterations of the loop, after which no task waits
         await asyncio.sleep(0)
     commits = ledger.commits
     meanwhile: asyncio.Queue[asyncio.Future[object]] = asyncio.Queue()
@@ -391,8 +391,8 @@ async def test_a_successor_that_must_wait_too_long_says_so(
     successor = Ledger(tmp_path / "state", "boot-1")
     caplog.set_level("INFO", "nodeplug.leases")
     with pytest.raises(StateLocked):
-        await successor.take(patience=0.001)  # less than the first try takes, as on a busy machine
-    (line,) = (each for each in caplog.messages if "lockWaitSeconds" in each)  # once, and before it gives up
+        await successor.take(patience=0.001)  # less than the first attempt takes on a busy machine
+    (line,) = (each for each in caplog.messages if "lockWaitSeconds" in each)  # one line, before the wait ends
     assert "another nodeplug uses this state directory; stop it" in line
     assert "waiting up to 0.001 s for it" in line
     await successor.close()
@@ -426,7 +426,7 @@ async def test_close_finishes_what_waits_refuses_the_rest_and_leaves_nothing_beh
 
 
 async def test_where_no_thread_is_left_it_is_read_once_there_is_one_and_by_nobody_else_before(tmp_path: Path) -> None:
-    """A node or a cgroup that has its most while a daemon starts: it stays up, and grants what it can record."""
+    """At the thread limit of a node or a cgroup the daemon stays up, and grants leases once it can record them."""
     before = await opened(tmp_path)
     await before.grant([lease("a")])
     await before.close()

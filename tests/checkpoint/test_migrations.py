@@ -1,4 +1,4 @@
-"""Steps of the schema: each once, in order, recorded, all or nothing."""
+"""Migrations of the schema: each runs once, in order, is recorded, and is atomic."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
-"""A file system that stops as at a power cut, under load: each lease that was acknowledged is there once it is mounted.
+"""A file system that stops under load as at a power cut: each acknowledged lease is there after the next mount.
 
-The kernel does it: ext4 drops what its journal has not on disk (EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH).
+The kernel simulates it: ext4 drops what its journal has not written (EXT4_IOC_SHUTDOWN with
+EXT4_GOING_FLAGS_NOLOGFLUSH).
 Source: Linux, fs/ext4/ext4.h and ioctl.c.
 """
 

@@ -1,4 +1,4 @@
-"""A quota that is used up (XFS, ZFS, btrfs, NFS) is a full disk, also to SQLite, which knows ENOSPC alone."""
+"""An exceeded quota (XFS, ZFS, btrfs, NFS) is treated as a full disk, although SQLite knows only ENOSPC."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _AS_ON_A_FULL_DISK = (
 )
 
 
-@pytest.mark.usefixtures("small_disk")  # or the others are skipped, too
+@pytest.mark.usefixtures("small_disk")  # without it, the other tests would be skipped as well
 def test_what_holds_on_a_full_disk_holds_where_a_quota_is_used_up(tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:

@@ -1,4 +1,4 @@
-"""The reconciler with witnesses that say what a test has them say: what ends, and what stays."""
+"""The reconciler with scripted witnesses: which leases end, and which stay."""
 
 import asyncio
 from pathlib import Path
@@ -34,8 +34,8 @@ async def test_a_lease_of_a_pod_that_the_kubelet_has_ended_ends(node: Node) -> N
 async def test_a_kubelet_that_has_just_started_ends_nothing_and_neither_does_one_that_is_gone(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), claimed("gpu-1", "1")])
     node.witnesses.server = {"1": False}
-    for said in (Listed(), None):
-        node.witnesses.list = said
+    for listed in (Listed(), None):
+        node.witnesses.list = listed
         await node.passes(3)
     assert node.units == ["gpu-0", "gpu-1"]
 
@@ -59,14 +59,14 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
     unit, claim = lease("gpu-0", pods="u1"), claimed("gpu-1", "1")
     await node.ledger.grant([unit, claim])
     node.witnesses.list = None
-    for said, words in (
+    for evidence, words in (
         ((None, DeviceFile({UNIT: UnitEntry("u1", "z")})), "kubelet's file: names it for z of pod u1"),
         ((frozenset({"u1"}), DeviceFile()), "kernel: has a cgroup of pod u1"),
     ):
-        node.witnesses.cgroups, node.witnesses.file = said
+        node.witnesses.cgroups, node.witnesses.file = evidence
         with pytest.raises(ReleaseRefused, match=words):
             await node.reconciler.release(unit)
-    node.witnesses.server = {"1": True}  # a pass does not ask it where pod-resources is silent; a release does
+    node.witnesses.server = {"1": True}  # asked by a release, not by a pass without pod-resources
     with pytest.raises(ReleaseRefused, match="API server: wants it prepared"):
         await node.reconciler.release(claim)
     assert node.units == ["gpu-0", "gpu-1"]
@@ -77,7 +77,7 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
 
 @pytest.mark.parametrize("api", ["device-plugin", "dra"])
 async def test_what_another_pod_is_granted_while_a_release_asks_the_witnesses_stays_its(node: Node, api: str) -> None:
-    """The kubelet had ended the pod that was meant, and has given its device out again."""
+    """The kubelet ended the pod that the release was for, and allocated its device to another pod."""
     is_unit = api == "device-plugin"
     old = lease("gpu-0", holder="pod/x/old/z", granted_at=1.0) if is_unit else claimed("gpu-0", "1")
     new = lease("gpu-0", granted_at=2.0) if is_unit else claimed("gpu-0", "2")
@@ -132,17 +132,17 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=0.05)
-    began = asyncio.get_running_loop().time()  # a busy machine may stop between the grant and what follows
+    began = asyncio.get_running_loop().time()  # measured before the grant, because a busy machine can pause after it
     await ledger.grant([lease("gpu-0")])
     async with asyncio.timeout(30), running(node.reconciler.run()):
         while node.units:
             await node.passes()
-        assert asyncio.get_running_loop().time() - began >= 0.1  # too young, then missed for the first time
+        assert asyncio.get_running_loop().time() - began >= 0.1  # one grace period, and one miss
     await ledger.close()
 
 
 async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> None:
-    """Also after a restart of ours: what some witness has named the kubelet has on record."""
+    """This holds after a restart of ours: if a witness has named a unit, the kubelet has it on record."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     reconciler = Asked(ledger, Scripted(), grace=(grace := 0.02))
@@ -156,7 +156,7 @@ async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("before", ["named", "missed"])
 async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_path: Path, before: str) -> None:
-    """The kubelet gives a unit out again: whatever was found out before, this pod is not recorded yet."""
+    """The kubelet allocated the unit again. Earlier findings do not apply, because the new pod is not recorded yet."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     witnesses = Scripted()
@@ -176,7 +176,7 @@ async def test_the_cgroup_of_its_pod_keeps_a_lease_until_it_is_gone(node: Node) 
     node.witnesses.cgroups = frozenset({"uid-1", "uid-2"})
     await node.passes(2)
     assert node.units
-    node.witnesses.list = None  # the kubelet says nothing any more
+    node.witnesses.list = None  # the kubelet stops answering
     node.witnesses.cgroups = frozenset({"uid-2"})
     await node.passes()
     assert not node.units
@@ -216,7 +216,7 @@ async def test_the_api_server_is_asked_about_claims_that_nobody_on_the_node_name
     node.witnesses.server = {"2": False}
     await node.passes()
     assert set(node.witnesses.asked) == {"2", "3"}
-    assert node.units == ["gpu-0", "gpu-2"]  # nobody answered for the third
+    assert node.units == ["gpu-0", "gpu-2"]  # the API server gave no answer for the third
 
 
 async def test_what_was_granted_again_while_the_witnesses_were_asked_stays(node: Node) -> None:
@@ -235,7 +235,7 @@ async def test_what_was_granted_again_while_the_witnesses_were_asked_stays(node:
 async def test_those_who_ask_during_a_pass_share_the_next(node: Node) -> None:
     node.witnesses.hold.clear()
     first = asyncio.ensure_future(node.passes())
-    while node.witnesses.lists < 2:  # the one at the start, and ours
+    while node.witnesses.lists < 2:  # the list of the first pass, and that of ours
         node.witnesses.hold.set()
         await asyncio.sleep(0)
         node.witnesses.hold.clear()
@@ -256,14 +256,14 @@ async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: N
 
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_path: Path, *, ends: bool) -> None:
-    """A kubelet that has lost its file takes it for free; one whose pod is just ending has only been quicker."""
+    """A kubelet that lost its file considers the unit free. If the pod is just ending, the kubelet was only faster."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=60.0, patience=30.0 if ends else 0.0)
     await ledger.grant([had := lease("gpu-0", holder="pod/x/y/z", pods="u1"), lease("gpu-1", pods="u2")])
     node.witnesses.busy = frozenset({"u1", "u3"})
     async with running(node.reconciler.run()):
-        await ledger.grant([lease("gpu-1")])  # of which the kernel says nothing
+        await ledger.grant([lease("gpu-1")])  # the kernel reports no process of its pod
         again = asyncio.ensure_future(ledger.grant([lease("gpu-0"), lease("gpu-2", granted_at=1.0)]))
         if ends:
             await asyncio.sleep(0)
@@ -323,7 +323,7 @@ async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fa
     node.reconciler.claims = Failing(ledger, node.witnesses)
     async with running(node.reconciler.run()):
         ended = asyncio.ensure_future(node.passes())
-        for _ in range(100):  # turns of the loop: nothing happens in them any more
+        for _ in range(100):  # iterations of the loop, in which nothing may happen
             await asyncio.sleep(0)
         assert not ended.done()
         went_on.set()
@@ -350,7 +350,7 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
 async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At a stop calls that are under way are done last."""
+    """At a stop, running calls are finished last."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
@@ -371,7 +371,7 @@ async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_fail
 async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once_it_lists_it(
     tmp_path: Path, left: DeviceFile | None
 ) -> None:
-    """A kubelet that starts gives its pods what they had, and asks nobody."""
+    """A kubelet that starts returns the recorded devices to its pods, and calls no plugin."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, interval=0.01)

@@ -1,4 +1,4 @@
-"""The reserve's file: it has its blocks, however they can be had, and is nobody else's."""
+"""The reserve's file: its blocks are allocated by any available method, and no other program's file is used for it."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ Reserve(Path(sys.argv[1])).make(int(sys.argv[3]))
 @pytest.mark.skipif(library() is None, reason="no C compiler")
 @pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_blocks_are_written_where_they_cannot_be_had_otherwise(tmp_path: Path, error: int) -> None:
-    """As musl answers on ext2, ext3 and ramfs (1.2.3), where glibc writes them itself."""
+    """musl answers so on ext2, ext3 and ramfs (1.2.3); glibc writes the blocks itself."""
     fault = Fault("allocate", f"{error}+", 1, "reserve")
     log = tmp_path.with_name("calls")
     subprocess.run(
@@ -40,7 +40,7 @@ def test_blocks_are_written_where_they_cannot_be_had_otherwise(tmp_path: Path, e
     )
     calls = log.read_text().splitlines()
     assert "!allocate reserve" in calls
-    assert calls[-1] == "sync reserve"  # NFS finds out there whether it has room
+    assert calls[-1] == "sync reserve"  # NFS reports a full disk at this call
     stat = (tmp_path / "reserve").stat()
     assert (stat.st_size, stat.st_blocks * 512 > SIZE) == (SIZE + 5, True)
 
@@ -53,7 +53,7 @@ def test_one_that_cannot_grow_stays_as_large_as_it_was(tmp_path: Path) -> None:
             reserve.make(4 * SIZE)
         assert (disk / "reserve").stat().st_size == SIZE
         assert os.statvfs(disk).f_bavail * 4096 >= 2 * SIZE - 4096
-        reserve.save(4 * SIZE)  # what there is
+        reserve.save(4 * SIZE)  # keeps as much as the disk has
         fill(disk)
         assert (disk / "rest").stat().st_size < SIZE
 

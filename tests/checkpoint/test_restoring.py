@@ -1,4 +1,4 @@
-"""What pods have without a lease is leased again: of a pod, of a whole ledger that was lost."""
+"""Devices that pods hold without a lease are leased again: for one pod, and after the loss of the whole ledger."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> Non
     assert {(x.unit, x.holder) for x in node.ledger.leases()} == {("gpu-0", "pod/x/y/z"), ("gpu-9", "")}
     assert "the API server does not answer" in node.reconciler.problem
     node.witnesses.list, node.witnesses.file = Listed(), DeviceFile()
-    await node.passes()  # or one that is under way leases again what it was told before
+    await node.passes()  # otherwise a running pass would restore the old list
     await node.ledger.end(node.ledger.leases())
     node.front.why_not = ""
     await node.passes()
@@ -61,7 +61,7 @@ async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_ag
 
 async def test_the_pods_of_what_is_leased_again_are_those_of_the_kubelet_s_file(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
-    node = Node(ledger, grace=60.0)  # no pass learns anything of a lease so young
+    node = Node(ledger, grace=60.0)  # longer than the test: a pass learns nothing about younger leases
     node.witnesses.list, node.witnesses.cgroups = Listed({UNIT: "pod/x/y/z"}), frozenset({"uid-1"})
     node.witnesses.file = DeviceFile({OTHER: UnitEntry("uid-1", "init")})
     async with running(node.reconciler.run()):
@@ -88,7 +88,7 @@ async def test_what_the_disk_does_not_take_yet_is_waited_for(
 
 
 async def test_which_claims_have_leases_already(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    """Names say it where the kubelet's file, which has the uids, cannot be read; two claims may have one name."""
+    """By name, if the kubelet's file, which has the uids, is unreadable. Two claims can have the same name."""
     had = [claimed("gpu-1", "1", name="d"), lease("gpu-2", holder="pod/default/e/c")]
     await node.ledger.grant(had)
     node.witnesses.list = Listed({}, {("default", x): frozenset({"gpu-1"}) for x in "dm"})
@@ -105,12 +105,12 @@ async def test_which_claims_have_leases_already(node: Node, caplog: pytest.LogCa
     await node.ledger.end(node.ledger.of_owner("claim/2"))
     node.witnesses.list, node.witnesses.claims = Listed({}, {("default", "e"): frozenset({"gpu-0"})}), {}
     await node.passes()
-    assert "claim/default/e/found" in [x.holder for x in node.ledger.leases()]  # a pod of that name has a unit
+    assert "claim/default/e/found" in [x.holder for x in node.ledger.leases()]  # pod e and claim e are different
     assert not [x for x in caplog.messages if "without a lease" in x]
 
 
 async def test_a_lease_of_before_may_be_that_of_any_claim(node: Node) -> None:
-    """It does not say its claim's name."""
+    """Its holder does not contain the claim's name."""
     await node.ledger.grant([replace(claimed("gpu-1", "1"), holder="claim/1")])
     node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-0"})})
     await node.passes()
@@ -119,7 +119,7 @@ async def test_a_lease_of_before_may_be_that_of_any_claim(node: Node) -> None:
 
 @pytest.mark.parametrize("taken", [(), ("gpu-1",)], ids=["at once", "one by one"])
 async def test_what_another_pod_is_given_while_units_are_restored_stays_its(node: Node, taken: Sequence[str]) -> None:
-    """The kubelet has given it out since it was listed."""
+    """The kubelet allocated the device after it listed the others."""
     await node.passes()
     await node.ledger.grant([lease(unit, "example.com/other", holder="pod/a/b/c") for unit in taken])
     allocated: list[asyncio.Task[Change]] = []
@@ -174,10 +174,10 @@ async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node:
 async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kubelet is asked every half minute, and names it each time."""
+    """The kubelet is asked every 30 seconds, and names the device each time."""
     await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
-    said = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
-    node.witnesses.list, node.front.why_never = said, "claim gone not found"
+    listed = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
+    node.witnesses.list, node.front.why_never = listed, "claim gone not found"
     node.witnesses.cgroups, node.witnesses.file = frozenset(), None
 
     def reported() -> list[str]:
@@ -187,19 +187,19 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
     unit, claim = reported()
     assert unit.startswith("example.com/gpu gpu-0 is held without a lease: device gpu-0: ")
     assert claim == "claim default/gone is held without a lease: claim gone not found"
-    assert node.reconciler.problem == ""  # there is nothing to wait for
+    assert node.reconciler.problem == ""  # nothing is pending
     node.front.why_never = "claim gone is not allocated"
     await node.passes(2)
     assert len(reported()) == 3
     node.witnesses.list = Listed(knows_its_pods=True)
     await node.passes()
-    node.witnesses.list = said
+    node.witnesses.list = listed
     await node.passes(2)
     assert len(reported()) == 5
 
 
 async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
-    """Every refusal repeats them."""
+    """Each refusal repeats these reasons."""
     names = [("default", f"c{i}") for i in range(50)]
     node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, knows_its_pods=True)
     node.front.why_not = "the API server does not answer"
@@ -221,7 +221,7 @@ async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node:
 
 @pytest.mark.parametrize("uid", ["1", ""], ids=["by its uid", "by its name"])
 async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_path: Path, uid: str) -> None:
-    """The kubelet forgets it once it has our answer, and pod-resources lists it until then."""
+    """The kubelet removes the claim after our answer, and pod-resources lists it until then."""
     ledger = await opened(tmp_path)
     node = Node(ledger, grace=0.2)
     async with running(node.reconciler.run()):
@@ -232,16 +232,16 @@ async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_
         node.witnesses.list = Listed({}, {("default", "c"): frozenset({"gpu-0"})}, knows_its_pods=True)
         node.witnesses.claims = {uid: ClaimEntry("default", "c")} if uid else {}
         await node.passes()
-        was_quick = asyncio.get_running_loop().time() < ended + 0.2  # a busy machine may take longer
+        was_quick = asyncio.get_running_loop().time() < ended + 0.2  # a busy machine can take longer
         assert node.units == [] or not was_quick
         async with asyncio.timeout(30):
-            while node.units != ["gpu-0"]:  # who is forced to give back what a pod has gets it again
+            while node.units != ["gpu-0"]:  # a device that was released while its pod has it is leased again
                 await node.passes()
     await ledger.close()
 
 
 async def test_of_two_claims_of_one_name_the_one_has_the_devices_that_was_given_them(node: Node) -> None:
-    """One was deleted by force while its pod runs."""
+    """One was force-deleted while its pod runs."""
     await node.ledger.grant([claimed("gpu-1", "1", name="d")])
     node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.claims = {
@@ -326,7 +326,7 @@ async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_aski
 async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more(
     node: Node, caplog: pytest.LogCaptureFixture, more: int
 ) -> None:
-    """A kubelet may list any number of units of a resource."""
+    """A kubelet can list any number of units of a resource."""
     units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(100 + more)}
     node.witnesses.list = Listed(units, knows_its_pods=True)
     with caplog.at_level("WARNING"):

@@ -1,4 +1,4 @@
-"""Devices that are withheld: on disk, across restarts, in files of older programs, through a disk that refuses."""
+"""Withheld devices: on disk, after restarts, in files of older programs, and on a disk that refuses writes."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def test_it_outlives_restarts_and_another_reason_is_no_other_time(tmp_path
     assert seen[-1] == {"gpu-0"}
     again = Ledger(tmp_path, "boot-2")
     await again.read()
-    assert again.withheld == {"gpu-0": Withheld("gpu-0", "noise", 1.0)}  # before the directory is ours
+    assert again.withheld == {"gpu-0": Withheld("gpu-0", "noise", 1.0)}  # read before the ledger owns the directory
     await again.take()
     assert again.withheld == {"gpu-0": Withheld("gpu-0", "noise", 1.0)}
     await again.close()
@@ -44,7 +44,7 @@ async def test_what_the_disk_refuses_is_not_withheld_and_what_it_had_is_kept(tmp
     with largest_file(1024), pytest.raises(LedgerUnavailable):
         await ledger.withhold([USB])
     assert ledger.withheld == {"gpu-0": FAN}
-    await ledger.withhold([USB])  # the file is written again in full
+    await ledger.withhold([USB])  # the file is written again completely
     await ledger.close()
     again = await opened(tmp_path)
     assert again.withheld == {"gpu-0": FAN, "usb-1": USB}
@@ -72,7 +72,7 @@ async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp
         tool.execute("DROP TABLE withheld")
         tool.execute(f"DELETE FROM migration WHERE version = {WITHHELD_SINCE}")
     again = Ledger(tmp_path, "boot-1")
-    await again.read()  # while the older program still has the directory
+    await again.read()  # while the older program still owns the directory
     assert (again.leases(), again.withheld) == ((lease("a"),), {})
     await again.take()
     await again.withhold([FAN])

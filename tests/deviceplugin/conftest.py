@@ -1,4 +1,4 @@
-"""A plugin side on real sockets: made-up host, real ledger and reconciler, and whatever kubelet a test brings."""
+"""The plugin side on real sockets: a made-up host, a real ledger and reconciler, and any kubelet that a test brings."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def paths(tmp_path: Path, socket_dir: Path) -> Paths:
 
 
 class Side:
-    """The device plugin side of a node, running, with who looks after its leases."""
+    """The device plugin side of a node, running, and the reconciler."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Side:
         self._reconciling: asyncio.Task[None] | None = None
 
     def update(self, assigned: Mapping[str, tuple[Device, ...]] | None = None) -> None:
-        """Take over what a scan finds now, or what a test says."""
+        """Offer the devices of a new scan, or those that the test passes."""
         devices = self._made_up.devices()
         if assigned is None:
             assigned = {r.name: tuple(d for d in devices.values() if not r.selector.why_not(d)) for r in self.resources}
@@ -119,7 +119,7 @@ StartPlugins = Callable[..., Awaitable[Side]]
 
 @pytest.fixture
 async def start(made_up: MadeUpHost, ledger: Ledger, paths: Paths) -> AsyncIterator[StartPlugins]:
-    """Start a plugin side for some resources; each one has the devices that its selector means."""
+    """Start a plugin side for some resources; each offers the devices that match its selector."""
     running: list[Side] = []
 
     async def begin(

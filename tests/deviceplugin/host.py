@@ -1,4 +1,4 @@
-"""A small made-up host: misc devices with nodes, written as a capture writes them."""
+"""A small made-up host: misc devices with nodes, in the format of a capture."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from hostdevices import Device, Host, scan
 
 
 class MadeUpHost:
-    """A tree below `root` whose devices come and go."""
+    """A tree below `root`; devices can be added and removed."""
 
     def __init__(self, root: Path, *names: str) -> None:
         self.root = root
@@ -28,7 +28,7 @@ class MadeUpHost:
         self.renumber(name, minor)
 
     def renumber(self, name: str, minor: int) -> None:
-        """Change what the node opens, behind the back of whoever scanned before."""
+        """Change the device that the node opens, after a scan."""
         (self.root / "dev" / name).write_text(f"c 10:{minor}\n")
         link = self.root / f"sys/dev/char/10:{minor}"
         link.unlink(missing_ok=True)

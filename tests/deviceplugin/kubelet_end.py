@@ -1,6 +1,6 @@
-"""The smallest kubelet end that misbehaves on demand: a Registration service that dials back, or does not.
+"""A minimal kubelet end that misbehaves on demand: a Registration service that connects to the plugin, or does not.
 
-The faithful kubelet is `kubelet.node.Node`; this one is for what a faithful kubelet never does.
+`kubelet.node.Node` is the faithful kubelet. This one does what a faithful kubelet never does.
 """
 
 import asyncio
@@ -20,25 +20,25 @@ _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
 class KubeletEnd:
-    """Serves kubelet.sock in `folder`; `answers` says what each Register does, the last one for all that follow."""
+    """Serves kubelet.sock in `folder`. `answers` are the reactions to each Register; the last one repeats."""
 
     def __init__(self, folder: Path, *answers: str) -> None:
-        """Answers: `ok` dials back and listens, `early` listens first and answers after `answer_now`.
+        """Answers: `ok` connects and listens, `early` listens first and answers after `answer_now` is set.
 
-        `deaf` never listens, `refuse` is an error, `hang` never answers.
+        `deaf` never listens, `refuse` returns an error, `hang` never answers.
         """
         self.folder = folder
         self.requests: asyncio.Queue[api.RegisterRequest] = asyncio.Queue()
         self.lists: asyncio.Queue[list[api.Device]] = asyncio.Queue()
         self._answers = list(answers or ("ok",))
-        self.endpoint = ""  # that registered last
+        self.endpoint = ""  # the last registered
         self._endpoints: dict[str, str] = {}
         self._server: UnixServer | None = None
         self._streams: dict[str, asyncio.Task[None]] = {}
         self.answer_now = asyncio.Event()
 
     async def start(self, wipe: bool = True) -> None:
-        """Start as a kubelet does: remove all sockets, serve again."""
+        """Start as a kubelet does: remove all sockets, then serve."""
         if wipe:
             for path in self.folder.iterdir():
                 if path.is_socket():
@@ -53,12 +53,12 @@ class KubeletEnd:
             await self._server.stop()
 
     async def cut_streams(self) -> None:
-        """End every open ListAndWatch from the kubelet's side."""
+        """End every open ListAndWatch on the kubelet's side."""
         for endpoint in tuple(self._streams):
             await self.cut_stream_of(endpoint)
 
     async def cut_stream_of(self, endpoint: str) -> None:
-        """End one ListAndWatch from the kubelet's side."""
+        """End one ListAndWatch on the kubelet's side."""
         stream = self._streams.pop(endpoint)
         stream.cancel()
         await asyncio.wait([stream])
@@ -85,13 +85,13 @@ class KubeletEnd:
             return await Client(channel, _PLUGIN).call(method, request, timeout=30)
 
     def endpoint_of(self, resource: str) -> str:
-        """The endpoint with which a resource registered last."""
+        """The endpoint of a resource's last registration."""
         return self._endpoints[resource]
 
     async def is_gone(self, resource: str) -> bool:
-        """Return once nobody serves a resource any more."""
+        """Wait until the endpoint of a resource is gone."""
         async with asyncio.timeout(30):
-            while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - a file is what tells
+            while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.005)
         return True
 
@@ -114,20 +114,20 @@ async def kubelet_end(folder: Path, *answers: str) -> AsyncIterator[KubeletEnd]:
 
 
 async def allocate(kubelet: KubeletEnd, *unit_ids: str) -> api.ContainerAllocateResponse:
-    """What a container is answered that asks for these units."""
+    """Return the Allocate response of a container that requests these units."""
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=unit_ids)])
     response: api.AllocateResponse = await kubelet.call("Allocate", request)
     return response.container_responses[0]
 
 
 async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> tuple[Status, str]:
-    """How a container is refused that asks for these units."""
+    """Return the status code and message with which Allocate refuses these units."""
     with pytest.raises(RpcError) as error:
         await allocate(kubelet, *unit_ids)
     return error.value.code, error.value.details
 
 
 async def until_listed(kubelet: KubeletEnd, health: Mapping[str, str]) -> None:
-    """Return when the list has this health, by unit."""
+    """Wait for a list with this health by unit."""
     while {x.ID: x.health for x in await kubelet.lists.get()} != health:
         pass

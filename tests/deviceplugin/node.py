@@ -1,6 +1,6 @@
-"""A node with a faithful kubelet for the plugin side of a test, and pods for it.
+"""A node with a faithful kubelet for the plugin side of a test, and its pods.
 
-Who looks after leases is started with `GRACE`: a faithful kubelet needs a moment to record what it was answered.
+Start the reconciler with `GRACE`: a faithful kubelet needs a moment to record an answer.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ GRACE = 0.5  # seconds
 
 @asynccontextmanager
 async def node_of(made_up: MadeUpHost, folder: Path, *, cgroups: bool = True) -> AsyncIterator[Node]:
-    """A node with another pod on it, so that its kubelet is seen to know its pods; `cgroups` can be seen or not."""
+    """A node with a second pod, which shows that its kubelet knows its pods; `cgroups`: whether cgroups can be seen."""
     root = made_up.root / "sys/fs/cgroup"
     root.mkdir(parents=True)
     (root / "cgroup.controllers").touch()
@@ -32,29 +32,29 @@ async def node_of(made_up: MadeUpHost, folder: Path, *, cgroups: bool = True) ->
 
 
 def pod(name: str, resource: str = "example.com/fuse", count: int = 1) -> Pod:
-    """A pod with one container `c` that wants units."""
+    """A pod with one container `c` that requests units."""
     return a_pod(name, container("c", {resource: count}))
 
 
 async def offered(node: Node, resource: str = "example.com/fuse", count: int = 1) -> None:
-    """Return when the kubelet can give out so many units."""
+    """Wait until the kubelet has so many allocatable units."""
     await node.until(lambda: node.allocatable().get(resource) == count, 30)
 
 
 def leases(ledger: Ledger) -> list[tuple[str, str, str]]:
-    """Resource, unit and holder of what is leased."""
+    """Resource, unit and holder of each lease."""
     return sorted((lease.resource, lease.unit, lease.holder) for lease in ledger.leases())
 
 
 async def looked_after(side: Side, ledger: Ledger, passes: int = 2) -> None:
-    """Return after passes that could have ended every lease that there is now."""
+    """Run enough passes of the reconciler to end any lease of now."""
     await until(lambda: all(ledger.age(lease) > GRACE for lease in ledger.leases()))
     for _ in range(passes):
         await side.reconciler.refresh()
 
 
 async def until_ended(side: Side, ledger: Ledger, *units: str) -> None:
-    """Have who looks after leases look until these units have none."""
+    """Run passes of the reconciler until these units have no lease."""
     async with asyncio.timeout(30):
         while any(lease.unit in units for lease in ledger.leases()):
             await side.reconciler.refresh()

@@ -1,4 +1,4 @@
-"""The list that the kubelet gets."""
+"""The list that a plugin sends to the kubelet."""
 
 from typing import Any
 

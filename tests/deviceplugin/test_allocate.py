@@ -1,4 +1,4 @@
-"""Allocate over the wire: what a container gets, and every reason to refuse."""
+"""Allocate over the wire: what a container gets, and each reason for a refusal."""
 
 import asyncio
 import shutil
@@ -209,7 +209,7 @@ async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths
 async def test_a_virtual_function_that_is_made_under_a_claim_for_its_card_is_no_pods(
     start: StartPlugins, paths: Paths, ledger: Ledger, made_up: MadeUpHost
 ) -> None:
-    """The claim's lease names the functions that there were."""
+    """The claim's lease names only the functions that existed when it was granted."""
     tree = Tree(made_up.root)
     card = tree.pci("0000:3b:00.0", pci_class="020000", sriov_totalvfs=2)
     await ledger.grant([claimed("pci-0000-3b-00-0", "whole")])
@@ -262,7 +262,7 @@ async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Pa
         await kubelet.lists.get()
         (database,) = (tmp_path / "state").glob("*.sqlite3")
         with closing(sqlite3.connect(database, isolation_level=None)) as intruder:
-            intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
+            intruder.execute("begin exclusive")  # a locked file is as useless as a full disk
             code, text = await refusal(kubelet, "misc-fuse")
             intruder.execute("rollback")
         assert code is Status.UNAVAILABLE
@@ -279,7 +279,7 @@ async def test_without_cdi_specs_nothing_that_needs_them_is_promised_until_they_
         assert [x.health for x in await kubelet.lists.get()] == ["Unhealthy"]
         code, text = await refusal(kubelet, "misc-fuse")
         assert (code, "cannot write CDI specs" in text) == (Status.UNAVAILABLE, True)
-        paths.cdi.unlink()  # nobody tells us
+        paths.cdi.unlink()  # no event reports this
         assert [x.health for x in await kubelet.lists.get()] == ["Healthy"]
         await allocate(kubelet, "misc-fuse")
 
@@ -378,7 +378,7 @@ async def test_the_lost_leases_of_one_container_keep_one_record_as_those_of_an_a
 
 
 class Counted(dict[str, AttributeValue]):
-    """Attributes that count how often they are asked for."""
+    """Attributes that count their reads."""
 
     asked = 0
 
@@ -388,7 +388,7 @@ class Counted(dict[str, AttributeValue]):
 
 
 async def test_lost_units_of_a_container_that_are_not_offered_any_more_are_found_at_once(start: StartPlugins) -> None:
-    """There may be thousands, and they are looked for while the loop waits."""
+    """There can be thousands, and the search blocks the loop."""
     side = await start([resource("fuse")])
     there = {f"x-{n}": Device(f"x-{n}", "x", f"x{n}", attributes=Counted(uuid=f"GPU-{n}")) for n in range(20)}
     side.presence.update(there, ())
@@ -414,7 +414,7 @@ async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugi
 async def test_who_asked_before_the_list_was_opened_anew_and(
     start: StartPlugins, paths: Paths, tmp_path: Path, is_gone: bool
 ) -> None:
-    """The server that was asked stops; who is still there gets the answer first, for who is gone nothing is leased."""
+    """The old list's server stops. A waiting caller is answered first; nothing is leased for a caller that left."""
     ledger = Ledger(tmp_path / "another", "this-boot")
     await ledger.read()
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["misc-fuse"])])
@@ -424,8 +424,8 @@ async def test_who_asked_before_the_list_was_opened_anew_and(
         async with connect(paths.device_plugins / kubelet.endpoint) as channel:
             client = Client(channel, api.DESCRIPTOR.services_by_name["DevicePlugin"])
             await client.call("GetDevicePluginOptions", api.Empty())
-            asked = asyncio.ensure_future(client.call("Allocate", request))  # an older daemon has the state: it waits
-            await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # it has come
+            asked = asyncio.ensure_future(client.call("Allocate", request))  # waits: an older daemon owns the state
+            await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # Allocate has arrived
             if is_gone:
                 asked.cancel()
                 await asyncio.wait([asked])
@@ -461,7 +461,7 @@ async def test_who_waited_while_an_older_daemon_had_the_state_gets_what_there_is
                 client = Client(await stack.enter_async_context(connect(endpoint)), services)
                 await client.call("GetDevicePluginOptions", api.Empty())
                 asked.append(asyncio.ensure_future(client.call("Allocate", request)))
-                await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # it has come
+                await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # Allocate has arrived
             made_up.unplug("fuse")
             node = Devnode("/dev/kvm7", "c", 10, 1)
             (made_up.root / "dev/kvm7").write_text("c 10:1\n")

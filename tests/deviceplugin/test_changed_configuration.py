@@ -1,4 +1,4 @@
-"""A configuration that changes under pods: what each has stays its own, is nobody else's, and is free once it ends."""
+"""A changed configuration while pods run: each pod keeps its devices exclusively, and they are free when it ends."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def configure(start: StartPlugins, made_up: MadeUpHost) -> Configure:
-    """End the daemon's part that runs, and start it with other resources."""
+    """Stop the running plugin side, and start one with other resources."""
     running: list[Side] = []
 
     async def change(*resources: Resource) -> Side:
@@ -55,27 +55,27 @@ def listed(node: Node, resource_name: str) -> dict[str, str]:
 
 
 async def until_listed(node: Node, resource_name: str, health: Mapping[str, str]) -> None:
-    """Return when the kubelet's list is this one."""
+    """Wait until this is the kubelet's list."""
     await node.until(lambda: listed(node, resource_name) == health, 30)
 
 
 async def is_refused(node: Node, name: str, resource_name: str) -> bool:
-    """Tell whether a pod that wants a unit does not get it."""
+    """Return whether a pod that requests a unit is refused."""
     status = await node.admit(pod(name, resource_name))
     await node.remove(name)
     return status.phase == "Failed"
 
 
 def described_nodes(paths: Paths, resource_name: str) -> list[str]:
-    """The paths of the nodes that a runtime finds of a resource's devices."""
+    """The paths of the nodes that a runtime finds for a resource's devices."""
     specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
     devices = [device for spec in specs if spec.kind == resource_name for device in spec.devices]
     return [node.path for device in devices for node in device.container_edits.device_nodes]
 
 
 async def ends(node: Node, side: Side, ledger: Ledger, name: str) -> None:
-    """End a pod; return when its leases have ended."""
-    await looked_after(side, ledger)  # it learns who has what
+    """End a pod; wait until its leases have ended."""
+    await looked_after(side, ledger)  # a pass learns the holders
     units = [lease.unit for lease in ledger.leases() if lease.holder == f"pod/default/{name}/c"]
     await node.remove(name)
     await until_ended(side, ledger, *units)
@@ -130,7 +130,7 @@ async def test_a_removed_resource_is_served_until_its_last_pod_ends(
 async def test_a_wider_resource_takes_over_what_a_removed_one_gave_out_once_that_has_ended(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
-    """As with a receiver of its own name that becomes one of all serial adapters."""
+    """For example, a resource for one receiver is replaced by one for all serial adapters."""
     wide = resource("other", selector=Kinds(("misc",)))
     await configure(resource(), wide)
     await offered(node)
@@ -239,7 +239,7 @@ async def test_a_group_that_is_narrowed_stays_whole_for_its_pod(
 async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_that_had_it_without(
     configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
 ) -> None:
-    """A container that starts again is given the name: it would open what somebody else may have."""
+    """A restarted container gets the same CDI name. It would open a node that another pod could have."""
     members = (PathMember("/dev/fuse"), PathMember("/dev/kvm", optional=True))
     pair = replace(PAIR, group=PathSet(members), cdi=True)
     made_up.remove_node("kvm")
@@ -250,7 +250,7 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
     made_up.renumber("kvm", 1)
     made_up.add("tun", 7)
     side.update(assign(scan(made_up.host), side.resources).devices)
-    await until(lambda: described_nodes(paths, "example.com/tun") == ["/dev/tun"])  # specs are written together
+    await until(lambda: described_nodes(paths, "example.com/tun") == ["/dev/tun"])  # all specs are written together
     assert described_nodes(paths, OTHER) == ["/dev/fuse"]
     await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
     await ends(node, side, ledger, "a")
@@ -262,7 +262,7 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
 async def test_members_of_a_former_group_are_known_by_the_nodes_that_its_pod_was_answered(
     configure: Configure, node: Node, ledger: Ledger, group: Group | None
 ) -> None:
-    """The kubelet names the group alone, and what stood in the ledger was lost."""
+    """The kubelet knows only the group's name, and the ledger's record was lost."""
     await configure(PAIR)
     await offered(node, OTHER)
     await node.admit(pod("a", OTHER))
@@ -284,7 +284,7 @@ async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(
     with pytest.raises(LeaseRefused, match="has allocated misc-fuse to pod/default/a/c"):
         await ledger.grant([claimed("misc-fuse", "u", FUSE)])
     await node.remove("a")
-    await ledger.grant([claimed("misc-fuse", "u", FUSE)])  # looked for before it was refused
+    await ledger.grant([claimed("misc-fuse", "u", FUSE)])  # a pass ran before a refusal
     assert [status.name for status in side.plugins.status()] == []
 
 

@@ -1,4 +1,4 @@
-"""The wall clock is for people: whatever it does, no lease ends for it and none stays for it."""
+"""The wall clock is only displayed: no change of it ends a lease, or keeps one that should end."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ HOUR, YEAR = 3600.0, 31_557_600.0
 
 
 class WallClock:
-    """What time.time() says from now on."""
+    """A replacement of time.time() that a test can move."""
 
     def __init__(self) -> None:
         self.ahead = 0.0  # seconds
@@ -40,7 +40,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
     start: StartPlugins, ledger: Ledger, paths: Paths, socket_dir: Path, wall_clock: WallClock, jump: float
 ) -> None:
-    """The kubelet records what it was answered a moment later, and lists it a moment after that."""
+    """The kubelet records an answer a moment later, and lists it a moment after that."""
     listing = SaidKubelet(socket_dir)
     listing.answer = [listed_pod("other")]
     await listing.start()

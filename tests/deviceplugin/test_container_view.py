@@ -1,4 +1,4 @@
-"""What a resource says of devices: its path in containers, and what a device lacks, over the wire."""
+"""Container paths of devices, and devices that lack an attribute that the resource names, over the wire."""
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ async def offering(start: StartPlugins, made_up: MadeUpHost, resource: Resource)
 
 
 def described(paths: Paths) -> dict[str, list[str]]:
-    """What runtimes find: the paths in the container, by device."""
+    """The paths in the container that runtimes find, by device."""
     specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
     return {x.name: [n.path for n in x.container_edits.device_nodes] for each in specs for x in each.devices}
 
@@ -39,7 +39,7 @@ def described(paths: Paths) -> dict[str, list[str]]:
 async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_nobody_gets(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A later one, too: the daemon goes on."""
+    """The daemon continues; the same holds for later devices."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc(env={"SERIAL": "{serial}"}))
         await until_listed(kubelet, {"misc-fuse": "Unhealthy", "misc-kvm": "Unhealthy"})
@@ -101,7 +101,7 @@ async def test_two_devices_are_not_put_at_one_path(start: StartPlugins, paths: P
 async def test_a_pods_device_stays_where_its_container_sees_it(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger, is_offered: bool
 ) -> None:
-    """Its containers start again by the name; others see theirs where the resource says now."""
+    """A pod's containers restart with the CDI name; other pods see their devices at the new path."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await offering(start, made_up, misc(container_path="/dev/old", cdi=True))
         await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], "misc-kvm": ["/dev/old"]})
@@ -111,7 +111,7 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
         side.plugins.configure(resources)
         side.update(assign(scan(made_up.host), resources).devices)
         others = {"misc-kvm": ["/dev/new"]} if is_offered else {}
-        if not is_offered:  # it is registered once more, for what its pod has
+        if not is_offered:  # it is registered again for the pod's device
             await until_listed(kubelet, {"misc-fuse": "Unhealthy"})
         await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], **others})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
@@ -124,7 +124,7 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
 async def test_a_pods_device_stays_where_its_container_sees_it_when_it_is_called_otherwise(
     start: StartPlugins, made_up: MadeUpHost, paths: Paths
 ) -> None:
-    """A path that names a fact of the device is another one when that changes, long after the pod was given it."""
+    """A path that contains an attribute changes with the attribute, long after the device was allocated."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         resources = [misc(container_path="/dev/at-{name}", cdi=True)]
         side = await offering(start, made_up, resources[0])

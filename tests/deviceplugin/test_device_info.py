@@ -1,4 +1,4 @@
-"""What Multus, CNI plugins and containers are told of a virtual function beside its address."""
+"""Information on virtual functions for Multus, CNI plugins and containers, in addition to the address."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ NODES = {f"/dev/infiniband/{name}": Devnode(f"/dev/infiniband/{name}", "c", 231,
 
 
 def function(*paths: str, **attributes: Any) -> Device:
-    """A virtual function with nodes, and an RDMA device as its part."""
+    """A virtual function with nodes, and with an RDMA device as its child."""
     nodes = tuple(NODES.get(path, Devnode(path, "c", 1, 1)) for path in paths)
     facts = {PCI_BUS_ID: ADDRESS, "pf": PF, **attributes}
     return Device("pci-0000-3b-00-2", "pci", "vf", attributes=facts, devnodes=nodes, children=(RDMA.id,))
@@ -73,8 +73,8 @@ def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_al
         "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0", **places},
     }
     assert json.loads(file_content(bare, parts.get))["pci"] == {**places, "rdma-device": "mlx5_2"}
-    told = json.loads(variable([handed_out], parts.get, of=VARIABLE))
-    assert told[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
+    info = json.loads(variable([handed_out], parts.get, of=VARIABLE))
+    assert info[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
 def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a_path() -> None:
@@ -85,11 +85,11 @@ def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a
         "version": "1.1.0",
         "vdpa": {"parent-device": "blue", "driver": "virtio", "pci-address": ADDRESS, "pf-pci-address": PF},
     }
-    assert "vdpa" not in json.loads(variable([device], part, of=VARIABLE))[ADDRESS]  # nothing to open
+    assert "vdpa" not in json.loads(variable([device], part, of=VARIABLE))[ADDRESS]  # there is no node to open
 
 
 def test_the_variable_has_where_the_nodes_are() -> None:
-    told = json.loads(variable([function(*NODES)], part, of=VARIABLE))
+    info = json.loads(variable([function(*NODES)], part, of=VARIABLE))
     rdma = {
         "rdma_dev": "mlx5_2",
         "uverbs": "/dev/infiniband/uverbs2",
@@ -97,7 +97,7 @@ def test_the_variable_has_where_the_nodes_are() -> None:
         "issm": "/dev/infiniband/issm2",
         "rdma_cm": "/dev/infiniband/rdma_cm",
     }
-    assert told == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
+    assert info == {ADDRESS: {"generic": {"deviceID": ADDRESS}, "rdma": rdma}}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def sriov(**options: Any) -> Resource:
 
 
 def functions(made_up: MadeUpHost) -> tuple[Device, ...]:
-    """What there is, as if it were virtual functions."""
+    """The host's devices, as if they were virtual functions."""
     found = made_up.devices().values()
     return tuple(replace(x, attributes={**x.attributes, PCI_BUS_ID: f"0000:3b:00.{i}"}) for i, x in enumerate(found))
 
@@ -158,12 +158,12 @@ async def test_the_nodes_of_vhost_net_go_with_a_function(
     offer(side, *functions(made_up), vhost_net=True)
     await offered(node, NAME, 2)
     await node.admit(pod("first", NAME))
-    given = await node.run_container_options("first", "c")
-    assert {*nodes} < {each.path_in_container for each in given.devices}
-    (told,) = json.loads(next(x.value for x in given.envs if x.name == VARIABLE)).values()
-    assert told["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
+    options = await node.run_container_options("first", "c")
+    assert {*nodes} < {each.path_in_container for each in options.devices}
+    (info,) = json.loads(next(x.value for x in options.envs if x.name == VARIABLE)).values()
+    assert info["vhost"] == {"net-mount": nodes[0], "tun-mount": nodes[1]}
     again = await node.exit_container("first", "c", 1)
-    assert again.container_statuses[0].restart_count == 1  # what it was given is still so
+    assert again.container_statuses[0].restart_count == 1  # the allocation is unchanged
     (made_up.root / "dev/vhost-net").unlink()
     status = await node.admit(pod("second", NAME))
     assert "needs /dev/vhost-net, which does not exist" in status.message
@@ -187,11 +187,11 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     await until(lambda: files() == {file_name(NAME, f"0000:3b:00.{i}") for i in range(2)})
     await offered(node, NAME, 2)
     await node.admit(pod("holder", NAME))
-    given = await node.run_container_options("holder", "c")
-    env = {x.name: x.value for x in given.envs}
+    options = await node.run_container_options("holder", "c")
+    env = {x.name: x.value for x in options.envs}
     address = env["NODEPLUG_INTEL_COM_SRIOV_NET"]
     assert json.loads(env[VARIABLE]) == {address: {"generic": {"deviceID": address}}}
-    offer(side)  # both are gone
+    offer(side)  # both devices are gone
     await until(lambda: files() == {file_name(NAME, address)})
     await node.remove("holder")
     await until_ended(side, ledger, address)
@@ -200,7 +200,7 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
 
 
 async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made_up: MadeUpHost, paths: Paths) -> None:
-    """Also when a resource moves from one API to the other."""
+    """The same holds while a resource moves from one API to the other."""
     of_claims = (sriov(api="dra"), functions(made_up)[:1])
     file = paths.device_info / file_name(NAME, "0000:3b:00.0")
     side = await start([], grace=GRACE)
@@ -220,7 +220,7 @@ async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made
 async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
     made_up: MadeUpHost, paths: Paths, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever has no such files does not care; one of a claim's may be in it, which is to be removed some time."""
+    """It is reported only if a claim needs a file there: the folder can contain a claim's file, to be removed later."""
     name, host, presence = "x" * 300, made_up.host, Presence(made_up.host)
     paths = replace(paths, device_info=paths.device_info.with_name(name))
     with contextlib.closing(FolderWatcher()) as watcher:

@@ -38,7 +38,7 @@ def mounted(folder: Path) -> dict[str, list[tuple[str, str, list[str]]]]:
 async def test_a_container_that_starts_again_has_the_driver_of_now(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
-    """What the kubelet stores is a name alone. Where the resource is gone, a pod keeps what it was given."""
+    """The kubelet stores only the CDI name. If the resource is removed, a pod keeps its files."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([WITH_DRIVER])
         side.plugins.update({NAME: given(made_up, "/old")})
@@ -69,7 +69,7 @@ async def test_who_does_not_ask_for_the_driver_does_not_get_it(
 async def test_no_container_starts_without_the_drivers_files(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
-    """Nobody else can get what a pod has, so that stays as it is to the kubelet."""
+    """A pod's device stays healthy for the kubelet, because no other pod can get it."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([WITH_DRIVER])
         whole = given(made_up, "/old")

@@ -1,4 +1,4 @@
-"""CDI devices that others describe, over the wire."""
+"""CDI devices of other programs' specs, over the wire."""
 
 import json
 
@@ -17,7 +17,7 @@ from tests.deviceplugin.kubelet_end import allocate, kubelet_end, until_listed
 async def test_each_device_brings_the_cdi_devices_that_others_describe(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger, policy: CdiPolicy, own: int
 ) -> None:
-    """Beside its own name or without; what all have in common is there once, and nobody waits for our specs of it."""
+    """With our own CDI name or without. Common ones are listed once, and need no spec of ours."""
     names = ("nvidia.com/gpu={name}", "nvidia.com/all=all")
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([Resource("example.com/misc", Kinds(("misc",)), cdi=policy, cdi_devices=names)])

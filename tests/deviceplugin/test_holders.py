@@ -1,4 +1,4 @@
-"""A pod has its devices for as long as it may run, whatever its kubelet knows just then, and not a pass longer."""
+"""A pod keeps its devices for as long as it can run, whatever its kubelet knows, and not one pass longer."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ A = [("example.com/fuse", "misc-fuse", "pod/default/a/c")]
 
 
 async def claim_is_refused(ledger: Ledger) -> bool:
-    """Tell whether a claim for the device is refused, and leave no lease of it."""
+    """Return whether a claim for the device is refused."""
     try:
         await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])
     except LeaseRefused:
@@ -27,7 +27,7 @@ async def claim_is_refused(ledger: Ledger) -> bool:
 
 
 async def test_the_reason_names_who_has_a_device_as_soon_as_that_is_known(start: StartPlugins, ledger: Ledger) -> None:
-    """The list that the kubelet gets stays the same."""
+    """The kubelet's list does not change."""
     side = await start([resource()])
     await ledger.grant([granted := lease("misc-fuse", "example.com/other")])
 
@@ -52,7 +52,7 @@ async def test_a_kubelet_that_restarts_without_its_api_server_ends_nothing(
         node.sources.hold()
         await node.restart()
         await offered(node)
-        assert node.active_pods() == []  # and so pod-resources lists nothing
+        assert node.active_pods() == []  # therefore pod-resources lists no pod
         await looked_after(side, ledger)
         assert leases(ledger) == A
         assert await claim_is_refused(ledger)
@@ -145,7 +145,7 @@ async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
 async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to_another_one(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
-    """It takes the device for free, as an administrator does who removes the file because it is damaged."""
+    """The kubelet considers the device free, as after an administrator removed a damaged file."""
     async with node_of(made_up, socket_dir) as node:
         side = await start([resource()], grace=GRACE, patience=0.2)
         await offered(node)
@@ -158,7 +158,7 @@ async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to
         await node.stop()
         (socket_dir / "device-plugins/kubelet_internal_checkpoint").unlink()
         await node.start()
-        await node.until(lambda: node.devices() and len(node.active_pods()) == 2)  # its status is that of before
+        await node.until(lambda: node.devices() and len(node.active_pods()) == 2)  # its old status
         assert node.allocations("a", "c") == {}
         refused = await node.admit(pod("b"))
         assert refused.phase == "Failed"

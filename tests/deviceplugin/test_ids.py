@@ -1,4 +1,4 @@
-"""`ids`: the names that other programs expect, and what becomes of pods when they change."""
+"""`ids`: names that other programs expect, and their changes while pods have devices."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def misc(**options: object) -> Resource:
 
 
 def devices(made_up: MadeUpHost) -> tuple[Device, ...]:
-    """What there is, as if it were on a PCI bus."""
+    """The host's devices, as if they were on a PCI bus."""
     return tuple(replace(x, attributes={**x.attributes, **NAMES[x.id]}) for x in made_up.devices().values())
 
 
@@ -42,7 +42,7 @@ async def node(made_up: MadeUpHost, socket_dir: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture(params=["in place", "another process"])
 async def configure(start: StartPlugins, made_up: MadeUpHost, request: pytest.FixtureRequest) -> Configure:
-    """Offer something else: with the file changed under the daemon, or with another daemon."""
+    """Offer other resources: by a reload of the same daemon, or by a new daemon."""
     running: list[Side] = []
 
     async def change(*resources: Resource) -> Side:
@@ -61,7 +61,7 @@ async def configure(start: StartPlugins, made_up: MadeUpHost, request: pytest.Fi
 
 
 async def until_listed(node: Node, health: dict[str, str]) -> None:
-    """Return when the kubelet's list is this one."""
+    """Wait until this is the kubelet's list."""
     await node.until(lambda: {u: x.health for u, x in node.devices().get(NAME, {}).items()} == health, 30)
 
 
@@ -131,7 +131,7 @@ async def test_a_pod_keeps_its_device_when_ids_change_and_nobody_else_gets_it(
 async def test_shares_of_one_name_are_not_given_out_beside_those_of_another(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
-    """Or a device with two shares would have four holders."""
+    """Otherwise a device with two shares would have four holders."""
     await configure(misc(shares=2))
     await offered(node, NAME, 4)
     await node.admit(pod("a", NAME))
@@ -169,7 +169,7 @@ async def test_a_lease_that_was_lost_is_of_its_device_whatever_it_is_called_now(
 async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
     start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
 ) -> None:
-    """A path is no identity: what is at it now is not what the pod has."""
+    """A path does not identify a device: another device can be at the pod's path now."""
     side = await start([misc(ids="path")], grace=GRACE)
     await offered(node, NAME, 2)
     await node.admit(pod("a", NAME))
@@ -187,7 +187,7 @@ async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
 async def test_a_lease_that_was_lost_is_of_the_device_that_the_answer_names(
     start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
 ) -> None:
-    """Another one may have its path by now, or none: the kubelet keeps the answer, and CDI names say what it was."""
+    """Its path can be another device's now, or none's. The kubelet keeps the answer with the device's CDI name."""
     side = await start([misc(ids="path")], grace=GRACE)
     await offered(node, NAME, 2)
     await node.admit(pod("a", NAME, 2))

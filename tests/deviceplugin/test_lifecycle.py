@@ -1,4 +1,4 @@
-"""The table of states: what happens next, and that nothing dead-ends."""
+"""The table of states: which step follows, and that no state is a dead end."""
 
 import pytest
 

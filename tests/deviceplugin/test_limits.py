@@ -1,4 +1,4 @@
-"""The bound of a list's size against what the real messages take."""
+"""The estimate of a list's size is an upper bound of the real messages' sizes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A ledger that was lost, or that can be read later only: what pods have is theirs all the same."""
+"""A lost ledger, or one that becomes readable later: pods keep their devices."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ NewLedger = Callable[[], Awaitable[Ledger]]
 
 @pytest.fixture
 async def lose(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
-    """Lose the ledger, and open another in its place."""
+    """Delete the ledger, and open a new one in its place."""
     made: list[Ledger] = []
 
     async def begin_again() -> Ledger:
@@ -46,7 +46,7 @@ async def test_nobody_gets_anything_before_the_kubelet_can_say_what_pods_have(
         await offered(node)
         await node.admit(pod("a"))
         await side.stop()
-        await node.remove("other")  # and the kubelet lists nobody for certain
+        await node.remove("other")  # now the kubelet lists no pod with certainty
         node.sources.hold()
         await node.restart()
         lost = await lose()

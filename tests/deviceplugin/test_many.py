@@ -1,4 +1,4 @@
-"""Very many devices: what is the same for all of them is said once, and one that changes is named."""
+"""Very many devices: events that are common to all are reported once, and a single change names its device."""
 
 import logging
 
@@ -28,7 +28,7 @@ async def test_a_device_whose_cdi_spec_is_still_to_come_is_not_called_unhealthy(
 async def test_what_is_to_be_said_of_all_is_a_line_and_at_the_level_debug_one_for_each(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture, level: int
 ) -> None:
-    for number in range(MANY - 2):  # fuse and kvm are there
+    for number in range(MANY - 2):  # fuse and kvm exist already
         made_up.add(f"d{number}", 100 + number)
     caplog.set_level(level, "nodeplug.deviceplugin")
     units = [f"misc-{name}" for name in ("fuse", "kvm", *(f"d{number}" for number in range(MANY - 2)))]

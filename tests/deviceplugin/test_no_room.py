@@ -1,4 +1,4 @@
-"""A folder in which no socket can be made, and a disk that does not come back: others go on, and so do we, later."""
+"""A folder without room for a socket, and a disk that hangs: other resources continue, and this one recovers later."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ async def test_a_kubelet_is_registered_with_again_once_there_is_room(start: Star
             for path in fillers:
                 path.unlink()
             await kubelet.lists.get()
-            await until(lambda: side.plugins.status()[0].last_error == "")  # Register is answered after the stream
+            await until(lambda: side.plugins.status()[0].last_error == "")  # answered after the stream starts
             await side.stop()
 
 

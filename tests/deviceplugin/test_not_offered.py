@@ -1,4 +1,4 @@
-"""Units that pods have and that are not offered any more: what is said and counted of them."""
+"""Units that pods hold and that are no longer offered: their log lines and metrics."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""GetPreferredAllocation's choice, against every possible choice; and what the largest choices cost."""
+"""GetPreferredAllocation, compared with every possible choice; and the cost of the largest requests."""
 
 import functools
 import random
@@ -36,7 +36,7 @@ def gpu(number: int, numa: int | None = None, root: str = "", bridge: str = "", 
 
 
 def linked(links: Mapping[tuple[int, int], int], *devices: Device) -> list[Device]:
-    """The devices, by number, with so many links between each two."""
+    """The devices, by number, with so many links between each pair."""
 
     def of(number: int) -> tuple[tuple[str, int], ...]:
         ends = [(y if x == number else x, n) for (x, y), n in links.items() if number in (x, y)]
@@ -49,7 +49,7 @@ def linked(links: Mapping[tuple[int, int], int], *devices: Device) -> list[Devic
 
 
 def board(rows: Sequence[Sequence[int]], *, bridges: int = 2, sockets: int = 2) -> Units:
-    """GPUs with numbers of links as `nvidia-smi topo -m` shows them, so many of them below each bridge."""
+    """GPUs with numbers of links as `nvidia-smi topo -m` shows them, distributed over so many bridges."""
     count = len(rows)
     links = {(i, j): rows[i][j] for i, j in combinations(range(count), 2) if rows[i][j]}
     hive = {"hive": "a"} if links else {}
@@ -102,7 +102,7 @@ def test_no_choice_is_cheaper(policy: PreferredPolicy, problem: tuple[Units, lis
 def test_from_the_top_down_devices_are_as_much_shared_as_need_be(
     policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]
 ) -> None:
-    """Rule 4 shares devices as the exact choice does, and `spread` is exact; only distances can be larger."""
+    """Rule 4 shares devices as the exact choice does, and `spread` is exact. Only distances can be larger."""
     everything, available, must, size = problem
     chosen = prefer(policy, everything, available, must, size, steps=0)
     assert len(set(chosen)) == len(chosen) == size
@@ -112,13 +112,13 @@ def test_from_the_top_down_devices_are_as_much_shared_as_need_be(
     assert cost >= least
     if policy == "spread":
         assert cost == least
-    elif policy != "packed":  # where all pairs of units of one device cost the same: nothing
+    elif policy != "packed":  # packed: two units of one device cost nothing
         assert cost // TOGETHER == least // TOGETHER
 
 
 @pytest.mark.parametrize("policy", ["numa", "packed"])
 def test_from_the_top_down_devices_are_not_much_further_apart(policy: PreferredPolicy) -> None:
-    """As seen with 60 devices: half of the choices as good, all by less than four times."""
+    """Measured with 60 devices: half of the choices are optimal, and all cost less than four times the optimum."""
     chance, ratios = random.Random(3), []
     for _ in range(60):
         shares = chance.choice([1, 1, 3])
@@ -156,7 +156,7 @@ def test_gpus_of_one_hive_go_together_wherever_they_sit() -> None:
     assert prefer("numa", eight, list(eight), [], 4) == ["gpu-0", "gpu-2", "gpu-4", "gpu-6"]
 
 
-# As DGX-1 with V100 shows it: six links of each GPU, to four others.
+# The topology of a DGX-1 with V100: each GPU has six links, to four others.
 CUBE = [
     [0, 1, 1, 2, 2, 0, 0, 0],
     [1, 0, 2, 1, 0, 2, 0, 0],
@@ -172,15 +172,15 @@ CUBE = [
 @pytest.mark.parametrize(
     ("free", "must", "size", "best"),
     [
-        ("01234567", "", 2, "23"),  # two links, and one bridge
-        ("01234567", "0", 2, "03"),  # two links: 4 has as many, on the other socket
+        ("01234567", "", 2, "23"),  # two links, and a common bridge
+        ("01234567", "0", 2, "03"),  # two links; 4 has as many, but is on the other socket
         ("01234567", "6", 2, "67"),
-        ("014567", "0", 2, "04"),  # rather two links across the sockets than one on this
+        ("014567", "0", 2, "04"),  # two links across the sockets are better than one on the same
         ("01234567", "", 4, "0123"),  # nine links
         ("1234567", "", 4, "4567"),
         ("01234567", "4", 4, "4567"),
-        ("012567", "", 3, "567"),  # five links; 0, 1 and 2 have four
-        ("0257", "", 2, "02"),  # 5 and 7 have one link, too
+        ("012567", "", 3, "567"),  # five links; 0, 1 and 2 have only four
+        ("0257", "", 2, "02"),  # 5 and 7 also have only one link
         ("0156", "", 4, "0156"),
         ("07", "", 1, "0"),
     ],
@@ -223,7 +223,7 @@ def test_shares_of_gpus_that_most_links_join_go_together() -> None:
 
 @pytest.mark.parametrize(("count", "shares", "size"), [(16, 1, 8), (17, 1, 8), (1000, 1, 8), (16, 100, 800)])
 def test_many_gpus_with_links_of_all_numbers(count: int, shares: int, size: int) -> None:
-    """What is searched through is bounded: 10 ms of CPU time for 16 GPUs, 40 ms where shares make it too much."""
+    """The search is bounded: 10 ms of CPU time for 16 GPUs, 40 ms if shares make the search too large."""
     chance = random.Random(4)
     links = {(j, i): chance.randrange(1, 9) for i in range(min(count, 64)) for j in range(i)}
     machine = units(*linked(links, *(gpu(i, hive="a") for i in range(count))), shares=shares)
@@ -297,9 +297,9 @@ def large(name: str) -> Units:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", LARGE)  # varies last, as `large` keeps one
+@pytest.mark.parametrize("name", LARGE)  # must vary last, because `large` keeps one
 def test_the_largest_requests_take_little(policy: PreferredPolicy, name: str) -> None:
-    """Once they took 5 GB and 85 s, which is longer than a test may take; it is 30 to 100 ms of CPU time."""
+    """A regression test: they took 5 GB and 85 s. Now they take 30 to 100 ms of CPU time."""
     everything, size = large(name), LARGE[name][-1]
     available = [str(u.encode(), "ascii") for u in everything]
     tracemalloc.start()

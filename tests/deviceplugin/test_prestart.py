@@ -1,4 +1,4 @@
-"""PreStartContainer: a container that starts again has its own device, where that is now, or does not start."""
+"""PreStartContainer: a restarted container gets its own device at its current node, or does not start."""
 
 import json
 
@@ -32,7 +32,7 @@ async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> str:
 
 
 def swap(made_up: MadeUpHost) -> None:
-    """Let the devices fuse and kvm come back with each other's node, as two sticks that were plugged in again."""
+    """Exchange the nodes of the devices fuse and kvm, as if two sticks were unplugged and plugged in again."""
     for name, node, minor in (("fuse", "kvm", 1), ("kvm", "fuse", 0)):
         folder = made_up.root / "sys/devices/virtual/misc" / name
         (folder / "dev").write_text(f"10:{minor}\n")
@@ -115,7 +115,7 @@ async def test_the_nodes_of_vhost_net_are_no_devices_and_start_with_any(
 async def test_two_devices_of_one_container_that_have_each_others_nodes_start_nothing(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
-    """Both are its own, and what it calls the one is the other."""
+    """Both belong to the container, but under exchanged names."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource(selector=Kinds(("misc",)), container_path="/dev/at-{name}")])
         await kubelet.lists.get()
@@ -234,7 +234,7 @@ async def test_a_resource_that_is_not_offered_any_more_still_starts_its_containe
         assert '"gid":44' in path.read_text().replace(" ", "")
         await ledger.end(ledger.leases())
         assert await kubelet.is_gone("example.com/fuse")
-        await until(lambda: not described(paths))  # which nobody may come by any more
+        await until(lambda: not described(paths))  # no container can get the device by this spec
 
 
 def make_resettable(made_up: MadeUpHost, address: str) -> None:

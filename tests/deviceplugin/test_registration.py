@@ -1,4 +1,4 @@
-"""Serving, registering, and what a kubelet may do to us meanwhile."""
+"""Serving, registering, and a kubelet that restarts, refuses or hangs meanwhile."""
 
 import asyncio
 import contextlib
@@ -88,7 +88,7 @@ async def test_kubelet_sockets_that_come_and_go_by_the_hundred_keep_no_kubelet_w
     async with kubelet_end(paths.device_plugins) as kubelet:
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
         assert side.plugins.status()[0].registrations == 1
-    assert len(since.descriptors()) <= 10  # gRPC's own, and one connection
+    assert len(since.descriptors()) <= 10  # gRPC's own descriptors, and one connection
 
 
 async def test_an_empty_list_is_sent_too(start: StartPlugins, paths: Paths) -> None:
@@ -118,13 +118,13 @@ async def test_a_refusal_is_shown_and_tried_again(start: StartPlugins, paths: Pa
             await kubelet.requests.get()
         await kubelet.lists.get()
         assert kubelet.requests.qsize() == 1
-        await until_true(lambda: side.plugins.status()[0].registrations == 1)  # the stream may overtake the answer
+        await until_true(lambda: side.plugins.status()[0].registrations == 1)  # the stream can start before the answer
 
 
 async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a folder, without a socket, and with one that a killed kubelet left: in the status, and logged once."""
+    """For a missing folder, a missing socket, and a killed kubelet's socket: in the status, and logged once."""
     folder, path = paths.device_plugins, paths.device_plugins / "kubelet.sock"
     folder.rmdir()
     side = await start([resource("fuse"), resource("kvm")], timings=QUICK)
@@ -210,7 +210,7 @@ async def test_equal_lists_are_not_sent_again(start: StartPlugins, paths: Paths)
 
 
 async def test_stale_sockets_of_ours_are_removed_and_nobody_elses(start: StartPlugins, paths: Paths) -> None:
-    """Also where they were before `registerThroughPluginWatcher` said otherwise: a kubelet calls there for ever."""
+    """Also in the folder that `registerThroughPluginWatcher` chose before: a kubelet would connect there forever."""
     for folder in (paths.device_plugins, paths.plugins_registry):
         for name in ("nodeplug-old-a.sock", "other.sock"):
             with socket.socket(socket.AF_UNIX) as dead:
@@ -238,7 +238,7 @@ async def test_every_registration_has_a_socket_of_its_own_and_the_old_ones_go(
             await kubelet.cut_streams()
         assert len(seen) == 5
         await kubelet.lists.get()
-        await until(paths.device_plugins, lambda names: len(names) == 2)  # the kubelet's, and the newest
+        await until(paths.device_plugins, lambda names: len(names) == 2)  # the kubelet's, and our newest
 
 
 async def test_a_kubelet_that_listens_is_not_registered_with_again_whatever_happens_to_its_socket(
@@ -247,7 +247,7 @@ async def test_a_kubelet_that_listens_is_not_registered_with_again_whatever_happ
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource()])
         await kubelet.lists.get()
-        (paths.device_plugins / "kubelet.sock").chmod(0o600)  # as a relabel does: its time of change is another one
+        (paths.device_plugins / "kubelet.sock").chmod(0o600)  # changes the ctime, as a relabel does
         for path in paths.device_plugins.glob("nodeplug-*"):
             path.unlink()
         (paths.device_plugins / "anything").touch()
@@ -331,7 +331,7 @@ async def test_one_that_nothing_offered_needs_ends_nobody(
         assert side.running is not None
         await kubelet.lists.get()
         real.rmdir()
-        for _ in range(3):  # time for many looks: each is a round with the kubelet
+        for _ in range(3):  # each round includes a check of the folder
             side.update({})
             await kubelet.lists.get()
             side.update()
@@ -350,7 +350,7 @@ async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_agai
         assert kubelet.requests.qsize() == 2
         old.update({})
         new.update({})
-        assert await kubelet.lists.get() == []  # the new one's; the old one says nothing
+        assert await kubelet.lists.get() == []  # from the new instance; the old one is silent
         new.update()
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
         await new.stop()
@@ -361,7 +361,7 @@ async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_agai
 async def test_an_old_instance_does_not_register_while_its_successor_serves(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so once: of a second daemon that was started by mistake nobody else would."""
+    """The old instance logs it once: otherwise a second daemon that was started by mistake stays unnoticed."""
     caplog.set_level(logging.INFO, "nodeplug")
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
@@ -372,7 +372,7 @@ async def test_an_old_instance_does_not_register_while_its_successor_serves(
         await kubelet.lists.get()
         await kubelet.cut_stream_of(first)
         await new.stop()
-        third = (await kubelet.requests.get()).endpoint  # once it is gone
+        third = (await kubelet.requests.get()).endpoint  # after the new instance stopped
         assert len({first, second, third}) == 3
     assert caplog.text.count(SUPERSEDED) == 1
 
@@ -394,7 +394,7 @@ async def test_the_instance_that_was_started_last_succeeds_whichever_registers_l
 
 
 async def test_a_successor_is_not_gone_because_nobody_can_look(socket_dir: Path) -> None:
-    """Who takes it for gone sends a list of its own, and registers."""
+    """An instance that considers its successor gone registers, and sends a list of its own."""
     old, new = sorted(new_instance() for _ in "12")
     folder = PluginFolder(socket_dir, old, FolderWatcher(), 0.01)
     server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
@@ -411,7 +411,7 @@ async def test_a_successor_is_not_gone_because_nobody_can_look(socket_dir: Path)
 
 
 async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket_dir: Path) -> None:
-    """Its checkpoint, with each Allocate."""
+    """The kubelet writes its checkpoint at each Allocate."""
     watcher = FolderWatcher()
     folder = PluginFolder(socket_dir, new_instance(), watcher, 30.0)
     looks: list[None] = []
@@ -419,7 +419,7 @@ async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket
     async with running(folder.run()):
         await until(socket_dir, lambda _: bool(looks))
         written: asyncio.Queue[None] = asyncio.Queue()
-        watch = watcher.watch(socket_dir, lambda: written.put_nowait(None))  # hears of everything, after the folder
+        watch = watcher.watch(socket_dir, lambda: written.put_nowait(None))  # receives all events, after `folder`
         for name, expected in (("kubelet_internal_checkpoint", 1), ("kubelet.sock", 2), ("nodeplug-x.sock", 3)):
             (socket_dir / name).touch()
             await written.get()
@@ -436,9 +436,9 @@ async def test_names_that_differ_in_what_a_file_name_cannot_hold_do_not_meet(sta
 
 
 async def until(folder: Path, holds: Callable[[list[str]], bool]) -> None:
-    """Return when the names in a folder, or what changes with them, are as wished."""
+    """Wait for a condition on the names in a folder, or on a state that changes with them."""
     async with asyncio.timeout(30):
-        while not holds(os.listdir(folder)):  # noqa: ASYNC110 - files are what tells
+        while not holds(os.listdir(folder)):  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.005)
 
 
@@ -456,7 +456,7 @@ async def test_a_long_resource_name_still_fits_a_socket(start: StartPlugins, pat
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource("a" * 60)])
         request = await kubelet.requests.get()
-        assert len(request.endpoint) <= 48  # what the check of kubeletRoot leaves room for
+        assert len(request.endpoint) <= 48  # the limit that the check of kubeletRoot assumes
 
 
 async def test_a_kubelet_that_hangs_with_its_stream_open_is_registered_with_again(
@@ -483,14 +483,14 @@ async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, pa
             await kubelet.start()
             await kubelet.lists.get()
 
-    await restart(20)  # gRPC's own threads and pools settle
+    await restart(20)  # gRPC's own threads and pools reach their size
     since = HeldSince()
     await restart(180)
-    assert len(since.threads()) <= 1  # gRPC's own, which ends and starts again with its last connection
-    assert len(since.descriptors()) <= 10  # the connections of the last restart are new, too
+    assert len(since.threads()) <= 1  # gRPC's own, which ends with its last connection and starts again
+    assert len(since.descriptors()) <= 10  # including the connections of the last restart
     names: list[str] = []
 
-    def is_tidy() -> bool:  # a socket that is made just now has another name for a moment
+    def is_tidy() -> bool:  # a new socket has a temporary name at first
         names[:] = sorted(path.name for path in paths.device_plugins.iterdir())
         return len(names) == 2
 
@@ -500,7 +500,7 @@ async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, pa
 
 
 async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_again(socket_dir: Path) -> None:
-    """As that of a kubelet that is killed just after its first list: its end comes before the state of streaming."""
+    """For example, a kubelet is killed just after its first list: the stream ends before the state is streaming."""
     loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
 
     class Plugin:

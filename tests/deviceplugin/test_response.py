@@ -1,11 +1,11 @@
-"""What a response is made of, without sockets."""
+"""The content of a response, without sockets."""
 
 from deviceplugin.descriptions import Descriptions, SpecSettings
 from hostdevices import Device, Devnode
 
 
 def test_cdi_is_told_the_node_behind_a_link() -> None:
-    # Container runtimes follow links of device plugins, but not of CDI specs.
+    # Container runtimes follow links in device plugin responses, but not in CDI specs.
     link, node = "/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB0"
     linked = Device(id="path-a", kind="path", name="a", devnodes=(Devnode(link, "c", 188, 0, target=node),))
     plain = Device(id="path-b", kind="path", name="b", devnodes=(Devnode("/dev/fuse", "c", 10, 229),))

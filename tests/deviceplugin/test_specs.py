@@ -1,4 +1,4 @@
-"""CDI specs while they are written: what is described before and after is described meanwhile."""
+"""CDI specs while they are rewritten: devices that are described before and after are described in between."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ KIND = "example.com/gps"
 
 
 class SlowDirectory(CdiDirectory):
-    """A folder on a disk that takes as long as a test wants."""
+    """A folder on a disk whose speed a test controls."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "device-plugin")
@@ -70,7 +70,7 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
         await until(lambda: len(changes) == 2)
         assert specs.has(KIND, SETTINGS, other)
         directory.stop()
-        specs.recheck()  # as each container does that starts again
+        specs.recheck()  # as for each restarted container
         await until(directory.is_writing.is_set)
         assert specs.has(KIND, SETTINGS, stick)
         directory.may_write.set()
@@ -104,7 +104,7 @@ async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path)
 
 
 class LateDirectory(SlowDirectory):
-    """A folder of which it is known only some time later that it was looked at."""
+    """A folder whose `sync` does its work at once, but returns later."""
 
     def sync(self, wanted: Iterable[tuple[str, Spec]], stale: Iterable[str] | None = None) -> None:
         CdiDirectory.sync(self, wanted, stale)
@@ -131,7 +131,7 @@ async def test_what_is_removed_while_one_container_starts_is_there_before_the_ne
 
 @pytest.mark.parametrize("how", ["all", "one"])
 async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths: Paths, how: str) -> None:
-    """Nobody asks before the next container starts, and none could."""
+    """The next container start does not ask the daemon, and would fail."""
 
     def specs() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in paths.cdi.glob("*.json")}
@@ -166,7 +166,7 @@ async def test_what_somebody_does_to_a_spec_is_undone_and_said(
 async def test_once_an_instance_has_the_state_the_specs_are_its_own(
     start: StartPlugins, paths: Paths, tmp_path: Path
 ) -> None:
-    """During an update the one before has some, of which it wrote again what this one removed, and the other way."""
+    """During an update, both instances remove and rewrite each other's specs until the new one owns the state."""
     ledger = Ledger(tmp_path / "state of the one before", "this-boot")
     await start([resource(), resource("kvm")], on=ledger)
     await until(lambda: len(list(paths.cdi.glob("*.json"))) == 2)
@@ -179,7 +179,7 @@ async def test_once_an_instance_has_the_state_the_specs_are_its_own(
 
 
 class CountedDirectory(CdiDirectory):
-    """A folder that knows when it was written to."""
+    """A folder that records the times of its writes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "device-plugin")
@@ -197,7 +197,7 @@ def of_kind(kind: str) -> Mapping[str, Descriptions]:
 async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was there when each began it took for its own, from before: that is written again once."""
+    """At the start, each takes the other's files for its own stale ones. They are written again once."""
     watcher = FolderWatcher()
     names = ("example.com/one", "example.com/two")
     both = [Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None) for _ in names]
@@ -240,4 +240,4 @@ async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_secon
     assert fifth - fourth > PAUSE / 2 < sixth - fifth
     assert (
         len([x for x in caplog.messages if "were removed" in x]) <= 2
-    )  # once more where a busy machine let us be first
+    )  # once more if a busy machine let our removal come first

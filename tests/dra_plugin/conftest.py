@@ -1,4 +1,4 @@
-"""The plugin's gRPC side on real sockets, with a real API server and a driver that tests steer."""
+"""The plugin's gRPC side on real sockets, with a real API server and a scripted driver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -37,7 +37,7 @@ def board() -> HealthBoard:
 
 @pytest.fixture
 def folders(socket_dir: Path) -> Folders:
-    """The registry is there, as a kubelet makes it; the driver's own folder is not."""
+    """The registry folder exists, as a kubelet creates it; the driver's own folder does not."""
     found = Folders(registry=socket_dir / "plugins_registry", data=socket_dir / "plugins" / DRIVER)
     found.registry.mkdir()
     return found
@@ -56,10 +56,10 @@ def claims(client: AsyncClient) -> ClaimSource:
 
 
 class RunningPlugin(KubeletPlugin):
-    """A plugin that runs until it is stopped, as often as a test wants."""
+    """A plugin that tests can start and stop repeatedly."""
 
     async def start(self, registration: Path) -> None:
-        """Run; return once the registration socket is new, or it is known why it cannot be."""
+        """Start; wait until the registration socket is new, or an error explains why it cannot be made."""
         before = identity(registration)
         self.running = asyncio.create_task(self.run())
         await until(lambda: self.errors or identity(registration) not in (None, before))
@@ -71,7 +71,7 @@ class RunningPlugin(KubeletPlugin):
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Tell one file from another at the same path; None where there is none."""
+    """Identify the file at a path; None if there is none."""
     return (path.stat().st_ino, path.stat().st_ctime_ns) if path.exists() else None
 
 
@@ -82,7 +82,7 @@ StartPlugin = Callable[..., Awaitable[RunningPlugin]]
 async def start(
     claims: ClaimSource, driver: SteeredDriver, board: HealthBoard, folders: Folders
 ) -> AsyncIterator[StartPlugin]:
-    """Start a plugin, with another driver, health, pod uid or folders if the test says so."""
+    """Start a plugin, optionally with another driver, health, pod uid or folders."""
     plugins: list[RunningPlugin] = []
 
     async def begin(

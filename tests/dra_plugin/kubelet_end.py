@@ -1,4 +1,4 @@
-"""Both neighbours of the gRPC side: the kubelet's end of its sockets, and a driver that waits where it is told to."""
+"""Both neighbours of the gRPC side: the kubelet's end of its sockets, and a scripted driver."""
 
 import asyncio
 from collections import defaultdict
@@ -20,22 +20,22 @@ from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1 as resource
 
 DRIVER, POOL = "nodeplug.dev", "worker-1"
-PATIENCE = 30.0  # seconds that a test waits for what must happen
+PATIENCE = 30.0  # seconds that a test waits for an expected event
 APIS: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
 
 
 class KubeletEnd:
-    """One connection to a driver's socket, as a kubelet keeps it."""
+    """A connection to a driver's socket, kept open as a kubelet does."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
 
     async def prepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, Any]:
-        """Return the entries of the answer by uid. Raises RpcError."""
+        """Return the entries of the answer by claim uid. Raises RpcError."""
         return await self._call("Prepare", refs, version, limit)
 
     async def unprepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, str]:
-        """Return the errors by uid. Raises RpcError."""
+        """Return the errors by claim uid. Raises RpcError."""
         entries = await self._call("Unprepare", refs, version, limit)
         return {uid: entry.error for uid, entry in entries.items()}
 
@@ -45,7 +45,7 @@ class KubeletEnd:
         return Client(self._channel, service).stream("NodeWatchResources", api.NodeWatchResourcesRequest())
 
     async def reconnected(self) -> None:
-        """Return when the connection has ended, and there is another one."""
+        """Wait until the connection has ended, and a new one exists."""
         await self._channel.grpc.wait_for_state_change(grpc.ChannelConnectivity.READY)
         await asyncio.wait_for(self._channel.grpc.channel_ready(), PATIENCE)
 
@@ -60,14 +60,14 @@ class KubeletEnd:
 
 @asynccontextmanager
 async def kubelet_end(endpoint: Path) -> AsyncIterator[KubeletEnd]:
-    """Connect to a driver's socket, once that is possible."""
+    """Connect to a driver's socket; wait until it accepts."""
     async with connect(endpoint) as channel, asyncio.timeout(PATIENCE):
         await channel.grpc.channel_ready()
         yield KubeletEnd(channel)
 
 
 class SteeredDriver:
-    """Notes what it is asked, answers what a test says, and waits for the gates that a test has closed."""
+    """Records its calls, returns scripted answers, and waits at closed gates."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []  # `prepare A B`, `prepared A B`, `unprepare A`, ...
@@ -80,11 +80,11 @@ class SteeredDriver:
         self._gates: dict[str, asyncio.Event] = {}
 
     def close(self, uid: str) -> asyncio.Event:
-        """Let calls with this claim wait until the returned gate opens."""
+        """Block calls with this claim until the returned gate is set."""
         return self._gates.setdefault(uid, asyncio.Event())
 
     async def begun(self, entry: str) -> None:
-        """Return when the journal has `entry`."""
+        """Wait until the journal contains `entry`."""
         await asyncio.wait_for(self._begun[entry].wait(), PATIENCE)
 
     async def known(self) -> None:
@@ -116,14 +116,14 @@ class SteeredDriver:
 
 
 class NoClaims:
-    """No API server at all, for what needs none."""
+    """No API server, for calls that need none."""
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
         raise AssertionError("nobody may ask")
 
 
 def device_of(uid: str) -> PreparedDevice:
-    """Return the device that a steered driver prepares for a claim."""
+    """Return the device that a scripted driver prepares for a claim."""
     return PreparedDevice(("r",), POOL, f"device-of-{uid}", (f"nodeplug.dev/claim={uid}",))
 
 
@@ -133,7 +133,7 @@ def api_client(server: Server, **options: Any) -> AsyncClient:
 
 
 async def make_claim(server: Server, name: str, *, allocated: bool = True) -> ClaimRef:
-    """Make a claim on the server, with a device of ours if it is `allocated`."""
+    """Create a claim on the server, with a device of ours if it is `allocated`."""
     metadata = {"name": name, "namespace": "default"}
     value: dict[str, Any] = {
         "apiVersion": "resource.k8s.io/v1",

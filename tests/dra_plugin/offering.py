@@ -1,4 +1,4 @@
-"""Offers from made-up devices, and what the API server would say of the slices that they become."""
+"""Offers of made-up devices, and the API server's validation of their slices."""
 
 from collections.abc import Mapping, Sequence
 
@@ -56,7 +56,7 @@ def gpus(count: int, health: Health = HEALTHY) -> list[Device]:
 
 
 def pool(offers: Offers) -> Pool:
-    """Return the pool that is published, which must be one that every server takes."""
+    """Return the published pool; checks that every API server accepts it."""
     resources = driver_resources(offers, NODE, DRIVER)
     validate(resources)
     assert list(resources.pools) == [NODE]
@@ -66,7 +66,7 @@ def pool(offers: Offers) -> Pool:
 
 
 def as_slice(one: Slice, number: int = 0, count: int = 1) -> v1.ResourceSlice:
-    """Return the object that a slice becomes."""
+    """Return the API object of a slice."""
     return v1.ResourceSlice(
         metadata=ObjectMeta(name=f"{number:05x}-{NODE}"),
         spec=v1.ResourceSliceSpec(
@@ -80,7 +80,7 @@ def as_slice(one: Slice, number: int = 0, count: int = 1) -> v1.ResourceSlice:
 
 
 def published(offers: Offers) -> dict[str, v1.Device]:
-    """Return the devices that are published, by name."""
+    """Return the published devices by name."""
     return {x.name: x for one in pool(offers).slices for x in one.devices}
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the program of the arm64 image and prints what runs it on this machine's files, for the tests on the real node:
+# Builds the program of the arm64 image, and prints a command that runs it on this machine's files, for real-node tests:
 #   NODEPLUG_E2E_PROGRAM=$(tests/e2e/aarch64.sh) make e2e
 # Needs qemu-user-static (Debian).
 set -eu

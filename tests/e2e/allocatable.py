@@ -1,4 +1,4 @@
-"""How many devices of a resource the kubelet has to give out, asked every 20 ms; its node status is seconds late."""
+"""The kubelet's allocatable devices of a resource, polled every 20 ms, because the node status is seconds late."""
 
 import threading
 import time
@@ -11,13 +11,13 @@ PERIOD = 0.02  # seconds
 
 
 class Allocatable:
-    """The count, while it is entered."""
+    """The count, polled while the object is entered."""
 
     def __init__(self, node: RealNode, resource: str) -> None:
         self._node, self._resource = node, resource
         self._thread = threading.Thread(target=self._watch)
         self._ends = threading.Event()
-        self._seen: list[tuple[float, int]] = []  # when, how many; the last one again and again
+        self._seen: list[tuple[float, int]] = []  # times and counts; the last entry is extended
 
     def __enter__(self) -> "Allocatable":
         self._thread.start()
@@ -28,7 +28,7 @@ class Allocatable:
         self._thread.join()
 
     def gaps(self, full: int, since: float = 0.0) -> Sequence[float]:
-        """Return for how many seconds there were fewer than `full` each time."""
+        """Return the duration in seconds of each period with fewer than `full` devices."""
         gaps: list[float] = []
         began: float | None = None
         for when, count in [*self._seen]:
@@ -42,7 +42,7 @@ class Allocatable:
         return gaps
 
     def until(self, count: int, seconds: float = 30.0, steady: float = 0.0) -> float:
-        """Wait until there are so many, and were for `steady` seconds; return how long that took."""
+        """Wait for a count that lasts `steady` seconds; return the time until it was reached."""
         start = time.monotonic()
         while True:
             now = time.monotonic()

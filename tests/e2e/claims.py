@@ -1,4 +1,4 @@
-"""Claims, templates and pods that use them, as manifests."""
+"""Manifests of claims, templates and pods that use them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def request(device_class: str, name: str = "device", **exactly: Any) -> dict[str
 
 
 def claim(name: str, *requests: dict[str, Any], config: list[dict[str, Any]] | None = None, **meta: Any) -> Any:
-    """A claim in the namespace `default`, or in another one."""
+    """A claim in the namespace `default`, or in the one of `meta`."""
     devices: dict[str, Any] = {"requests": list(requests)}
     if config:
         devices["config"] = config
@@ -22,7 +22,7 @@ def claim(name: str, *requests: dict[str, Any], config: list[dict[str, Any]] | N
 
 
 def template(name: str, *requests: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """A template that makes such a claim for each pod."""
+    """A template that creates such a claim for each pod."""
     made = claim(name, *requests, **options)
     return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
 
@@ -37,7 +37,7 @@ def claiming(
     namespace: str = "default",
     tolerant: bool = False,
 ) -> dict[str, Any]:
-    """A pod whose container uses claims and templates, each by the name that the pod gives it."""
+    """A pod whose container uses claims and templates, by the pod's names for them."""
     made = pod(name, command, uid=uid)
     made["metadata"]["namespace"] = namespace
     references = [{"name": x, "resourceClaimName": y} for x, y in (claims or {}).items()]

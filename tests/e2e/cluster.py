@@ -1,4 +1,4 @@
-"""The node with a daemon that offers devices through DRA, too, and what a test made there."""
+"""The node with a daemon that also offers devices through DRA, and the objects of a test."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ DRIVER = "e2e.nodeplug.dev"
 
 
 def dra_daemon(node: RealNode, folder: Path, resources: list[dict[str, Any]], **settings: Any) -> DaemonProcess:
-    """A daemon, not started yet, that may talk to the API server."""
+    """A daemon that can use the API server; it is not started yet."""
     kubeconfig = str(HOME / "run/conf/admin.kubeconfig")
     settings = {"kubeconfig": kubeconfig, "nodeName": NODE, "driverName": DRIVER, **settings}
     return DaemonProcess(node, folder, resources, **settings)
@@ -24,7 +24,7 @@ def dra_daemon(node: RealNode, folder: Path, resources: list[dict[str, Any]], **
 
 @contextlib.contextmanager
 def device_classes(node: RealNode, daemon: DaemonProcess) -> Iterator[None]:
-    """The DeviceClasses, as `nodeplug classes` prints them."""
+    """The DeviceClasses that `nodeplug classes` prints."""
     command = [sys.executable, "-m", "nodeplug", "classes", str(daemon.config)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     node.kubectl("apply", "-f", "-", stdin=printed)
@@ -33,7 +33,7 @@ def device_classes(node: RealNode, daemon: DaemonProcess) -> Iterator[None]:
 
 
 class Cluster:
-    """The node with a daemon of DRA resources, and what a test made there."""
+    """The node with a daemon of DRA resources, and the objects of a test."""
 
     def __init__(self, node: RealNode, daemon: DaemonProcess) -> None:
         self.node = node
@@ -41,7 +41,7 @@ class Cluster:
         self._made: list[tuple[str, str, str]] = []
 
     def make(self, *objects: dict[str, Any]) -> None:
-        """Create objects, which are deleted after the test: pods first."""
+        """Create objects. They are deleted after the test, pods first."""
         for each in objects:
             meta = each["metadata"]
             self._made.append((each["kind"].lower(), meta["name"], meta.get("namespace", "default")))
@@ -54,7 +54,7 @@ class Cluster:
             )
 
     def succeeded(self, name: str, namespace: str = "default", timeout: int = 60) -> str:
-        """Wait until a pod succeeded and return its log."""
+        """Wait until a pod has succeeded, and return its log."""
         self.node.kubectl(
             "wait", f"pod/{name}", "-n", namespace, "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={timeout}s",
             timeout=timeout + 10,
@@ -65,7 +65,7 @@ class Cluster:
         self.node.wait(f"pod/{name}", ".status.phase", "Running", timeout=60)
 
     def slices(self) -> list[dict[str, Any]]:
-        """Return what the daemon publishes."""
+        """Return the daemon's ResourceSlices."""
         listed = self.node.get("resourceslices", f"--field-selector=spec.driver={DRIVER}")
         return list(listed["items"])
 
@@ -74,12 +74,12 @@ class Cluster:
         return {device["name"]: device for each in self.slices() for device in each["spec"].get("devices", ())}
 
     def is_kept_from_claims(self, device: str) -> bool:
-        """Tell whether a device is tainted; whether it is left out, where the server drops taints."""
+        """Return whether a device is tainted, or not published if the server drops taints."""
         published = self.devices().get(device)
         return bool(published and published.get("taints")) if RELEASE.has(DEVICE_TAINTS) else published is None
 
     def until_published(self, *resources: str, gone: bool = False) -> None:
-        """Wait until devices of resources are published, or are not."""
+        """Wait until devices of these resources are published, or gone."""
         want = {f"e2e.example/{resource}" for resource in resources}
         self.node.until(
             lambda: want.isdisjoint(self.published()) if gone else want <= self.published(), f"{want}, {gone=}"
@@ -94,7 +94,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def offering(node: RealNode, daemon: DaemonProcess) -> Iterator[Cluster]:
-    """The daemon while it runs; afterwards nothing of it and of what the test made is left."""
+    """A running daemon; its objects and those of the test are removed afterwards."""
     daemon.start()
     started = Cluster(node, daemon)
     try:
@@ -104,7 +104,7 @@ def offering(node: RealNode, daemon: DaemonProcess) -> Iterator[Cluster]:
     finally:
         try:
             started.clean()
-        finally:  # or a node that broke would leave the daemon running
+        finally:  # otherwise a broken node would leave the daemon running
             daemon.end()
         node.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
         if os.environ.get("NODEPLUG_E2E_LOG"):

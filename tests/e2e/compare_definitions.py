@@ -19,11 +19,11 @@ from tests.e2e.server_pair import Pair, Shown, differences, read_value
 
 _SELF = re.compile(r"selfType\d+")
 _OBJECTS = 12
-"""Of each kind that is defined."""
+"""The number of objects of each defined kind."""
 
 
 class Compared(NamedTuple):
-    """What was sent, and what is different in the answers."""
+    """The request, and the differences of the answers."""
 
     path: str
     body: Plain
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
-    """So many definitions, one after the other; of every fourth that both take there are objects."""
+    """Compare this number of definitions, and objects of every fourth that both servers accept."""
     for api in (ours, real):
         api.ok("DELETE", f"{DEFINITIONS}/drivers.example.com")
     pair, definitions, taken = Pair(ours, real), Definitions(seed), 0
@@ -53,7 +53,7 @@ def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared
 
 
 def _numbered(body: Plain, number: int) -> str:
-    """Give a definition a group of its own, where it has a good one; the name that fits."""
+    """Set a unique group in a definition with a valid one; return the matching name."""
     spec, name = body["spec"], body["metadata"]["name"]
     if name == "drivers.example.com" and spec["group"] == "example.com":
         spec["group"] = f"g{number}.example.com"
@@ -87,7 +87,7 @@ def _objects(pair: Pair, definitions: Definitions, body: Plain) -> Iterator[Comp
 def _exchange(pair: Pair, path: str, body: Plain, **query: str) -> tuple[list[Answer], Compared]:
     try:
         answers = [api.send("POST", path, body, **query) for api in pair.servers]
-    except http.client.RemoteDisconnected:  # for some that is no structural schema, a real server dies of a nil pointer
+    except http.client.RemoteDisconnected:  # some non-structural schemas make a real server panic
         return [], Compared(path, body, ["no answer"], "a real server ends the connection")
     ours, real, _ = pair.shown(answers, [read_value(answer) for answer in answers])
     return answers, Compared(
@@ -96,7 +96,7 @@ def _exchange(pair: Pair, path: str, body: Plain, **query: str) -> tuple[list[An
 
 
 def _of_causes(ours: Shown, real: Shown) -> list[str]:
-    """Which complaints only one of them has; none where an answer has no complaints."""
+    """Return the causes that only one answer has; none if an answer has no causes."""
     found = [_causes(each.body) for each in (ours, real)]
     if not all(found):
         return []
@@ -117,7 +117,7 @@ def _causes(body: Any) -> list[str]:
 
 
 def _told(shown: Shown) -> Shown:
-    """Warnings of what is told for a schema come in the order of Go's maps, and types have numbers by chance."""
+    """Sort warnings about schemas, which come in the order of Go's maps, and remove arbitrary numbers of types."""
     body = json.loads(_SELF.sub("selfType", json.dumps(shown.body)))
     return shown._replace(warnings=tuple(sorted(shown.warnings)), body=body)
 

@@ -33,7 +33,7 @@ COMMANDS = Path(__file__).with_name("kubectl")
 _KNOWN = re.compile(r"~(\S*) ")
 _TAINT_RULES = {"1.34": "v1alpha3", "1.35": "v1alpha3", "1.36": "v1beta2"}.get(KUBERNETES, "v1")
 _FLAGS = (
-    f"--runtime-config=resource.k8s.io/{_TAINT_RULES}=true",  # what is no v1 is off by itself
+    f"--runtime-config=resource.k8s.io/{_TAINT_RULES}=true",  # all versions but v1 are off by default
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,PodSecurity",
 )
 _MADE_UP = (
@@ -46,14 +46,14 @@ _MADE_UP = (
     (re.compile(r"\b(gen-|debugger-)[a-z0-9]{5}\b"), r"\1XXXXX"),
     (re.compile(r'"(gitCommit|gitTreeState|buildDate|goVersion|compiler|platform)": ".*"'), r'"\1"'),
     (re.compile(r"10\.96\.\d+\.\d+"), "10.96.X.X"),
-    # client-go says so, or not, of its own watch that it ends: over HTTP/1.1 each second time
+    # client-go logs this for a watch that it ends, over HTTP/1.1 every second time
     (re.compile(r"^I\d{4} .*: Unexpected watch close - .*\n", re.MULTILINE), ""),
-    (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
+    (re.compile(r" {2,}"), "  "),  # columns are as wide as their content
 )
 
 
 class Compared(NamedTuple):
-    """A command, and how what was printed differs; empty where it does not."""
+    """A command, and the difference of its output; "" if there is none."""
 
     command: str
     is_known: bool
@@ -61,7 +61,7 @@ class Compared(NamedTuple):
 
 
 def main() -> None:
-    """Run the command; exits with 1 where something differs that is not known to, or no longer does."""
+    """Run the command; exits with 1 if an unknown difference is found, or a known one is not."""
     names = sorted(path.stem for path in COMMANDS.glob("*.txt"))
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_kubectl", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *names], help=", ".join(names))
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def compared(name: str) -> Iterator[Compared]:
-    """The commands of a file, one after the other, each to both servers at once."""
+    """Run a file's commands in order, each on both servers, and yield the results."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "server").mkdir()

@@ -30,7 +30,7 @@ _APPLY = {**_DRY, "fieldManager": "compare", "force": "true"}
 
 
 class Compared(NamedTuple):
-    """A request about an object of a kind, the mutation in it, and what is different in its answers."""
+    """A request about an object of a kind, its mutation, and the differences of the answers."""
 
     kind: str
     request: Request
@@ -56,9 +56,9 @@ def main() -> None:
             key = (each.kind, each.reason if each.found else "equal")
             counts[key] += 1
             if each.found and (parsed.all or not each.reason):
-                look = (each.kind, _look(each))
-                looks[look] += 1
-                if looks[look] == 1 and counts[key] <= parsed.show:
+                group = (each.kind, _look(each))
+                looks[group] += 1
+                if looks[group] == 1 and counts[key] <= parsed.show:
                     _print(each, parsed.width)
     for (kind, reason), count in sorted(counts.items()):
         print(f"{count:6} {kind}: {reason or 'DIFFER without a known reason'}")
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def compared(ours: Http, real: Http, count: int, seed: int, kinds: list[str]) -> Iterator[Compared]:
-    """So many mutations of each object of these kinds (all without), one after the other."""
+    """Compare this number of mutations of each object of these kinds (all by default)."""
     pair = Pair(ours, real)
     for obj in objects():
         if not kinds or obj["kind"] in kinds:
@@ -74,7 +74,7 @@ def compared(ours: Http, real: Http, count: int, seed: int, kinds: list[str]) ->
 
 
 class _Subject:
-    """One object, and what is sent of it."""
+    """An object, and requests about it."""
 
     def __init__(self, pair: Pair, obj: Plain, seed: int) -> None:
         self._pair, self._obj = pair, obj
@@ -84,7 +84,7 @@ class _Subject:
         self._choose = random.Random(f"{seed} {where}")
 
     def compared(self, count: int) -> Iterator[Compared]:
-        """First as new ones, then as changes of the one that is stored."""
+        """First requests that create the object, then requests that change the stored one."""
         members = tuple(name for name in self._obj if name not in ("apiVersion", "kind", "status"))
         for _ in range(count // 2):
             mutation = self._mutations.next(self._obj, within=members)
@@ -108,14 +108,14 @@ class _Subject:
         return self._compared(send(path, source, stored, mutation), mutation)
 
     def _stored(self, path: str) -> Plain | None:
-        """What both have, under the names of the pair."""
+        """Return the stored object with the pair's placeholders; None if a server does not have it."""
         mine, theirs, seen = self._pair.ask(Dressed(Request("GET", path, None, JSON, {})))
         return seen if mine.status == theirs.status == 200 else None
 
     def _compared(self, request: Request, mutation: Mutation | None) -> Compared:
         try:
             mine, theirs, _ = self._pair.ask(Dressed(request))
-        except http.client.RemoteDisconnected:  # a real server panics at some
+        except http.client.RemoteDisconnected:  # some requests make a real server panic
             return Compared(self._obj["kind"], request, mutation, ["no answer"], "a server ends the connection")
         found = differences(mine._asdict(), theirs._asdict())
         reason = _reason(mine, theirs, found) if found else ""
@@ -123,7 +123,7 @@ class _Subject:
 
 
 def _put(path: str, source: Plain, stored: Plain, mutation: Mutation) -> Request:
-    """The stored object as somebody writes it who had read it."""
+    """Return a request that replaces the stored object, as a client that had read it."""
     metadata = {**stored["metadata"], **source["metadata"]}
     metadata.pop("managedFields", None)
     return Request("PUT", path, mutation.applied({**source, "metadata": metadata}), JSON, _DRY)
@@ -138,14 +138,14 @@ def _strategic(path: str, source: Plain, stored: Plain, mutation: Mutation) -> R
 
 
 def _as_merge(source: Plain, mutation: Mutation) -> Plain:
-    """What is changed as members; a list is sent whole."""
+    """Return the change as a merge patch; a list is sent completely."""
     whole: Any = mutation.applied(source)
     steps = []
     for step in mutation.path:
         if isinstance(whole, list):
             break
         steps.append(step)
-        whole = whole.get(step)  # None is what drops it
+        whole = whole.get(step)  # None deletes the member
     for step in reversed(steps):
         whole = {step: whole}
     patch: Plain = whole
@@ -167,7 +167,7 @@ def _reason(ours: Shown, real: Shown, found: list[str]) -> str:
 
 
 def _names_another_field(ours: Shown, real: Shown, found: list[str]) -> bool:
-    """Of several fields that an applied configuration has wrong, a real server names the first of Go's map."""
+    """Return whether an applied configuration has several wrong fields: a real server names the first of a Go map."""
     texts = [str(shown.body.get("message")) for shown in (ours, real)]
     return all("failed to create typed patch object" in text and "not declared in schema" in text for text in texts)
 
@@ -175,28 +175,28 @@ def _names_another_field(ours: Shown, real: Shown, found: list[str]) -> bool:
 REASONS: tuple[tuple[str, Callable[[Shown, Shown, list[str]], bool]], ...] = (
     ("which of several wrong fields of an applied configuration is named", _names_another_field),
 )
-"""Differences that no client can go by."""
+"""Differences on which no client can depend."""
 
 
 def _print(each: Compared, width: int) -> None:
     request = each.request
     print(f"{each.kind}: {each.mutation} | {request.method} {request.path} {request.content}")
     print(f"  value {str(each.mutation and each.mutation.value)[:200]}")
-    is_refused = any(text.startswith(".status") for text in each.found)  # by one of them: then only its words say why
+    is_refused = any(text.startswith(".status") for text in each.found)  # by one: then only these explain it
     found = [text for text in each.found if text.startswith((".status", ".body.message"))] if is_refused else each.found
     for text in found[:8]:
         print(f"  {_around(text, width)}")
 
 
 def _look(each: Compared) -> str:
-    """What similar differences have in common."""
+    """Return the common part of similar differences."""
     return re.sub(r"\d+|\"[^\"]*\"", "", f"{each.found[0][:120]}")
 
 
 def _around(text: str, width: int) -> str:
-    """A difference where it begins."""
-    where, _, told = text.partition(": ours ")
-    ours, _, real = told.partition("\n")
+    """Return the part of a difference where the values begin to differ."""
+    where, _, values = text.partition(": ours ")
+    ours, _, real = values.partition("\n")
     real = real.lstrip().removeprefix("real ")
     if len(text) < width or not real:
         return text[:width]

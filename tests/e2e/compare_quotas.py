@@ -16,7 +16,7 @@ from tests.e2e.compare_servers import run, what_ours_has
 from tests.e2e.server_pair import Dressed, Pair, Shown, differences
 
 WRITES = 25
-"""Of a round."""
+"""Writes per round."""
 _CLAIMS, _QUOTAS = "persistentvolumeclaims", "resourcequotas"
 _DRA = "/apis/resource.k8s.io/v1"
 _HARD = {
@@ -39,7 +39,7 @@ _CPU, _MEMORY = ("100m", "500m", "1", "1200m"), ("64Mi", "500M", "1Gi")
 
 
 class Compared(NamedTuple):
-    """A request and what is different in its answers."""
+    """A request, and the differences of the answers."""
 
     request: Request
     found: list[str]
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compared]:
-    """The writes of so many rounds."""
+    """Compare the writes of this number of rounds."""
     pair, choose = Pair(ours, real), random.Random(seed)
     for name, extended in (("gpu", "example.com/gpu"), ("nic", None)):
         spec = {"extendedResourceName": extended} if extended else {}
@@ -62,14 +62,14 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
         space = f"quota-{number}"
         core = f"/api/v1/namespaces/{space}"
         pair.ask(Dressed(Request("POST", "/api/v1/namespaces", _object("v1", "Namespace", space))))
-        if choose.random() < 0.5:  # of two, a real server asks either first
+        if choose.random() < 0.5:  # with several, a real server checks them in any order
             yield _exchange(pair, Request("POST", f"{core}/limitranges", _limit_range(choose, "limits")))
         for each in range(choose.choice((1, 1, 1, 2))):
             _add_quota(pair, core, _quota(choose, f"quota-{each}"))
         _add_quota(pair, core, _object("v1", "ResourceQuota", "seen", {"hard": {"count/secrets": "0"}}))
         for api in pair.servers:
             while api.send("POST", f"{core}/secrets", _object("v1", "Secret", "a")).status != 403:
-                api.send("DELETE", f"{core}/secrets/a")  # until the server's own cache has the quota
+                api.send("DELETE", f"{core}/secrets/a")  # until the server's own cache contains the quota
         for count in range(WRITES):
             yield _exchange(pair, _write(choose, space, count))
         yield _exchange(pair, Request("GET", f"{core}/{_QUOTAS}"))
@@ -84,7 +84,7 @@ def _exchange(pair: Pair, request: Request) -> Compared:
 
 
 def _without_ports(body: Any) -> Any:
-    """A service without the ports of nodes, which each server chooses."""
+    """Remove a service's node ports, which each server chooses."""
     if not isinstance(body, dict) or body.get("kind") != "Service":
         return body
     ports = [{name: item for name, item in each.items() if name != "nodePort"} for each in body["spec"]["ports"]]
@@ -101,7 +101,7 @@ def _reason(mine: Shown, theirs: Shown) -> str:
 
 
 def _add_quota(pair: Pair, core: str, quota: Plain) -> None:
-    """A quota of which nothing is used yet."""
+    """Create a quota without usage."""
     mine, theirs, _ = pair.ask(Dressed(Request("POST", f"{core}/{_QUOTAS}", quota)))
     if mine.status == theirs.status == 201:
         hard = quota["spec"]["hard"]
@@ -148,7 +148,7 @@ def _limit_range(choose: random.Random, name: str) -> Plain:
 
 
 def _write(choose: random.Random, space: str, count: int) -> Request:
-    """The next one; new objects have names of their own, for a real server charges for a name that is taken."""
+    """Return the next request. New objects have unique names: a real server charges for an existing name as well."""
     core, name, old = f"/api/v1/namespaces/{space}", f"object-{count}", f"object-{choose.randrange(count + 1)}"
     what = choose.choice(("pods", "pods", "pods", "claims", "claims", _CLAIMS, "services", "configmaps", "drivers", ""))
     query = {"dryRun": "All"} if choose.random() < 0.1 else {}

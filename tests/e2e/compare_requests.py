@@ -38,7 +38,7 @@ _ACCEPTS = {
 
 
 class Compared(NamedTuple):
-    """A request, and how its answers differ; empty where they do not."""
+    """A request, and the difference of its answers; "" if there is none."""
 
     line: str
     is_known: bool
@@ -46,7 +46,7 @@ class Compared(NamedTuple):
 
 
 def main() -> None:
-    """Run the command; exits with 1 where something differs that is not known to, or no longer does."""
+    """Run the command; exits with 1 if an unknown difference is found, or a known one is not."""
     names = sorted(path.stem for path in REQUESTS.glob("*.txt"))
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_requests", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *names], help=", ".join(names))
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def compared(ours: Http, real: Http, lines: list[str]) -> Iterator[Compared]:
-    """The requests of a file, one after the other, each to both servers."""
+    """Send a file's requests in order, each to both servers, and yield the results."""
     pair = Pair(ours, real)
     for line in lines:
         if line and not line.startswith("#"):

@@ -75,7 +75,7 @@ _FLAGS = (
 
 
 class Compared(NamedTuple):
-    """A request and what is different in its answers."""
+    """A request, and the differences of the answers."""
 
     dressed: Dressed
     ours: Shown
@@ -85,7 +85,7 @@ class Compared(NamedTuple):
 
 
 class Judged(Protocol):
-    """Something that was compared: what is different, and the known reason for that."""
+    """A comparison: the differences, and the known reason for them."""
 
     @property
     def found(self) -> list[str]:
@@ -93,7 +93,7 @@ class Judged(Protocol):
 
     @property
     def reason(self) -> str:
-        """Empty where none is known."""
+        """The known reason; "" if there is none."""
 
 
 J = TypeVar("J", bound=Judged)
@@ -111,7 +111,7 @@ def run(
     compare: Callable[[Http, Http, int, int], Iterator[J]],
     show: Callable[[J, int], None],
 ) -> None:
-    """Run a command that compares so many of something (`amount`) with a seed, and counts what differs and why."""
+    """Run a command that compares an `amount` with a seed, and counts the differences by reason."""
     parser = argparse.ArgumentParser(prog=f"python -m tests.e2e.{name}", description=description)
     parser.add_argument(amount, type=int)
     parser.add_argument("--seed", type=int, default=1)
@@ -131,7 +131,7 @@ def run(
 
 @contextmanager
 def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
-    """Clients of both servers, with one definition and the namespaces of the requests."""
+    """Clients of both servers, which have one definition and the namespaces of the requests."""
     release = RELEASES[KUBERNETES]
     with (
         RealServer(folder, *_FLAGS) as real_server,
@@ -149,7 +149,7 @@ def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
 
 
 def _definition() -> Plain:
-    """The one of drivers, with rules and a scale."""
+    """The definition that drivers use, with rules and a scale."""
     made = copy.deepcopy(definition())
     (version,) = made["spec"]["versions"]
     version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] = _RULES
@@ -158,14 +158,14 @@ def _definition() -> Plain:
 
 
 def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
-    """So many requests, one after the other."""
+    """Compare this number of requests."""
     pair, requests, dress = Pair(ours, real), Requests(seed, OFTEN), Dresser(seed)
     for _ in range(count):
         yield exchange(pair, dress(requests.next(), pair), requests)
 
 
 def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
-    """One request to both servers. What they agree on is shown to `requests`, what they do not is removed."""
+    """Send a request to both servers. `requests` learns equal answers; objects with different answers are removed."""
     mine, theirs, seen = pair.ask(dressed)
     if is_open(dressed.request.path):
         theirs = theirs._replace(body=what_ours_has(mine.body, theirs.body))
@@ -181,7 +181,7 @@ def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
 
 
 class Dresser:
-    """Puts requests into forms: protobuf, kinds of answers, damage; goes on where a list ended."""
+    """Varies requests: protobuf, media types of answers, damaged bodies; continues lists."""
 
     def __init__(self, seed: int) -> None:
         self._choose = random.Random(seed)
@@ -205,7 +205,7 @@ class Dresser:
         return dressed
 
     def _tame(self, request: Request) -> Request:
-        """Nothing that nobody would end: no namespace is deleted; names that servers make up are not kept."""
+        """Make requests without a cleanup dry runs: deletions of namespaces, and creations of generated names."""
         body = request.body
         metadata = body.get("metadata") if isinstance(body, dict) else None
         is_generated = isinstance(metadata, dict) and "generateName" in metadata
@@ -216,10 +216,10 @@ class Dresser:
         return request
 
     def _typed(self, request: Request) -> Any:
-        """The body, if protobuf can say it."""
+        """Return the body if protobuf can encode it, else None."""
         try:
             protobuf.encode(request.body)
-        except Exception:  # of a kind or with values that have no message
+        except Exception:  # there is no message for the kind or the values
             return None
         return request.body
 
@@ -229,7 +229,7 @@ def is_open(path: str) -> bool:
 
 
 def what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
-    """What a real server says of the members that ours has: the rest are defaults of kinds that are free-form here."""
+    """Return the real server's members that ours has as well: others are defaults of kinds that are free-form here."""
     if isinstance(ours, dict) and isinstance(real, dict):
         if key == "metadata":
             return {name: item for name, item in real.items() if name != "managedFields" or name in ours}
@@ -240,7 +240,7 @@ def what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
 
 
 def _remove_what_differs(apis: Sequence[Http], request: Request) -> None:
-    """Have neither server keep what a request was about."""
+    """Delete the objects of a request on both servers."""
     path = request.path.removesuffix("/status").removesuffix("/scale")
     parts = path.split("/")
     depth = (6 if "namespaces" in parts[:-1] else 4) + (path.startswith("/apis/"))
@@ -268,18 +268,18 @@ def _print(each: Compared, width: int) -> None:
 
 
 def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """Nothing checks, defaults or lists what these kinds hold."""
+    """Return whether the request is about a kind that the stand-in neither validates nor defaults."""
     if not is_open(dressed.request.path):
         return False
     if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
-        return True  # nobody can take back what was stored in one
+        return True  # a namespace's old status cannot be restored
     if ours.status == real.status:
         return all(_OF_OPEN_KINDS.search(text) for text in found) or _is_unknown_field(found)
     return ours.status < 300 or real.status in (409, 422, 500)
 
 
 def _is_within(dressed: Dressed) -> bool:
-    """Whether a request is about something in a namespace."""
+    """Return whether a request is about an object in a namespace."""
     return dressed.request.path.removesuffix("/status").count("/") > SPACES.everywhere.count("/") + 1
 
 
@@ -293,7 +293,7 @@ def _goes_on(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bo
 
 
 def _counts_the_systems(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """A page of a list in which a real server has objects of its own."""
+    """Return whether the answer is a page of a list in which a real server has its own objects."""
     query = dressed.request.query
     return (
         dressed.request.method == "GET" and is_open(dressed.request.path) and ("limit" in query or "continue" in query)
@@ -301,7 +301,7 @@ def _counts_the_systems(dressed: Dressed, ours: Shown, real: Shown, found: list[
 
 
 def _breaks_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """A patch whose result has another type somewhere, or a directive of strategic patches that is none."""
+    """Return whether a patch changes a member's type, or contains an invalid directive of strategic patches."""
     request, word = dressed.request, str((real.body or {}).get("message")) if isinstance(real.body, dict) else ""
     if request.content == STRATEGIC and ("cannot restore" in word or "$" in str(request.body)):
         return real.status in (422, 500)
@@ -309,18 +309,18 @@ def _breaks_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str])
 
 
 def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """Of several fields that an applied configuration has wrong, a real server tells those that Go's map has first."""
+    """Return whether an applied configuration has several wrong fields: a real server names the first of a Go map."""
     return len(found) == 1 and found[0].count("failed to create typed patch object") == 2
 
 
 def _shows_in_another_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """A refusal that shows the object, whose members have no order (and whose texts are as the client wrote them)."""
+    """Return whether both refusals show the same object, with another order of members or escaping of strings."""
     texts = [str(shown.body).replace("\\\\u00e4", "ä").replace("\\", "") for shown in (ours, real)]
     return ours.status == real.status == 422 and sorted(texts[0]) == sorted(texts[1])
 
 
 def _is_write_without_change(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    """What was written as it is: one side has counted that as a change, now or before."""
+    """Return whether only versions differ: one server counted a write without a change as a change, now or before."""
     return bool(found) and all(_ANOTHER_VERSION.search(text) for text in found)
 
 
@@ -347,7 +347,7 @@ REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a version of before our server's start", _is_before_the_start),
     ("a page of a list with a selector: whether another one follows", _goes_on),
 )
-"""Differences that are meant, or that no client can go by; docs/apiserver.md says why."""
+"""Differences that are intended, or on which no client can depend; docs/apiserver.md explains them."""
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from tests.e2e.watch_pair import OpenWatch, Watch, Watched
 
 KINDS = (CLASSES, CLAIMS, TEMPLATES, SLICES, DRIVERS, MAPS, LEASES)
 WATCHES, WRITES, SECONDS = 12, 20, 3
-"""Of a round; how long a watch lasts. A real server sends a bookmark two seconds before the end."""
+"""Watches and writes per round, and a watch's duration. A real server sends a bookmark two seconds before its end."""
 _AS = ";g=meta.k8s.io;v=v1;as="
 _ACCEPTS = (
     *[JSON] * 6,
@@ -49,7 +49,7 @@ _FIELDS = ("metadata.name=a", "metadata.name!=a", "metadata.namespace=work", "sp
 
 
 class Compared(NamedTuple):
-    """A watch, what was done while it was open, and what is different in its frames."""
+    """A watch, the writes while it was open, and the differences of its frames."""
 
     watched: Watched
     found: list[str]
@@ -62,12 +62,12 @@ def main() -> None:
 
 
 def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compared]:
-    """The watches of so many rounds."""
+    """Compare the watches of this number of rounds."""
     pair, choose = Pair(ours, real), random.Random(seed)
     requests, dress = Requests(seed, KINDS), Dresser(seed)
-    older = 0  # versions from which a watch would show writes that were not answered alike
+    older = 0  # the first version from which a watch shows no write with different answers
     for _ in range(rounds):
-        for kind in KINDS:  # so that a real server's cache, with which a watch may begin, has what was written
+        for kind in KINDS:  # fills a real server's watch cache, from which a watch can begin
             pair.ask(Dressed(Request("GET", kind.everywhere)))
         opened = [OpenWatch(pair, _watch(choose, pair, pair.versions[older:])) for _ in range(WATCHES)]
         are_alike = all(_write(pair, requests, dress) for _ in range(WRITES))
@@ -79,7 +79,7 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
 
 
 def _write(pair: Pair, requests: Requests, dress: Dresser) -> bool:
-    """One request that changes something, if it is answered alike; of several objects, nobody knows the order."""
+    """Send one request that changes one object (several have no order); return whether the answers are equal."""
     while True:
         dressed = dress(requests.next(), pair)
         path, method = dressed.request.path, dressed.request.method
@@ -130,15 +130,15 @@ def _print(each: Compared, width: int) -> None:
 
 
 def _told(shown: Shown) -> str:
-    """The events of a stream, briefly."""
+    """The events of a stream, as a short string."""
     if not isinstance(shown.body, list):
         return str(shown.body)
-    told = []
+    events = []
     for event in shown.body:
         metadata = event["object"].get("metadata") or {}
         where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        told.append(f"{event['type']} {where}@{metadata.get('resourceVersion')}")
-    return ", ".join(told)
+        events.append(f"{event['type']} {where}@{metadata.get('resourceVersion')}")
+    return ", ".join(events)
 
 
 REASONS: tuple[tuple[str, Callable[[Watched, list[str]], bool]], ...] = (
@@ -155,7 +155,7 @@ REASONS: tuple[tuple[str, Callable[[Watched, list[str]], bool]], ...] = (
         lambda _, found: all(text.endswith(".spec.devices: only real: null") for text in found),
     ),
 )
-"""Differences that are meant, or that no client can go by; docs/apiserver.md says why."""
+"""Differences that are intended, or on which no client can depend; docs/apiserver.md explains them."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The real node, booted once for all end-to-end tests, and the daemon as a process beside it."""
+"""The real node, booted once for all end-to-end tests, and the daemon as a process on this machine."""
 
 import asyncio
 import fcntl
@@ -23,7 +23,7 @@ from tests.e2e.sticks import FIRST, SECOND, Sticks
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
 TRANSPORT = os.environ.get("NODEPLUG_E2E_TRANSPORT", "builtin")
 PROGRAM = shlex.split(os.environ.get("NODEPLUG_E2E_PROGRAM", f"{sys.executable} -m nodeplug"))
-"""What is tested as a process on this machine: this checkout, or one that was built for another architecture."""
+"""The program under test: this checkout, or one that was built for another architecture."""
 
 RESOURCES: list[dict[str, Any]] = [
     {
@@ -52,7 +52,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _image(folder: Path) -> Path:
-    """Build the wheel and the image that is shipped."""
+    """Build the wheel and the shipped image."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(CHECKOUT)]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("*.whl")
@@ -63,7 +63,7 @@ def _image(folder: Path) -> Path:
 
 
 class DaemonProcess:
-    """`nodeplug run` with its own state, started and stopped at will."""
+    """`nodeplug run` with its own state; tests start and stop it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DaemonProcess:
         root: Path = Path("/"),
         **settings: Any,
     ) -> None:
-        """Prepare; `root` is where the host's sys/, proc/ and dev/ are."""
+        """Prepare the daemon; `root` contains the host's sys/, proc/ and dev/."""
         self.state = folder / "state"
         self.log = folder / "daemon.log"
         self.config = folder / "config.yaml"
@@ -93,12 +93,12 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The running process."""
         assert self._process is not None
         return self._process.pid
 
     def configure(self, resources: list[dict[str, Any]]) -> None:
-        """Write what the next start reads, and the daemon that runs."""
+        """Write the configuration file, which a running daemon reads as well."""
         self.config.write_text(json.dumps({"settings": self._settings, "resources": resources}))
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class DaemonProcess:
             self._process = subprocess.Popen(self._command, stderr=log)
 
     def update(self, is_up: Callable[[], object]) -> int:
-        """Start a new one beside it, as a DaemonSet with maxSurge does, and end it once that is up; its exit code."""
+        """Start a second daemon, as with maxSurge; end the first once `is_up` returns; return its exit code."""
         old = self._process
         assert old is not None
         with self.log.open("ab") as log:
@@ -116,7 +116,7 @@ class DaemonProcess:
         return old.wait(timeout=10)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code; negative for a signal."""
+        """Send a signal and return the exit code, which is negative for a signal."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -124,7 +124,7 @@ class DaemonProcess:
         return process.wait(timeout=10)
 
     def leases(self) -> list[Lease]:
-        """Read what is on record now, also while it runs."""
+        """Read the current leases, even while the daemon runs."""
 
         async def read() -> list[Lease]:
             ledger = Ledger(self.state, "any")
@@ -157,7 +157,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
 
 @pytest.fixture
 def daemon(node: RealNode, tmp_path: Path) -> Iterator[DaemonProcess]:
-    """A running daemon whose resources the node has."""
+    """A running daemon whose resources are on the node."""
     process = DaemonProcess(node, tmp_path)
     process.start()
     try:
@@ -167,7 +167,7 @@ def daemon(node: RealNode, tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process
     finally:
         process.end()
-        for resource in RESOURCES:  # or the next daemon's test would take the old one's node status for its own
+        for resource in RESOURCES:  # otherwise the next test would use the old node status
             node.wait_resource(resource["name"], 0)
         if os.environ.get("NODEPLUG_E2E_LOG"):
             print(process.log.read_text())
@@ -175,7 +175,7 @@ def daemon(node: RealNode, tmp_path: Path) -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 def sticks(tmp_path: Path) -> Iterator[Sticks]:
-    """Both, each at its first place."""
+    """Both sticks, each at its first place."""
     made = Sticks(tmp_path)
     made.plug(FIRST, SECOND)
     yield made

@@ -1,11 +1,11 @@
-"""A box that systemd has booted: the real one, as PID 1 of namespaces, above this machine's files.
+"""A machine that systemd has booted: the real systemd as PID 1 of namespaces, on this machine's files.
 
-`NODEPLUG_E2E_BOX` names the root of another Debian or Ubuntu to boot instead, as
-`debootstrap --include=python3,systemd trixie FOLDER` makes it.
+`NODEPLUG_E2E_BOX` names the root of another Debian or Ubuntu to boot instead, as created by
+`debootstrap --include=python3,systemd trixie FOLDER`.
 
-What it writes goes to a tmpfs and is forgotten. It has a cgroup, a mount and a PID namespace of its own and no network
-but where it is given this machine's, so that the sandbox of a unit is what systemd makes of it. Its /sys is a made-up
-one, and its /tmp is empty: systemd would remove all that this machine has there, one by one.
+Its writes go to a tmpfs. It has its own cgroup, mount and PID namespaces, and no network unless it shares this
+machine's, so that systemd creates the real sandbox of a unit. Its /sys is made up. Its /tmp is empty, because systemd
+would delete this machine's files there one by one.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(os.environ.get("NODEPLUG_E2E_BOX", "/"))
 SYSTEMD = Path("/lib/systemd/systemd")
-_BOOT_SECONDS = 120.0  # three on a quiet machine
+_BOOT_SECONDS = 120.0  # three on an idle machine
 _ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8")
 _BOOT = """
 set -e
@@ -43,7 +43,7 @@ exec env -i container=nodeplug-test {systemd} --system --unit=basic.target --log
 
 
 def why_not() -> str:
-    """Return why no box can be booted here; empty when one can."""
+    """Return why no box can be booted here; "" if one can."""
     if os.geteuid() != 0:
         return "namespaces with systemd need root"
     if not all((ROOT / x).exists() for x in ("usr/lib/systemd/systemd", "usr/bin/apt-get", "usr/bin/python3")):
@@ -52,13 +52,13 @@ def why_not() -> str:
 
 
 class DebianBox:
-    """See the module. It runs from `booted` on."""
+    """The box of this module; it runs while `booted` is entered."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def run(self, command: str, folder: str = "/", answers: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command of bash as root in the box; `answers` are typed. What it prints, errors too, is in `stdout`."""
+        """Run a bash command as root; `answers` is its standard input. `stdout` contains both output and errors."""
         enter = ["nsenter", "-t", str(self._pid), "-m", "-p", "-u", "-i", "-C", "-n", "-r", "-w"]
         script = f"cd {shlex.quote(folder)} && {command}"
         return subprocess.run(
@@ -74,9 +74,9 @@ class DebianBox:
 
 @contextlib.contextmanager
 def booted(scratch: Path, sys: Path, binds: Mapping[str, Path], *, has_network: bool = False) -> Iterator[DebianBox]:
-    """Boot a box: `sys` becomes its /sys, and `binds` says which folder of this machine is where in it.
+    """Boot a box: `sys` becomes its /sys, and `binds` maps folders of the box to folders of this machine.
 
-    It `has_network` where it shares this machine's.
+    With `has_network` it shares this machine's network.
     """
     (sys / "fs/cgroup").mkdir(parents=True)
     scratch.mkdir()
@@ -88,7 +88,7 @@ def booted(scratch: Path, sys: Path, binds: Mapping[str, Path], *, has_network: 
     cgroup.mkdir()
     network = "" if has_network else "--net"
     unshare = f"unshare --mount --pid --uts --ipc --cgroup {network} --fork --kill-child --propagation private bash -c"
-    unshare = f"setpriv --pdeathsig KILL {unshare}"  # or a test run that is killed leaves the box running
+    unshare = f"setpriv --pdeathsig KILL {unshare}"  # otherwise a killed test run would leave the box running
     enter = f"echo $$ >{cgroup}/cgroup.procs; exec {unshare} {shlex.quote(script)}"
     process = subprocess.Popen(["bash", "-c", enter], stderr=subprocess.PIPE, text=True)
     try:
@@ -96,13 +96,13 @@ def booted(scratch: Path, sys: Path, binds: Mapping[str, Path], *, has_network: 
         _until_running(box)
         yield box
     finally:
-        process.kill()  # and with it PID 1 of the box, which takes everything along
+        process.kill()  # kills PID 1 of the box as well, and with it all its processes
         process.communicate()
         _remove(cgroup)
 
 
 def _child(process: "subprocess.Popen[str]") -> int:
-    """Wait until PID 1 of the box is systemd."""
+    """Wait until PID 1 of the box is systemd; return its pid on this machine."""
     deadline = time.monotonic() + _BOOT_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -116,8 +116,8 @@ def _child(process: "subprocess.Popen[str]") -> int:
 
 def _until_running(box: DebianBox) -> None:
     deadline = time.monotonic() + _BOOT_SECONDS
-    while (said := box.run("systemctl is-system-running").stdout.strip()) not in ("running", "degraded"):
-        assert time.monotonic() < deadline, said
+    while (state := box.run("systemctl is-system-running").stdout.strip()) not in ("running", "degraded"):
+        assert time.monotonic() < deadline, state
         time.sleep(0.1)
 
 

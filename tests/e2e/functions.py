@@ -1,4 +1,4 @@
-"""What a daemon is for, as a cluster of stand-ins sees it: each function with what is true once it works."""
+"""A daemon's functions as observed in a cluster of stand-ins, each with a condition that shows that it works."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from tests.nodeplug.cluster import NODE, ClusterStand, using
 
 
 class Functions:
-    """The functions of a daemon that is started again and again, each time with other pods.
+    """The functions of a daemon that is restarted repeatedly, each time with new pods.
 
     It offers `example.com/fuse`, `example.com/tun` with CDI, and `example.com/kvm` for claims.
     """
@@ -20,11 +20,11 @@ class Functions:
         self._starts = 0
 
     async def log(self) -> str:
-        """What the daemon has said since the start."""
+        """The daemon's log since the start."""
         raise NotImplementedError
 
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """What is to work, each with what is true once it does; asking makes it happen."""
+        """The functions, each with a condition; a check triggers what it observes."""
         return {
             "units": lambda: self._runs("fuse", "example.com/fuse"),
             "units with CDI": lambda: self._runs("tun", "example.com/tun"),
@@ -34,24 +34,24 @@ class Functions:
         }
 
     async def prepare_claims(self) -> None:
-        """Create the DeviceClass, once the kubelet has made its node."""
+        """Create the DeviceClass, once the kubelet has created its Node."""
         selector = 'device.attributes["nodeplug.dev"].resource == "example.com/kvm"'
         await self.stand.create(device_class("kvm.example.com", selector))
         await self.stand.until(lambda: self.stand.get("Node", NODE))
 
     async def end_pods(self) -> None:
-        """Delete what was made since the start; what the kubelet has left to unprepare the next daemon does."""
+        """Delete the objects since the start. The next daemon unprepares the remaining claims."""
         for name in self._made.values():
             await self.stand.delete("Pod", name)
         self._made.clear()
 
     async def forget_slices(self) -> None:
-        """Delete what the daemon has published."""
+        """Delete the daemon's ResourceSlices."""
         for each in await self.stand.all("ResourceSlice"):
             await self.stand.delete("ResourceSlice", each["metadata"]["name"])
 
     async def until_said(self, words: str) -> None:
-        """Return once a line of the log has words, which are a regular expression."""
+        """Wait until a line of the log matches a regular expression."""
 
         async def said() -> bool:
             return re.search(words, await self.log()) is not None
@@ -59,7 +59,7 @@ class Functions:
         await self.until(said, words)
 
     async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
-        """Let the kubelet's time go on until it is so. Raises AssertionError with what was waited for, and the log."""
+        """Advance the kubelet's clock until a condition is true. Raises AssertionError with `what` and the log."""
         try:
             async with asyncio.timeout(60):
                 while not await holds():
@@ -86,4 +86,4 @@ class Functions:
         return bool(found.get("status", {}).get("phase") == "Running")
 
     async def _hears(self) -> bool:
-        return "registered" in (said := await self.log()) and "wait for a rescan" not in said
+        return "registered" in (log := await self.log()) and "wait for a rescan" not in log

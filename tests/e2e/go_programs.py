@@ -1,4 +1,4 @@
-"""Programs in Go that tests build, and keep as long as their sources are the same."""
+"""Go programs that tests build, and keep until their sources change."""
 
 import hashlib
 import os
@@ -10,20 +10,20 @@ import pytest
 
 
 def built(sources: Path, name: str) -> Path:
-    """Return the folder of the programs of a module in `sources`; it lies as `name` in the user's cache.
+    """Return the folder of the programs of a module in `sources`; it is `name` in the user's cache.
 
-    Skips the test without Go, and where a module is needed that its proxy does not give.
+    Skips the test without Go, or if the proxy does not provide a needed module.
     """
     cache = Path.home() / ".cache" / name
     go = shutil.which("go")
     if go is None:
         pytest.skip("needs Go in PATH")
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted(path for path in sources.rglob("*") if path.is_file()):
-        told.update(file.read_bytes())
-    folder = cache / told.hexdigest()[:16]
+        digest.update(file.read_bytes())
+    folder = cache / digest.hexdigest()[:16]
     if not folder.is_dir():
-        shutil.rmtree(cache, ignore_errors=True)  # of older sources
+        shutil.rmtree(cache, ignore_errors=True)  # built from older sources
         draft = folder.with_suffix(".draft")
         draft.mkdir(parents=True)
         environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}

@@ -1,5 +1,5 @@
-/* A made-up libnvidia-ml.so.1 of a node with one GPU, and libnvidia-sandboxutils.so.1, which refuses:
-   as much of both as nvidia-ctk 1.20 asks. VERSION is the driver's. */
+/* A made-up libnvidia-ml.so.1 of a node with one GPU, and a libnvidia-sandboxutils.so.1 that refuses every call:
+   both have the functions that nvidia-ctk 1.20 calls. VERSION is the driver's. */
 #include <string.h>
 
 typedef int Result;

@@ -1,4 +1,4 @@
-"""What a page of the documentation has somebody type and write, in its order, and who types it."""
+"""The commands and files of a documentation page in order, and a user who runs them."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def steps(page: str) -> Iterator[tuple[str, str]]:
-    """Yield each block of a page: `("sh", one command)` for each of its lines, `("yaml", the file)`."""
+    """Yield the blocks of a page: `("sh", one command)` for each line, or `("yaml", the file)`."""
     for kind, block in re.findall(r"(?ms)^```(sh|yaml)\n(.*?)^```", (DOCS / page).read_text()):
         if kind == "yaml":
             yield kind, block
@@ -20,13 +20,13 @@ def steps(page: str) -> Iterator[tuple[str, str]]:
 
 
 class Newcomer:
-    """Somebody who types what stands on a page, and looks at a clock. Everybody is root where `run` runs a command."""
+    """Runs the commands of a page. `run` runs a command as root."""
 
     def __init__(self, run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
         self.asks = run
 
     def types(self, command: str) -> str:
-        """Return what the command prints."""
+        """Return the output of a command."""
         begun = time.monotonic()
         done = self.asks(command.replace("sudo ", ""))
         print(f"[{time.monotonic() - begun:5.1f} s] $ {command}\n{done.stdout}")
@@ -34,9 +34,9 @@ class Newcomer:
         return done.stdout
 
     def until(self, command: str, text: str) -> str:
-        """Type it again until it says `text`."""
+        """Repeat a command until its output contains `text`."""
         deadline = time.monotonic() + 30
-        while text not in (said := self.asks(command).stdout):
-            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {said}"
+        while text not in (output := self.asks(command).stdout):
+            assert time.monotonic() < deadline, f"{command} does not say {text!r}: {output}"
             time.sleep(0.2)
-        return said
+        return output

@@ -1,9 +1,9 @@
-"""The DaemonSet's container without a container runtime, beside a cluster of stand-ins in this process.
+"""The DaemonSet's container without a container runtime, with a cluster of stand-ins in this process.
 
-What a runtime would make of the manifest: this machine's files, read-only, in place of the image's; the manifest's
-mounts, and nothing else of the node; no capability, no way to one; namespaces of its own for mounts and processes, and
-the node's network. The node is a made-up machine with at least one device of every kind and with nodes for them. The
-kubelet's folder has the same path for both.
+It is what a runtime creates from the manifest: this machine's files, read-only, instead of the image's; the manifest's
+mounts, and nothing else of the node; no capabilities, and no way to get any; its own mount and PID namespaces, and the
+node's network. The node is a made-up machine with at least one device of every kind, and with their device nodes. The
+kubelet's folder has the same path inside and outside.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ _RESOURCES: list[Json] = [
     {"name": "example.com/tun", "select": "tun", "cdi": True},
     {"name": "example.com/kvm", "select": "kvm", "api": "dra"},
 ]
-_SECONDS = 5.0  # until pods have ended; without its sockets a daemon can unprepare nothing
-_WHOLES = ("block", "nic", "usb", "pci")  # whose devices others are parts of: those are offered first
-_NODES = ("null", "zero", "full", "random", "urandom", "tty")  # that a runtime makes in each container
+_SECONDS = 5.0  # time for pods to end; without its sockets, a daemon can unprepare nothing
+_WHOLES = ("block", "nic", "usb", "pci")  # other devices are parts of these, so they are offered first
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")  # a runtime creates them in each container
 _BOX = """
 set -e
 mount -t tmpfs pod {scratch}
@@ -66,7 +66,7 @@ exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs {command}
 
 
 def why_not() -> str:
-    """Return why no container can be made here; empty when one can."""
+    """Return why no container can be created here; "" if one can."""
     if os.geteuid() != 0:
         return "mounts and device nodes need root"
     missing = [tool for tool in ("unshare", "setpriv", "nsenter") if not shutil.which(tool)]
@@ -92,7 +92,7 @@ class PodBox(Functions):
 
     @staticmethod
     def kubelet(node: Path) -> Path:
-        """The kubelet's folder of the node whose files are there."""
+        """The kubelet's folder of the node with these files."""
         return node / "var/lib/kubelet"
 
     def rights(self) -> set[str]:
@@ -102,7 +102,7 @@ class PodBox(Functions):
         return mounts | {each["name"] for each in self._container["env"]} | token
 
     async def prepare(self) -> None:
-        """Make the DeviceClass; write the configuration and the token."""
+        """Create the DeviceClass, the configuration and the token."""
         await self.prepare_claims()
         server = self.stand.server
         reference = {"apiVersion": "v1", "kind": "Node", "name": NODE}
@@ -118,7 +118,7 @@ class PodBox(Functions):
         (self._node / "config/config.yaml").write_text(json.dumps({"resources": [*_RESOURCES, *classes]}))
 
     async def start(self, without: str = "") -> None:
-        """Start with nothing of a life before, and without one right."""
+        """Start without state of an earlier run, and without one right."""
         self._starts += 1
         log = (self._node / "log").open("wb")
         words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"]
@@ -127,7 +127,7 @@ class PodBox(Functions):
         log.close()
 
     async def stop(self) -> None:
-        """End the daemon, once the kubelet has ended the pods, where it can; remove what both have written of them."""
+        """Stop the daemon, after the kubelet has ended the pods if possible; remove the records of both."""
         await self.end_pods()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS):
@@ -142,7 +142,7 @@ class PodBox(Functions):
         await self.forget_slices()
 
     async def kill(self) -> None:
-        """End the daemon, where it has not ended."""
+        """Kill the daemon, unless it has ended."""
         if self._process is not None:
             if self._process.returncode is None:
                 self._process.kill()
@@ -152,12 +152,12 @@ class PodBox(Functions):
         return (self._node / "log").read_text()
 
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """Those of `Functions`; that it is ready; that it hears of pods that end; devices of each kind."""
+        """The functions of `Functions`; readiness; noticing ended pods; devices of each kind."""
         rest = {"ready": self._is_ready, "ends of pods": self._hears_of_pods}
         return {**super().functions(), **rest, **self.classes()}
 
     def classes(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """For each kind of devices, that some are offered."""
+        """For each kind of devices: whether some are offered."""
         return {f"class {kind}": partial(self._offers, kind) for kind in self._kinds}
 
     async def _is_ready(self) -> bool:
@@ -171,13 +171,13 @@ class PodBox(Functions):
         return b" 200 " in line
 
     async def _hears_of_pods(self) -> bool:
-        return "registered" in (said := await self.log()) and "leases of ended pods do not end" not in said
+        return "registered" in (log := await self.log()) and "leases of ended pods do not end" not in log
 
     async def _offers(self, kind: str) -> bool:
         return self.stand.node.allocatable().get(f"example.com/class-{kind}", 0) > 0
 
     def _mount(self, there: str, here: Path, *, is_read_only: bool) -> str:
-        there = there.replace("/var/run/", "/run/")  # the link that is there leads out of the box
+        there = there.replace("/var/run/", "/run/")  # an absolute link leads out of the box
         target = f"root{there.replace(USUAL, str(self.kubelet(self._node)))}"
         lines = [f"mkdir -p {target}", f"mount --bind {shlex.quote(str(here))} {target}"]
         return "; ".join([*lines, f"mount -o remount,bind,ro {target}"] if is_read_only else lines)
@@ -214,10 +214,10 @@ class PodBox(Functions):
 
 
 def _make_node(node: Path) -> list[str]:
-    """Make a machine's files below a folder, with device nodes; return the kinds of devices that it has."""
+    """Create a machine's files with device nodes below a folder; return its kinds of devices."""
     tree = build_machine(node)
     tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
-    tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-9")  # of which nothing else is a part
+    tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-9")  # a stick without children
     for path in (node / "dev").rglob("*"):
         if path.is_file() and (found := re.fullmatch(r"([bc]) (\d+):(\d+)\n?", path.read_text())):
             path.unlink()

@@ -1,8 +1,8 @@
-"""A real Kubernetes node for tests: boots it, talks to it with kubectl, restarts its kubelet.
+"""A real Kubernetes node for tests: boots it, runs kubectl, restarts its kubelet.
 
-The scripts in `node/` build and boot it. `$K8S` says which Kubernetes it is (1.34 to 1.37) and `$CRI` which
-container runtime, as they do for them; `$REALNODE_HOME` where that is built. Waiting is done by `kubectl wait`, which
-watches the API server.
+The scripts in `node/` build and boot it. As for them, `$K8S` selects the Kubernetes release (1.34 to 1.37), `$CRI` the
+container runtime, and `$REALNODE_HOME` the folder of the build. Waiting is done by `kubectl wait`, which watches the
+API server.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ T = TypeVar("T")
 FOLDER = Path(__file__).with_name("node")
 KUBERNETES: str = os.environ.get("K8S", "1.36")
 RELEASE = next((each for version, each in RELEASES.items() if version == KUBERNETES), LATEST)
-"""What its Kubernetes does, and its feature gates."""
+"""The behaviour and the feature gates of its Kubernetes release."""
 _BUILT = Path.home() / ".cache" / ("realnode" if KUBERNETES == "1.36" else f"realnode-{KUBERNETES}")
 HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
 CRI = os.environ.get("CRI", "containerd")
@@ -40,7 +40,7 @@ BUSYBOX = "localhost/realnode/busybox:1"
 
 
 def why_not() -> str:
-    """Return why no real node can run here; empty when one can."""
+    """Return why no real node can run here; "" if one can."""
     if os.geteuid() != 0:
         return "a real node needs root"
     if KUBERNETES not in RELEASES:
@@ -51,29 +51,29 @@ def why_not() -> str:
 
 
 class RealNode:
-    """The node, from `up` to `down`."""
+    """The node, which runs from `up` to `down`."""
 
     kubelet_dir = HOME / "run" / "kubelet"
     cdi_dir = HOME / "run" / "cdi"
 
     def up(self, *images: Path, **settings: str) -> None:
-        """Boot a fresh node, with more image files; `settings` become the scripts' environment (APISERVER_ARGS ...)."""
+        """Boot a fresh node with more image files; `settings` become the scripts' environment (APISERVER_ARGS ...)."""
         self.down()
         self._script("up.sh", IMAGES=" ".join(map(str, images)), **settings)
 
     def down(self) -> None:
-        """Stop everything, also what a broken run left."""
+        """Stop everything, including leftovers of a broken run."""
         self._script("down.sh")
 
     def restart_kubelet(self, refused: str = "") -> None:
-        """Restart the kubelet alone; pods go on running. Returns when it knows them again, but for one `refused`."""
+        """Restart only the kubelet; pods continue. Returns when it knows all of them except `refused`."""
         before = self._pods_of_the_kubelet() - {refused}
         self._script("restart-kubelet.sh")
         self._knows(before)
 
     @contextlib.contextmanager
     def without_api_server(self) -> Iterator[Callable[[], None]]:
-        """Restart the kubelet with the API server away; call what this gives to have it back."""
+        """Restart the kubelet without an API server; call the yielded function to start the API server again."""
         before = self._pods_of_the_kubelet()
         start = self._kill("kube-apiserver", signal.SIGKILL)
         is_away = True
@@ -82,7 +82,7 @@ class RealNode:
             nonlocal is_away
             is_away = False
             self._shell(f'{start}; waitfor 60 kube-apiserver "$BIN/kubectl" get --raw /readyz')
-            self._shell(self._kill("kube-scheduler", signal.SIGTERM))  # it ends itself some time after such a break
+            self._shell(self._kill("kube-scheduler", signal.SIGTERM))  # it would end later anyway
             self._knows(before)
 
         try:
@@ -94,7 +94,7 @@ class RealNode:
 
     @contextlib.contextmanager
     def with_kubelet_of(self, kubeconfig: Path) -> Iterator[None]:
-        """Have the kubelet work for another API server; the node's own must have no pods there."""
+        """Connect the kubelet to another API server for the block; the node's own must have no pods."""
         healthy = 'waitfor 60 kubelet curl -fs "http://127.0.0.1:$P_KUBELETHZ/healthz"'
         other = (
             f'daemon kubelet "$BIN/kubelet" --kubeconfig={shlex.quote(str(kubeconfig))}'
@@ -110,7 +110,7 @@ class RealNode:
 
     @contextlib.contextmanager
     def without_kubelet(self) -> Iterator[None]:
-        """End the kubelet, and have it again; pods go on running."""
+        """Stop the kubelet for the block; pods continue."""
         self._shell("stopone kubelet 10")
         try:
             yield
@@ -120,7 +120,7 @@ class RealNode:
 
     @contextlib.contextmanager
     def without_cdi(self) -> Iterator[None]:
-        """Have a container runtime that ignores CDI names, as containerd 1.7 is shipped; pods go on running."""
+        """Make the container runtime ignore CDI names, the default of containerd 1.7, for the block; pods continue."""
         if CRI == "crio":
             pytest.skip("CRI-O has CDI on, and nothing to switch it off with")
         config = HOME / "run" / "conf" / "containerd.toml"
@@ -141,7 +141,7 @@ class RealNode:
         self.wait(f"node/{NODE}", ".status.conditions[?(@.type=='Ready')].status", "True", 60)
 
     def _kill(self, program: str, number: int) -> str:
-        """End one of the node's programs and return the shell command that starts it as it was."""
+        """Stop one of the node's programs; return the shell command that starts it again."""
         process = int((HOME / "run" / "pids" / program).read_text().split()[0])
         command = Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         os.kill(process, number)
@@ -149,19 +149,19 @@ class RealNode:
         return shlex.join(["daemon", program, *map(os.fsdecode, command)])
 
     def kill_container(self, pod: str) -> None:
-        """Kill the processes of a pod's one container, as the kernel does when memory is short."""
+        """Kill the processes of a pod's only container, as the kernel does without free memory."""
         for process in self.processes(pod):
             os.kill(process, signal.SIGKILL)
 
     def processes(self, pod: str) -> list[int]:
-        """Return the processes of a pod's one container."""
+        """Return the processes of a pod's only container."""
         status = self.get("pod", pod)
         container = status["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
         group = next(each for each in self._groups(status) if each.name in (container, f"crio-{container}"))
         return list(map(int, (group / "cgroup.procs").read_text().split()))
 
     def kill_sandbox(self, pod: str) -> None:
-        """Kill what holds the pod's namespaces."""
+        """Kill the process that holds the pod's namespaces."""
         if CRI == "crio":
             pytest.skip("CRI-O pins the namespaces of a pod; no process holds them")
         status = self.get("pod", pod)
@@ -170,15 +170,15 @@ class RealNode:
         os.kill(int((sandbox / "cgroup.procs").read_text().split()[0]), signal.SIGKILL)
 
     def _groups(self, pod: dict[str, Any]) -> Iterator[Path]:
-        """Yield the cgroups below a pod's."""
+        """Yield the cgroups below a pod's cgroup."""
         return Path(f"/sys/fs/cgroup/memory/{CGROUP}/kubepods").glob(f"**/pod{pod['metadata']['uid']}/*/")
 
     def has_cgroup(self, uid: str) -> bool:
-        """Tell whether there is a cgroup of a pod, in any hierarchy."""
+        """Return whether a pod has a cgroup in any hierarchy."""
         return any(Path("/sys/fs/cgroup").glob(f"*/{CGROUP}/kubepods/**/pod{uid}"))
 
     def _knows(self, pods: set[str]) -> None:
-        # whose API server was away for long asks it again every 30 s
+        # after a long absence of its API server, a kubelet retries every 30 s
         self.until(lambda: pods <= self._pods_of_the_kubelet(), "the kubelet knows its pods again", 90)
 
     def _pods_of_the_kubelet(self) -> set[str]:
@@ -188,7 +188,7 @@ class RealNode:
 
     @contextlib.contextmanager
     def pod_resources(self, method: str) -> Iterator[Callable[[Any], Any]]:
-        """Give a function that asks the kubelet's pod-resources API."""
+        """Yield a function that calls the kubelet's pod-resources API."""
         service = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
         answer = message_factory.GetMessageClass(service.methods_by_name[method].output_type)
         with grpc.insecure_channel(f"unix:{self.kubelet_dir}/pod-resources/kubelet.sock") as channel:
@@ -200,7 +200,7 @@ class RealNode:
             yield lambda request: call(request, timeout=10, wait_for_ready=True)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
-        """Run kubectl as administrator and return what it prints. Raises `CalledProcessError` with its stderr."""
+        """Run kubectl as administrator and return its output. Raises `CalledProcessError` with its stderr."""
         command = [str(FOLDER / "k"), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         if done.returncode:
@@ -208,7 +208,7 @@ class RealNode:
         return done.stdout
 
     def get(self, *arguments: str) -> Any:
-        """Return an object as kubectl has it."""
+        """Return an object in kubectl's format."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def apply(self, *objects: dict[str, Any]) -> None:
@@ -220,11 +220,11 @@ class RealNode:
         self.kubectl("wait", what, f"--for=jsonpath={{{path}}}={value}", f"--timeout={timeout}s", timeout=timeout + 10)
 
     def wait_resource(self, resource: str, allocatable: int, timeout: int = 30) -> None:
-        """Wait until the node has so many healthy devices of a resource."""
+        """Wait until the node has this number of healthy devices of a resource."""
         self.wait(f"node/{NODE}", f".status.allocatable.{_escaped(resource)}", str(allocatable), timeout)
 
     def until(self, predicate: Callable[[], T], what: str, seconds: float = 60.0, period: float = 0.2) -> T:
-        """Ask until the answer is true, for what nothing announces; return it."""
+        """Poll until the answer is true, for conditions without an event; return it."""
         deadline = time.monotonic() + seconds
         while not (found := predicate()):
             assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
@@ -232,14 +232,14 @@ class RealNode:
         return found
 
     def always(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Check for so long that something stays as it is."""
+        """Check for this time that a condition stays true."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert predicate()
             time.sleep(0.5)
 
     def until_event(self, pod: str, reason: str) -> None:
-        """Wait until there is an event about a pod."""
+        """Wait until a pod has an Event with this reason."""
         fields = f"--field-selector=involvedObject.name={pod},reason={reason}"
         self.until(lambda: self.get("events", fields)["items"], f"{reason} of {pod}")
 
@@ -272,13 +272,13 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def needs(gate: str) -> pytest.MarkDecorator:
-    """Skip a test where a feature gate is off."""
+    """Skip a test if a feature gate is off."""
     reason = RELEASE.why_not(gate)
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 
 def pod(name: str, command: str, resources: dict[str, int] | None = None, uid: int | None = None) -> dict[str, Any]:
-    """Write a pod with one container `c` that runs a shell command and may use some devices."""
+    """Return a pod with one container `c` that runs a shell command, optionally with devices."""
     container: dict[str, Any] = {
         "name": "c",
         "image": BUSYBOX,

@@ -1,6 +1,6 @@
-"""A real API server with its etcd, without a node: for tests that need one with flags of their own.
+"""A real API server with its etcd, without a node, for tests that need their own flags.
 
-It uses the programs of the real node (see realnode.py) and nothing of its state; root is not needed.
+It uses the programs of the real node (see realnode.py), but none of its state, and needs no root.
 """
 
 import json
@@ -18,12 +18,12 @@ from tests.e2e.realnode import HOME
 from tests.ports import free_ports
 
 BOOT = 60.0
-"""Seconds until it must be ready."""
+"""Time limit in seconds until it is ready."""
 _PROGRAMS = ("etcd", "kube-apiserver")
 
 
 def why_not() -> str:
-    """Return why it cannot run here; empty when it can."""
+    """Return why it cannot run here; "" if it can."""
     missing = [name for name in _PROGRAMS if not (HOME / "bin" / name).exists()]
     if missing:
         return f"the real node is not built: no {', '.join(missing)} in {HOME / 'bin'}"
@@ -31,7 +31,7 @@ def why_not() -> str:
 
 
 class RealServer:
-    """The server while it is entered; `flags` are the API server's. `admin` is above all limits, `user` is not."""
+    """The server, running while entered; `flags` are the API server's. Limits apply to `user`, but not to `admin`."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder, self._flags = folder, flags
@@ -66,7 +66,7 @@ class RealServer:
             f"--cert-dir={self._certificates}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=RBAC",
-            "--allow-privileged=true",  # as clusters have it
+            "--allow-privileged=true",  # as in clusters
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
@@ -87,17 +87,17 @@ class RealServer:
             process.wait(20)
 
     def client(self, token: str = "admin", **options: Any) -> Client:
-        """A client; options are those of Client, and `server` is another address."""
+        """Return a client; options are those of Client, and `server` is another address."""
         address = options.pop("server", self.url)
         return Client(lambda: Credentials(server=address, token=token, ca=self.ca), **options)
 
     @property
     def ca(self) -> str:
-        """The certificate to trust; raises OSError before there is one."""
+        """The CA certificate; raises OSError before it exists."""
         return (self._certificates / "apiserver.crt").read_text()
 
     def compact(self, version: str) -> None:
-        """Let etcd forget all that was before a resourceVersion."""
+        """Make etcd forget the history before a resourceVersion."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._etcd_port}/v3/kv/compaction",
             json.dumps({"revision": version, "physical": True}).encode(),
@@ -111,7 +111,7 @@ class RealServer:
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, env={"PATH": os.environ["PATH"]}))
 
     def _wait(self) -> None:
-        """Until it is ready, and lets `user` do everything."""
+        """Wait until it is ready, and has granted `user` all rights."""
         deadline = time.monotonic() + BOOT
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -123,7 +123,7 @@ class RealServer:
         while not self._lets_in(binding):
             assert all(process.poll() is None for process in self._processes), f"see the logs in {self._folder}"
             assert time.monotonic() < deadline, f"not ready after {BOOT} s: see the logs in {self._folder}"
-            time.sleep(0.1)  # nothing announces that it is ready
+            time.sleep(0.1)  # no event reports that it is ready
 
     def _lets_in(self, binding: dict[str, Any]) -> bool:
         try:
@@ -131,6 +131,6 @@ class RealServer:
             admin.raw("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False).get("cluster-admin")
             admin.raw("rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False).apply(binding, "e2e")
             self.client("user", attempts=1).request("GET", "/api/v1/nodes")
-        except (ClientError, OSError):  # OSError: it has no certificate yet
+        except (ClientError, OSError):  # OSError: there is no certificate yet
             return False
         return True

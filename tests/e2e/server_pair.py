@@ -1,7 +1,7 @@
-"""The same request to the stand-in API server and to a real one, and what the answers have in common.
+"""Sends the same request to the stand-in API server and to a real one, and makes the answers comparable.
 
-What a server makes up (uids, versions, times, names) is another thing on each: the generator of requests sees names
-for them, `uid-7` or `version-12`, which are put in again for each server.
+Generated values (uids, versions, times, names) differ between the servers. The generator of requests sees placeholders
+such as `uid-7` or `version-12`, which are replaced by the values of each server.
 """
 
 import json
@@ -28,25 +28,25 @@ _ADDRESS = re.compile(r"\b10\.96\.\d+\.\d+\b")  # of a service
 _VERSIONS = re.compile(
     r"((?:resource ?version|current|ResourceVersion in (?:the )?(?:record|precondition))[:( ]+)\d+", re.I
 )
-_IN_TEXT = re.compile(r'(\\*"resourceVersion\\*": ?\\*")\d+')  # of an object that a message shows
+_IN_TEXT = re.compile(r'(\\*"resourceVersion\\*": ?\\*")\d+')  # in an object that a message contains
 _EXPECTED = re.compile(r"(Syntax error: )(?:mismatched|unexpected|extraneous) input .*", re.DOTALL)
-_SEVERAL = re.compile(r" is invalid: \[(.*)\]$", re.DOTALL)  # of custom resources in the order of Go's maps
+_SEVERAL = re.compile(r" is invalid: \[(.*)\]$", re.DOTALL)  # for custom resources, in the order of Go's maps
 _AGE = re.compile(r"^\d+(s|m|m\d+s)$")
 
 _OF_THE_SYSTEM = ("system:", "cluster-admin", "admin", "edit", "view", "kube-", "default", "kubernetes")
 
 
 class Dressed(NamedTuple):
-    """A request in the forms of one exchange."""
+    """A request, with the formats of one exchange."""
 
     request: Request
     accept: str = JSON
     spoil_at: int = -1
-    """Which byte of a protobuf body is turned into another one."""
+    """The index of the byte of a protobuf body that is damaged; negative for none."""
 
 
 class Shown(NamedTuple):
-    """An answer without what each server makes up."""
+    """An answer without generated values."""
 
     status: int
     media_type: str
@@ -55,27 +55,27 @@ class Shown(NamedTuple):
 
 
 class Pair:
-    """Two servers that are asked the same: `ours` first."""
+    """Two servers that get the same requests; `ours` is the first."""
 
     def __init__(self, ours: Http, real: Http) -> None:
         self.servers = (ours, real)
         self._names: dict[str, tuple[str, str]] = {}
         self._known: tuple[dict[str, str], dict[str, str]] = ({}, {})
         self.last: dict[str, str] = {}
-        """The names of the last list's version, and of where it goes on."""
+        """The placeholders of the last list's version and continue token."""
 
     @property
     def versions(self) -> list[str]:
-        """The names of all versions of objects that both have shown, the oldest first."""
+        """The placeholders of all versions in both servers' objects, the oldest first."""
         return [name for name in self._names if name.startswith(_MADE_UP["resourceVersion"])]
 
     def ask(self, dressed: Dressed) -> tuple[Shown, Shown, Any]:
-        """Both answers, and the body of ours under its names."""
+        """Return both answers, and our body with placeholders."""
         answers = [self._send(number, dressed) for number in (0, 1)]
         return self.shown(answers, [read_value(answer) for answer in answers])
 
     def shown(self, answers: Sequence[Answer], bodies: Sequence[Any]) -> tuple[Shown, Shown, Any]:
-        """What both servers answered, and the body of ours under its names."""
+        """Return both servers' answers, and our body with placeholders."""
         self._learn(*bodies)
         ours, real = (
             Shown(
@@ -102,7 +102,7 @@ class Pair:
         )
 
     def own(self, number: int, value: Any) -> Any:
-        """A value with a server's own uids and versions."""
+        """Replace placeholders by a server's own uids and versions."""
         if isinstance(value, dict):
             return {name: self.own(number, item) for name, item in value.items()}
         if isinstance(value, list):
@@ -112,9 +112,9 @@ class Pair:
         return value
 
     def _learn(self, ours: Any, real: Any, key: str = "") -> None:
-        """Give names to what both made up at the same place.
+        """Assign placeholders to generated values at the same place.
 
-        The version of a list is a name of its own: other writes of a real server count there.
+        A list's version gets its own placeholder, because other writes of a real server increase it.
         """
         if is_list(ours) and is_list(real):
             for name in ("resourceVersion", "continue"):
@@ -139,7 +139,7 @@ class Pair:
                 self._known[0][ours] = self._known[1][real] = name
 
     def _named(self, number: int, value: Any, key: str = "") -> Any:
-        """A value with names instead of what the server made up."""
+        """Replace a server's generated values by placeholders."""
         if isinstance(value, dict):
             if is_list(value):
                 listed = {name: f"<{name}>" if name in _MADE_UP else item for name, item in value["metadata"].items()}
@@ -156,7 +156,7 @@ class Pair:
 
 
 def differences(ours: Any, real: Any, path: str = "") -> list[str]:
-    """Where two values differ, as texts."""
+    """Return descriptions of the differences of two values."""
     if isinstance(ours, dict) and isinstance(real, dict):
         found = [f"{path}.{name}: only ours: {json.dumps(ours[name])}" for name in ours if name not in real]
         found += [f"{path}.{name}: only real: {json.dumps(real[name])}" for name in real if name not in ours]
@@ -175,7 +175,7 @@ def differences(ours: Any, real: Any, path: str = "") -> list[str]:
 
 
 def _is_of_the_system(item: Any) -> bool:
-    """Whether a real server has made an object for itself."""
+    """Return whether a real server created an object for itself."""
     if isinstance(item, dict) and isinstance(item.get("object"), dict):
         item = item["object"]  # of a row
     metadata = item.get("metadata") if isinstance(item, dict) else None
@@ -186,7 +186,7 @@ def _is_of_the_system(item: Any) -> bool:
 
 
 def read_value(answer: Answer) -> Any:
-    """The value in a body; a text where it is none. Bytes of protobuf that we write otherwise are shown beside it."""
+    """Return the value of a body, or its text. Protobuf bytes that we encode differently are added to it."""
     media_type = dict(answer.headers).get("content-type", "").partition(";")[0]
     if media_type == PROTOBUF:
         try:
@@ -216,7 +216,7 @@ def _cleared(value: Any, key: str = "") -> Any:
         items = [_cleared(item, key) for item in value]
         if key == "causes":  # Go's maps have no order, and 1.36 repeats some
             items = list({json.dumps(item, sort_keys=True): item for item in items}.values())
-        if key in ("managedFields", "causes"):  # in the order of times
+        if key in ("managedFields", "causes"):  # ordered by time
             items.sort(key=lambda item: json.dumps(item, sort_keys=True))
         return items
     if not isinstance(value, str):
@@ -228,23 +228,23 @@ def _cleared(value: Any, key: str = "") -> Any:
 
 def _plain(text: str) -> str:
     text = _TIME.sub("<time>", _UID.sub("<uid>", text))
-    text = _IN_TEXT.sub(r"\1<version>", _EXPECTED.sub(r"\1", text)).replace("scheme.go:110", "scheme.go:111")  # 1.34's
+    text = _IN_TEXT.sub(r"\1<version>", _EXPECTED.sub(r"\1", text)).replace("scheme.go:110", "scheme.go:111")  # of 1.34
     text = _SEVERAL.sub(lambda found: f" is invalid: [{', '.join(sorted(found[1].split(', ')))}]", text)
     text = _ADDRESS.sub("<address>", text)
     return _VERSIONS.sub(r"\1<version>", _GENERATED.sub(r"\1<random>", text))
 
 
 def is_list(value: Any) -> bool:
-    """Whether an answer is a list, or a table."""
+    """Return whether an answer is a list or a table."""
     return isinstance(value, dict) and isinstance(value.get("metadata"), dict) and ("items" in value or "rows" in value)
 
 
 def is_object(value: Any) -> bool:
-    """Whether an answer is one object with its type."""
+    """Return whether an answer is one object with its type."""
     return isinstance(value, dict) and "uid" in (value.get("metadata") or ()) and "apiVersion" in value
 
 
 def objects(body: Any) -> list[Plain]:
-    """The objects of a list's body."""
+    """Return the objects of a list's body."""
     items = body.get("items") if isinstance(body, dict) else None
     return items if isinstance(items, list) else []

@@ -1,7 +1,7 @@
-"""Two USB serial sticks that this machine does not have, and that change places when they are plugged in again.
+"""Two USB serial sticks that this machine does not have, and that exchange places when they are plugged in again.
 
-The daemon reads a made-up host. The nodes are real, for a runtime looks them up: what the kernel has as /dev/null and
-/dev/zero, whose numbers tell them apart.
+The daemon reads a made-up host. The device nodes are real, because a runtime looks them up: they have the numbers of
+/dev/null and /dev/zero, which distinguish them.
 """
 
 import os
@@ -13,17 +13,17 @@ from tests.hostdevices.tree import Tree
 
 SERIALS = ("A17C2D9E", "B28D3EAF")
 FIRST, SECOND = "/dev/ttyUSB70 1:3", "/dev/ttyUSB71 1:5"
-"""The places: a path and its numbers."""
+"""The places: a path and its device numbers."""
 
 
 class Sticks:
-    """They are there from `plug` until `close`; `root` is the daemon's."""
+    """The sticks exist from `plug` until `close`; `root` is the daemon's."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "host"
 
     def plug(self, *places: str) -> None:
-        """Plug them in, after they were pulled: where each is now."""
+        """Unplug them, and plug them in at these places."""
         shutil.rmtree(self.root, ignore_errors=True)
         tree = Tree(self.root)
         controller = tree.pci("0000:00:14.0", pci_class="0c0330", driver="xhci_hcd")
@@ -39,6 +39,6 @@ class Sticks:
                 os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(*map(int, numbers.split(":"))))
 
     def close(self) -> None:
-        """Pull them out."""
+        """Unplug them."""
         for place in (FIRST, SECOND):
             Path(place.partition(" ")[0]).unlink(missing_ok=True)

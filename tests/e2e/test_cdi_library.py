@@ -1,6 +1,6 @@
-"""CDI's own library, which container runtimes have, reads what we write, and finds wrong what we find wrong.
+"""CDI's own library, which container runtimes use, reads our specs, and agrees with our validation.
 
-It needs no node, but Go, and once the modules of its proxy.
+Needs no node, but Go, and its module proxy once.
 """
 
 import json
@@ -18,23 +18,23 @@ from tests.e2e import go_programs
 
 pytestmark = pytest.mark.e2e
 SOURCES = Path(__file__).with_name("cdi_library")
-HOST = ("/dev/null", "/dev/zero", "/dev/full")  # which are everywhere: the library looks them up
+HOST = ("/dev/null", "/dev/zero", "/dev/full")  # exist everywhere: the library looks them up
 
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """The program; it is kept as long as its sources are the same."""
+    """The program, kept until its sources change."""
     return go_programs.built(SOURCES, "nodeplug-cdi-library") / "cdi_library"
 
 
 def verdicts(library: Path, folder: Path) -> Mapping[str, Any]:
-    """What the library says of each file in a folder."""
+    """The library's verdict for each file in a folder."""
     done = subprocess.run([library, folder], capture_output=True, check=True)
     return dict(json.loads(done.stdout))
 
 
 class Chance:
-    """Edits by chance, the same in every run. Those of `wrong` are refused, and are among others now and then."""
+    """Random edits, the same in each run. Those of `wrong` are invalid, and are sometimes mixed in."""
 
     def __init__(self, seed: int, *, wrong: bool = False) -> None:
         self._random = random.Random(seed)
@@ -106,6 +106,6 @@ def test_what_we_refuse_to_write_is_what_a_runtime_would_refuse(library: Path, t
         name = f"{number}.json"
         problems[name] = validate(spec)
         (tmp_path / name).write_bytes(encode(spec))
-    refused = {name: said["refused"] for name, said in verdicts(library, tmp_path).items()}
+    refused = {name: verdict["refused"] for name, verdict in verdicts(library, tmp_path).items()}
     assert {name for name, why in refused.items() if why} == {name for name, why in problems.items() if why}
     assert 100 < sum(map(bool, problems.values())) < 500

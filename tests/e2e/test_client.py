@@ -1,6 +1,6 @@
-"""The client that the daemon uses, against a real API server.
+"""The daemon's client with a real API server.
 
-Conflicts, watches that break, history that is gone, new tokens, and a server that is busy.
+Conflicts, interrupted watches, expired history, new tokens, and an overloaded server.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ ADMIN = HOME / "run/conf/admin.kubeconfig"
 
 
 class Proxy:
-    """Passes bytes on to the API server; `cut` breaks every connection and refuses new ones until `mend`."""
+    """Forwards bytes to the API server; `cut` closes all connections and refuses new ones until `mend`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -82,7 +82,7 @@ def admin(node: RealNode) -> Iterator[Client]:
 
 
 def kubeconfig(path: Path, **changes: Any) -> Path:
-    """The administrator's kubeconfig with another server or another user."""
+    """Write the administrator's kubeconfig with another server or another user."""
     document = yaml.safe_load(ADMIN.read_text())
     document["clusters"][0]["cluster"].update(changes.get("cluster", {}))
     document["users"][0]["user"] = changes.get("user", document["users"][0]["user"])
@@ -163,7 +163,7 @@ def test_a_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: P
 
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[RealServer]:
-    """A server that asks etcd for all history, which can be made to forget it."""
+    """A server that reads all history from etcd, where tests can compact it."""
     if reason := why_not():
         pytest.skip(reason)
     with RealServer(tmp_path, "--watch-cache=false") as server:
@@ -172,7 +172,7 @@ def forgetful(tmp_path: Path) -> Iterator[RealServer]:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[RealServer]:
-    """A server that does one thing at a time, and refuses what comes meanwhile."""
+    """A server that handles one request at a time, and refuses others meanwhile."""
     if reason := why_not():
         pytest.skip(reason)
     flags = ("--max-requests-inflight=1", "--max-mutating-requests-inflight=1", "--enable-priority-and-fairness=false")
@@ -181,7 +181,7 @@ def busy(tmp_path: Path) -> Iterator[RealServer]:
 
 
 def test_a_watch_whose_history_is_gone_lists_anew(forgetful: RealServer) -> None:
-    """410, as an event of the stream: what happened meanwhile is in the new list."""
+    """410 as an event of the stream: the new list contains the missed changes."""
     proxy = Proxy("127.0.0.1", int(forgetful.url.rpartition(":")[2]))
     through = forgetful.client(server=f"https://127.0.0.1:{proxy.port}", wait=lambda _: None)
     classes = forgetful.client().resource(DeviceClass)
@@ -226,12 +226,12 @@ def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeyp
 
 
 def test_a_busy_server_is_given_the_time_that_it_asks_for(busy: RealServer) -> None:
-    """429 to many of eight clients at once; all their requests succeed in the end."""
+    """Many requests of eight concurrent clients get 429; all succeed in the end."""
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        threading.Event().wait(seconds / 20)  # it asks for a second: the test has less patience
+        threading.Event().wait(seconds / 20)  # a twentieth of the requested time, to shorten the test
 
     def work(worker: int) -> int:
         client = busy.client("user", attempts=100, wait=wait)

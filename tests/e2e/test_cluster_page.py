@@ -1,4 +1,4 @@
-"""docs/start-cluster.md as somebody types it: the image that is shipped and the Helm chart, on the real node."""
+"""docs/start-cluster.md, run as written: the shipped image and the Helm chart, on the real node."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.e2e
 PAGE = "start-cluster.md"
 KVM = "example.com/kvm"
 SERVICE, SERVER = ("10.96.0.1", 443), ("127.0.0.1", 16443)
-"""Where pods look for the API server, and where it is: nothing here does what kube-proxy does."""
+"""The API server's address for pods, and its real address: there is no kube-proxy here."""
 NEWER = "localhost/nodeplug:99.0.0"
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone, with the image in `dist` as `make dist` builds it."""
+    """A clone, with the image in `dist` as built by `make dist`."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(CHECKOUT / "deploy", folder / "deploy")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
@@ -46,7 +46,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def service() -> Iterator[None]:
-    """The service of the API server, for what has the node's network."""
+    """The API server's service, for pods with the node's network."""
     ip("address", "replace", f"{SERVICE[0]}/32", "dev", "lo")
     ready, loop = threading.Event(), asyncio.new_event_loop()
     task: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ def service() -> Iterator[None]:
 
 
 def typing_in(folder: Path) -> Callable[[str], "subprocess.CompletedProcess[str]"]:
-    """What somebody types in a folder, with helm and the administrator's kubeconfig; pods have the node's network."""
+    """Return a function that runs a command in a folder, with helm and kubeconfig; pods have the node's network."""
     path = f"{FOLDER}:{HOME / 'bin'}:{Path.home() / '.cache/realnode/bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "KUBECONFIG": str(HOME / "run/conf/admin.kubeconfig")}
 
@@ -119,20 +119,20 @@ def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
 
 
 def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "yaml" and text.startswith("# values.yaml"):
             (clone / "values.yaml").write_text(text)
         elif kind == "yaml":
             runs(node, yaml.safe_load(text))
         elif text.startswith("kubectl apply -f deploy/"):
-            continue  # the other way; the DaemonSet's own tests go it
+            continue  # the alternative, which the DaemonSet's own tests run
         else:
             if "example.com" in text:
                 node.wait_resource(KVM, 100)
-            said[text] = newcomer.types(before(newcomer, text))
+            outputs[text] = newcomer.types(before(newcomer, text))
             after(node, newcomer, text)
-    outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in said.items()}
+    outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in outputs.items()}
     assert "nodeplug.dev/fuse" in outcome["kubectl describe node | grep nodeplug.dev"]
     assert "wrong" not in outcome["nodeplug status"]
     assert "example.com/kvm is new" in outcome["nodeplug events"]
@@ -140,7 +140,7 @@ def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
 
 
 def runs(node: RealNode, pod: dict[str, Any]) -> None:
-    """Create the page's pod, with the busybox that this node has."""
+    """Create the page's pod, with the busybox of this node."""
     (container,) = pod["spec"]["containers"]
     container["image"] = BUSYBOX
     node.wait_resource(KVM, 100, timeout=150)
@@ -150,7 +150,7 @@ def runs(node: RealNode, pod: dict[str, Any]) -> None:
 
 
 def before(newcomer: Newcomer, text: str) -> str:
-    """A newer image is this one under another name."""
+    """The newer image of the page is this one with another name."""
     if "image.tag=" not in text:
         return text
     newcomer.types(f"ctr images tag localhost/nodeplug:{VERSION} {NEWER}")
@@ -158,7 +158,7 @@ def before(newcomer: Newcomer, text: str) -> str:
 
 
 def after(node: RealNode, newcomer: Newcomer, text: str) -> None:
-    """See what a step is for."""
+    """Check the result of a step."""
     if text.startswith("helm upgrade") and "values.yaml" in text:
         begun = time.monotonic()
         node.wait_resource(KVM, 100, timeout=150)

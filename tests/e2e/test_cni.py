@@ -1,7 +1,7 @@
-"""A CNI plugin on a real node finds the function that the kubelet gave a pod: host-device, fed as Multus feeds it.
+"""A CNI plugin on a real node finds the function that the kubelet allocated: host-device, called as by Multus.
 
-The function is made up, for there is no hardware; its interface is a veth, which the plugin really moves. It sees the
-made-up /sys in a mount namespace of its own.
+The function is made up, because there is no hardware; its interface is a veth, which the plugin really moves. The
+plugin sees the made-up /sys in its own mount namespace.
 """
 
 import json
@@ -30,12 +30,12 @@ MAC = "02:00:00:00:0e:77"
 
 @pytest.fixture
 def card(tmp_path: Path) -> Iterator[Tree]:
-    """A card with one virtual function, whose interface is there."""
+    """A card with one virtual function, which has an interface."""
     tree = Tree(tmp_path / "host")
     physical = tree.pci("0000:3b:00.0", pci_class="020000", vendor="15b3", driver="mlx5_core", sriov_totalvfs=8)
     function = tree.virtual_function(physical, FUNCTION, 0, pci_class="020000", vendor="15b3", driver="mlx5_core")
     interface(tree, function, LINK, mac=MAC)
-    (tree.root / "sys/bus/pci/drivers/mlx5_core").mkdir(parents=True)  # where the plugin looks for vfio-pci
+    (tree.root / "sys/bus/pci/drivers/mlx5_core").mkdir(parents=True)  # the plugin checks here for vfio-pci
     subprocess.run(["ip", "link", "del", LINK], check=False, capture_output=True)
     ip("link", "add", LINK, "address", MAC, "type", "veth", "peer", "name", "npe2ec1")
     yield tree
@@ -59,7 +59,7 @@ def daemon(node: RealNode, card: Tree, tmp_path: Path) -> Iterator[DaemonProcess
 
 
 def call(command: str, root: Path, device: str, network: str) -> dict[str, Any]:
-    """Call the plugin as Multus does, with the device id that the kubelet says."""
+    """Call the plugin as Multus does, with the device id from the kubelet."""
     config = {
         "cniVersion": "1.0.0", "name": "data", "type": "host-device", "deviceID": device,
         "runtimeConfig": {"deviceID": device},
@@ -81,17 +81,17 @@ def test_host_device_moves_the_function_that_the_kubelet_gave(
     node.wait("pod/with-cni", ".status.phase", "Running")
     with node.pod_resources("List") as ask:
         listed = ask(podresources.ListPodResourcesRequest()).pod_resources
-    (given,) = [x for each in listed if each.name == "with-cni" for c in each.containers for x in c.devices]
-    assert (given.resource_name, list(given.device_ids)) == (RESOURCE, [FUNCTION])
+    (devices,) = [x for each in listed if each.name == "with-cni" for c in each.containers for x in c.devices]
+    assert (devices.resource_name, list(devices.device_ids)) == (RESOURCE, [FUNCTION])
     environment = node.kubectl("exec", "with-cni", "--", "env")
     assert f"PCIDEVICE_E2E_EXAMPLE_FUNCTION={FUNCTION}" in environment
     (file,) = (tmp_path / "devinfo").iterdir()
     assert json.loads(file.read_text())["pci"]["pci-address"] == FUNCTION
 
     network = f"/proc/{node.processes('with-cni')[0]}/ns/net"
-    result = call("ADD", card.root, given.device_ids[0], network)
+    result = call("ADD", card.root, devices.device_ids[0], network)
     assert [(x["name"], x["mac"]) for x in result["interfaces"]] == [("net1", MAC)]
     assert MAC in node.kubectl("exec", "with-cni", "--", "cat", "/sys/class/net/net1/address")
     assert LINK not in ip("-o", "link")
-    call("DEL", card.root, given.device_ids[0], network)
+    call("DEL", card.root, devices.device_ids[0], network)
     assert MAC in ip("-o", "link", "show", LINK)

@@ -1,4 +1,4 @@
-"""The daemon on a real node: what pods get, hotplug, restarts, and what is left behind."""
+"""The daemon on a real node: devices in pods, hotplug, restarts, and leftovers."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ def pods(node: RealNode) -> Iterator[list[str]]:
 
 
 def run_to_end(node: RealNode, pods: list[str], name: str, command: str, **options: object) -> str:
-    """Run a pod until it succeeds and return its log."""
+    """Run a pod until it succeeds, and return its log."""
     pods.append(name)
     node.apply(pod(name, command, **options))  # type: ignore[arg-type]  # the options are pod()'s own
     node.wait(f"pod/{name}", ".status.phase", "Succeeded")
@@ -47,7 +47,7 @@ def test_a_pod_opens_its_device_and_a_pod_without_cannot(
 def test_environment_mounts_and_annotations_arrive(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     command = (
         "echo $FUSE_NODES; echo $NODEPLUG_E2E_EXAMPLE_FUSE; cat /from-host/hello;"
-        " touch /from-host/x 2>/dev/null || echo read-only"  # the log may mix the two streams in another order
+        " touch /from-host/x 2>/dev/null || echo read-only"  # the log can mix the two streams in any order
     )
     lines = run_to_end(node, pods, "env", command, resources={"e2e.example/fuse": 2}).splitlines()
     assert lines[0] == "/dev/fuse"

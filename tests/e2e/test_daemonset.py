@@ -1,4 +1,4 @@
-"""The DaemonSet as it is shipped: its image's contents, its privileges, and what pods get from it."""
+"""The shipped DaemonSet: its image's contents, its privileges, and the devices of pods."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ CLAIMED = {"name": "nodeplug.dev/tun", "select": "tun", "api": "dra"}
 
 @pytest.fixture
 def daemonset(node: RealNode) -> Iterator[RealNode]:
-    """The manifest applied, with the image that this run built, and a device for claims that this machine has."""
+    """The applied manifest, with the image of this run, and a device of this machine for claims."""
     objects = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each]
     (settings,) = (each for each in objects if each["kind"] == "ConfigMap")
     config = yaml.safe_load(settings["data"]["config.yaml"])
@@ -52,7 +52,7 @@ def daemonset(node: RealNode) -> Iterator[RealNode]:
         node.wait_resource("nodeplug.dev/fuse", 0)
 
 
-OPERATORS = ("security.openshift.io/", "monitoring.coreos.com/")  # whose kinds this server has not
+OPERATORS = ("security.openshift.io/", "monitoring.coreos.com/")  # kinds that this server does not have
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> No
     with Allocatable(node, "nodeplug.dev/fuse") as allocatable:
         node.kubectl("rollout", "restart", "daemonset/nodeplug", "-n", "nodeplug")
         node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
-        allocatable.until(100, steady=3.0)  # the old one has ended, too
+        allocatable.until(100, steady=3.0)  # the old one has ended as well
         gap = sum(allocatable.gaps(100))
     print(f"an update of the DaemonSet: not all allocatable for {gap:.2f} s")
     assert not (gap and RELEASE.distinguishes_instances)
@@ -124,7 +124,7 @@ def test_it_hears_the_kernel_in_its_container(daemonset: RealNode) -> None:
 
 @pytest.fixture
 def tun(daemonset: RealNode, tmp_path: Path) -> Iterator[str]:
-    """The DeviceClass of the device for claims, and its slice published."""
+    """The DeviceClass of the claims' device; its slice is published."""
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"resources": [CLAIMED]}))
     command = [sys.executable, "-m", "nodeplug", "classes", str(config)]
@@ -136,7 +136,7 @@ def tun(daemonset: RealNode, tmp_path: Path) -> Iterator[str]:
 
 
 def slices(node: RealNode) -> dict[str, str]:
-    """Return uid and node of what the DaemonSet publishes."""
+    """Return the uid and node of the DaemonSet's slices."""
     listed = node.get("resourceslices", f"--field-selector=spec.driver={DRIVER}")["items"]
     return {each["metadata"]["uid"]: each["spec"]["nodeName"] for each in listed}
 
@@ -155,7 +155,7 @@ def test_claims_are_prepared_with_the_service_account_and_through_an_update(daem
         node.kubectl("rollout", "restart", "daemonset/nodeplug", "-n", "nodeplug")
         node.kubectl("rollout", "status", "daemonset/nodeplug", "-n", "nodeplug", "--timeout=60s")
         assert slices(node) == before
-        node.delete_pod("ds-claim")  # unprepared by the new instance, or it would stay
+        node.delete_pod("ds-claim")  # the new instance unprepares its claim, otherwise the pod would stay
         node.apply(claiming("ds-again", "exec 3<>/dev/net/tun && echo opened", claims={"tun": "ds-tun"}))
         node.wait("pod/ds-again", ".status.phase", "Succeeded", timeout=60)
     finally:

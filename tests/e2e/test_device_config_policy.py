@@ -1,4 +1,4 @@
-"""The admission policy for DeviceConfigs in a real API server: it compiles there, and judges as in the stand-in."""
+"""The admission policy for DeviceConfigs in a real API server: it compiles, and decides as in the stand-in."""
 
 import time
 from pathlib import Path
@@ -18,5 +18,5 @@ def test_a_real_server_refuses_what_no_node_takes(tmp_path: Path) -> None:
         deadline = time.monotonic() + BOOT
         while not refusal(client, "resourceclaims", WRONG[0][0]):
             assert time.monotonic() < deadline, "the policy is not in force"
-            time.sleep(0.1)  # nothing announces that it is
+            time.sleep(0.1)  # no event reports that the policy is active
         assert list(disagreements(client)) == []

@@ -1,4 +1,4 @@
-"""DRA on a real node: what pods get through claims, what blocks and evicts them, restarts, and what is left behind."""
+"""DRA on a real node: devices of claims, what blocks and evicts pods, restarts, and leftovers."""
 
 import ctypes
 import fcntl
@@ -56,7 +56,7 @@ def cluster(node: RealNode, classes: None, tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def loops() -> Iterator[None]:
-    """Two loop devices that nobody else uses."""
+    """Two loop devices for this test only."""
     for number in LOOPS:
         plug(number)
     yield
@@ -130,11 +130,11 @@ def test_two_claims_have_two_devices_and_a_third_waits(cluster: Cluster, loops: 
         "two of three pods run",
     )
     assert phases == ["Pending", "Running", "Running"]
-    given = [
+    allocated = [
         cluster.node.get("resourceclaim", name)["status"].get("allocation", {}).get("devices", {}).get("results", [])
         for name in names
     ]
-    assert len({result["device"] for results in given for result in results}) == 2
+    assert len({result["device"] for results in allocated for result in results}) == 2
     freed = next(name for name in names if cluster.node.get("pod", name)["status"]["phase"] == "Running")
     cluster.node.delete_pod(freed)
     for name in set(names) - {freed}:
@@ -241,12 +241,12 @@ def test_kill_9_between_preparing_and_the_answer(cluster: Cluster) -> None:
     os.close(watch)
     cluster.daemon.start()
     cluster.until_published("kvm")
-    # the kubelet tries again after 60 to 90 s (observation 57)
+    # the kubelet retries after 60 to 90 s (observation 57)
     assert cluster.succeeded("struck", timeout=150) == "opened\n"
 
 
 def cdi_watch(folder: Path) -> int:
-    """Return a descriptor that can be read when a file is moved into a folder."""
+    """Return a descriptor that becomes readable when a file is moved into a folder."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_CLOEXEC)
     assert libc.inotify_add_watch(descriptor, str(folder).encode(), 0x80) >= 0  # IN_MOVED_TO

@@ -1,7 +1,7 @@
-"""The overlay `driver-files` in a cluster: a driver that the daemon sees elsewhere than the host and containers do.
+"""The overlay `driver-files` in a cluster: the daemon sees the driver at another path than the host and containers.
 
-The GPU and its driver are made up: a tree for the daemon, a node that the runtime finds in /dev, a driver in a folder
-of the host, as a driver container has it. What a container is given is looked at from within.
+The GPU and its driver are made up: a tree for the daemon, a node in /dev for the runtime, a driver in a folder of the
+host, as from a driver container. Pods check their containers' contents.
 """
 
 import os
@@ -24,14 +24,14 @@ OVERLAY = Path(__file__).resolve().parents[2] / "deploy/overlays/driver-files"
 OLD, NEW = "550.54.14", "560.35.03"
 RESOURCE = "e2e.example/driver"
 NODE = "/dev/nvidia0"
-NODES = {NODE: (1, 5), "/dev/nvidiactl": (1, 3), "/dev/nvidia-uvm": (1, 7)}  # to the kernel: zero, null, full
+NODES = {NODE: (1, 5), "/dev/nvidiactl": (1, 3), "/dev/nvidia-uvm": (1, 7)}  # the numbers of zero, null and full
 INSIDE = "/usr/local/nvidia/lib64"
 MADE = "/made"
-"""Where the daemon's pod has the made-up machine, and below it the host's root."""
+"""The path of the made-up machine in the daemon's pod; the host's root is below it."""
 
 
 class Machine:
-    """A machine with a GPU, and the root of its driver, both folders of the host."""
+    """A machine with a GPU and a driver root, both in folders of the host."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = Tree(folder / "machine")
@@ -45,7 +45,7 @@ class Machine:
         install(self.driver, OLD)
 
     def load(self, version: str) -> None:
-        """Load the kernel module of a version."""
+        """Load this version's kernel module."""
         text = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build"
         self.tree.file("/proc/driver/nvidia/version", text)
 
@@ -67,7 +67,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def manifest(node: RealNode, machine: Machine) -> list[dict[str, Any]]:
-    """The overlay as it is shipped, for the made-up machine: whose root is the daemon's, with the host's below it."""
+    """The shipped overlay, with the made-up machine as the daemon's root and the host's root below it."""
     objects = [x for x in yaml.safe_load_all(node.kubectl("kustomize", str(OVERLAY))) if x]
     (settings,) = (x for x in objects if x["kind"] == "ConfigMap")
     resource = {"name": RESOURCE, "select": "nvidia-gpu", "shares": 4, "userspace": "nvidia"}
@@ -126,7 +126,7 @@ def seen(version: str) -> list[str]:
 
 
 def looked(node: RealNode, name: str) -> list[str]:
-    """What a pod that has just ended has found."""
+    """Return what a pod that just ended found."""
     node.apply(pod(name, LOOKS, {RESOURCE: 1}))
     node.wait(f"pod/{name}", ".status.phase", "Succeeded", timeout=60)
     found = node.kubectl("logs", name).splitlines()
@@ -135,7 +135,7 @@ def looked(node: RealNode, name: str) -> list[str]:
 
 
 def folders(node: RealNode) -> set[str]:
-    """The versions that the daemon has put together."""
+    """The versions for which the daemon has created folders."""
     script = "import os; print(*os.listdir('/var/lib/nodeplug/userspace'))"
     listed = node.kubectl("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c", script)
     return {x.split("-")[1] for x in listed.split() if not x.startswith(".")}
@@ -150,7 +150,7 @@ def test_containers_have_the_driver_of_a_daemon_that_sees_it_elsewhere(daemonset
     node.apply(holder)
     node.wait("pod/df-holder", ".status.phase", "Running", timeout=60)
 
-    remove(machine.driver, OLD)  # the package is upgraded, the module is not yet
+    remove(machine.driver, OLD)  # the package is upgraded, but the module is still the old one
     install(machine.driver, NEW)
     assert looked(node, "df-between") == seen(OLD)
 

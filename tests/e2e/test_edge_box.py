@@ -1,4 +1,4 @@
-"""docs/start-edge-box.md as somebody types it, on a box that systemd has booted, with a real kubelet and a stick."""
+"""docs/start-edge-box.md, run as written, on a machine booted by systemd, with a real kubelet and a stick."""
 
 import re
 import subprocess
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.e2e
 PAGE = "start-edge-box.md"
 ZIGBEE = "example.com/zigbee"
 CLONE = "/srv/nodeplug"
-"""Where the box has the clone; its /tmp is its own."""
+"""The path of the clone in the box, which has its own /tmp."""
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package, as `make deb` builds it, in `dist` of the folder that is returned."""
+    """The package as built by `make deb`, in `dist` of the returned folder."""
     folder = tmp_path_factory.mktemp("clone")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
@@ -37,7 +37,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterator[DebianBox]:
-    """The box, where the node's kubelet is in /var/lib/kubelet."""
+    """The box; the node's kubelet folder is at /var/lib/kubelet."""
     if reason := why_not():
         pytest.skip(reason)
     (sticks.root / "sys/class").mkdir(exist_ok=True)
@@ -48,20 +48,20 @@ def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterat
 
 def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
     newcomer = Newcomer(lambda typed: box.run(typed, CLONE, answers="y\n"))
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "sh" and "remove" in text:
             upgrades(newcomer, package)
             node.wait_resource(ZIGBEE, 2)
             assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
         if kind == "sh":
-            said[text] = newcomer.types(text)
+            outputs[text] = newcomer.types(text)
         elif text.startswith("# /etc/"):
             newcomer.types(f"cat >{text.split()[1]} <<'END'\n{text}END")
         else:
             node.wait_resource(ZIGBEE, 2)
             runs(node, newcomer, text)
-    outcome = {text.removeprefix("sudo "): printed for text, printed in said.items()}
+    outcome = {text.removeprefix("sudo "): printed for text, printed in outputs.items()}
     assert "tty-10c4-ea60" in outcome["nodeplug discover"]
     checked = outcome["nodeplug check /etc/nodeplug/config.yaml"]
     assert re.search(rf"{ZIGBEE} +tty-10c4-ea60-\S+ +/dev/ttyUSB70", checked)
@@ -72,7 +72,7 @@ def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
 
 
 def runs(node: RealNode, newcomer: Newcomer, text: str) -> None:
-    """Create the page's pod, with an image that this node has, and see the stick in it."""
+    """Create the page's pod, with an image of this node, and check for the stick in it."""
     pod = yaml.safe_load(text)
     (container,) = pod["spec"]["containers"]
     container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", "sleep 600"]}
@@ -86,7 +86,7 @@ def runs(node: RealNode, newcomer: Newcomer, text: str) -> None:
 
 
 def upgrades(newcomer: Newcomer, package: Path) -> None:
-    """Install a newer package, which is this one with another number."""
+    """Install a newer package, which is this one with another version."""
     (old,) = (package / "dist").glob("*.deb")
     new = Path(re.sub(r"_[0-9.]+_", "_99.0_", str(old)))
     folder = package / "newer"
@@ -100,7 +100,7 @@ def upgrades(newcomer: Newcomer, package: Path) -> None:
 
 
 def removed(node: RealNode, newcomer: Newcomer) -> None:
-    """See what is left: the pod with its stick, the configuration and the ledger, until they are purged."""
+    """Check what remains until it is purged: the pod with its stick, the configuration and the ledger."""
     node.wait_resource(ZIGBEE, 0)
     assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
     newcomer.types("ls /etc/nodeplug/config.yaml /var/lib/nodeplug/ledger.sqlite3")

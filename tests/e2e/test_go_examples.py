@@ -1,6 +1,6 @@
-"""The examples in Go behave: upstream's modules, client-go with its defaults, and nothing of ours but the commands.
+"""The Go examples work: upstream's modules, client-go with its defaults, and only our commands.
 
-They need no node, but Go, and once the modules of its proxy; what is built is kept as long as its sources are the same.
+They need no node, but Go, and its module proxy once; programs are kept until their sources change.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ def built() -> Path:
 
 
 def verified(*arguments: str) -> str:
-    """What `nodeplug kubelet verify` says of a command that behaves."""
+    """Return the output of `nodeplug kubelet verify` for a command, which must succeed."""
     command = [sys.executable, "-m", "nodeplug", "kubelet", "verify", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,15 +31,15 @@ def verified(*arguments: str) -> str:
 
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35", "1.36", "1.37"])
 def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
-    told = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
-    assert "comes back after restart 3" in told
-    assert "0 failed, 0 warning(s)" in told
+    output = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
+    assert "comes back after restart 3" in output
+    assert "0 failed, 0 warning(s)" in output
 
 
 def test_the_driver_behaves(built: Path, tmp_path: Path) -> None:
-    """It takes up to a minute: so long upstream's helper trusts what it wrote itself."""
+    """Takes up to a minute, because upstream's helper does not check its own slices sooner."""
     places = ("-kubelet", "{kubelet}", "-kubeconfig", "{kubeconfig}", "-node", "{node}", "-cdi", str(tmp_path))
-    told = verified("--dra", "--", str(built / "dra-driver"), *places)
-    assert "publishes its devices again" in told
-    assert "0 failed, 3 warning(s)" in told  # a bad claim fails the whole call: so does upstream's helper
+    output = verified("--dra", "--", str(built / "dra-driver"), *places)
+    assert "publishes its devices again" in output
+    assert "0 failed, 3 warning(s)" in output  # a bad claim fails the whole call, as in upstream's helper
     assert list(tmp_path.iterdir()) == []

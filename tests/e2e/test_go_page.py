@@ -1,6 +1,6 @@
-"""docs/testing-a-plugin.md: its test in Go passes with the page's plugin, and ends without one.
+"""docs/testing-a-plugin.md: its Go test passes with the page's plugin, and fails without a plugin.
 
-It needs no node, but Go.
+Needs no node, but Go.
 """
 
 import os
@@ -21,7 +21,7 @@ DEADLINE = "30 * time.Second"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the page's test and its plugin, and a `nodeplug` of this checkout below `bin`."""
+    """A folder with the page's test and plugin, and this checkout's `nodeplug` below `bin`."""
     if shutil.which("go") is None:
         pytest.skip("needs Go in PATH")
     (test,) = re.findall(r"```go\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def go_test(project: Path) -> subprocess.CompletedProcess[str]:
-    # a short folder for the sockets: those of Go's tests are below it
+    # short, because Go's tests create sockets below it
     environment = {**os.environ, "PATH": f"{project / 'bin'}:{os.environ['PATH']}", "TMPDIR": "/tmp", "GOFLAGS": ""}
     return subprocess.run(["go", "test", "./..."], cwd=project, env=environment, capture_output=True, text=True)
 
@@ -56,7 +56,7 @@ def test_a_plugin_that_does_not_start_is_a_failure(project: Path) -> None:
 
 
 def test_a_plugin_without_devices_is_a_failure(project: Path) -> None:
-    """After the page's deadline, which is shorter here."""
+    """It fails after the page's deadline, which is shortened here."""
     test = (project / "plugin_test.go").read_text()
     assert DEADLINE in test
     (project / "plugin_test.go").write_text(test.replace(DEADLINE, "time.Second"))

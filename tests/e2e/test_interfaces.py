@@ -1,7 +1,7 @@
-"""Network interfaces that claims move into pods of a real node, by its container runtime, and back.
+"""Network interfaces that a real node's container runtime moves into pods of claims, and that return.
 
-There is no hardware to move: a macvlan ends with its pod and is made again, and what the kernel does with hardware a
-test does with a veth.
+There is no hardware to move: a macvlan ends with its pod and is created again. A test with a veth imitates what the
+kernel does with hardware.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def classes(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def links() -> Iterator[None]:
-    """A veth, npe2ev0, whose peer carries two macvlans, npe2em0 and npe2em1; a tap, npe2et0."""
+    """A veth, npe2ev0, whose peer has two macvlans, npe2em0 and npe2em1; a tap, npe2et0."""
     for link in ("npe2ev0", "npe2ep0", "npe2et0"):
         subprocess.run(["ip", "link", "del", link], check=False, capture_output=True)
     ip("link", "add", "npe2ev0", "address", "02:00:00:00:0e:01", "type", "veth", "peer", "name", "npe2ep0")
@@ -66,7 +66,7 @@ def wants(kind: str, name: str, **interface: Any) -> dict[str, Any]:
 
 
 def using(name: str, *templates: str, containers: int = 1) -> dict[str, Any]:
-    """A pod that runs until it is deleted, and whose containers start again when they end."""
+    """A pod that runs until it is deleted; its containers restart when they end."""
     made = claiming(name, FOREVER, templates={each: each for each in templates})
     (first,) = made["spec"]["containers"]
     made["spec"]["restartPolicy"] = "Always"
@@ -75,13 +75,13 @@ def using(name: str, *templates: str, containers: int = 1) -> dict[str, Any]:
 
 
 def has(cluster: Cluster, pod: str, container: str = "c") -> dict[str, list[str]]:
-    """What a container sees of the network: MTU, address and state by name."""
+    """The interfaces that a container sees: MTU, address and state by name."""
     lines = cluster.node.kubectl("exec", pod, "-c", container, "--", "sh", "-c", LISTING).splitlines()
     return {name: facts for name, *facts in map(str.split, lines)}
 
 
 def at_home(name: str) -> str:
-    """What ip(8) says of an interface of the node; empty where it has none of this name."""
+    """Return ip(8)'s output for an interface of the node; "" if it does not exist."""
     done = subprocess.run(["ip", "-o", "link", "show", name], check=False, capture_output=True, text=True)
     return done.stdout
 
@@ -91,7 +91,7 @@ def restarts(cluster: Cluster, pod: str) -> list[int]:
 
 
 def address_of(cluster: Cluster, pod: str, name: str) -> str:
-    """What a container says of an interface; empty while none runs."""
+    """The address of an interface in a container; "" while none runs."""
     try:
         return cluster.node.kubectl("exec", pod, "--", "ifconfig", name)
     except AssertionError:
@@ -99,7 +99,7 @@ def address_of(cluster: Cluster, pod: str, name: str) -> str:
 
 
 def end(cluster: Cluster, pod: str, container: str = "c") -> None:
-    """End a container, which starts again; the command may end with it."""
+    """End a container, which then restarts; the command can end with it."""
     with contextlib.suppress(AssertionError):
         cluster.node.kubectl("exec", pod, "-c", container, "--", "kill", "1")
 
@@ -136,7 +136,7 @@ def test_two_interfaces_in_two_containers_that_start_again(cluster: Cluster) -> 
 
 
 def test_a_sandbox_that_is_made_again(cluster: Cluster) -> None:
-    """Its network namespace ends, and with it the macvlan, which is made again for the next one."""
+    """Its network namespace ends together with the macvlan, which is created again for the next one."""
     cluster.make(wants("macvlan", "data0", addresses=["198.51.100.9/24"]), using("again", "data0"))
     cluster.node.kubectl("wait", "pod/again", "--for=condition=Ready", "--timeout=60s")
     cluster.node.kill_sandbox("again")
@@ -157,7 +157,7 @@ def test_a_daemon_that_dies_around_a_pods_life(cluster: Cluster) -> None:
     (name,) = [x for x in ("npe2em0", "npe2em1") if not at_home(x)]
     device = f"nic-{name}"
     cluster.node.until(lambda: device in cluster.devices(), "a kubelet that starts removes slices; they come again")
-    assert not cluster.is_kept_from_claims(device)  # it is where it should be
+    assert not cluster.is_kept_from_claims(device)  # it has returned
     assert cluster.daemon.end(signal.SIGKILL) == -signal.SIGKILL
     cluster.node.kubectl("delete", "pod", "life", "--grace-period=1", "--wait=false")
     cluster.node.until_event("life", "Killing")
@@ -183,7 +183,7 @@ def test_what_the_kernel_gives_back_is_as_it_was(cluster: Cluster) -> None:
 
 
 def test_a_tap_moves_and_ends_with_its_pod(cluster: Cluster) -> None:
-    """Nothing makes it again: whoever made it has to, and then it is offered again."""
+    """It is not created again automatically. Its owner has to create it, and then it is offered again."""
     cluster.make(wants("tap", "tap0", mtu=1400, mac="02:00:00:00:0e:98"), using("machine", "tap0"))
     cluster.node.kubectl("wait", "pod/machine", "--for=condition=Ready", "--timeout=60s")
     assert has(cluster, "machine")["tap0"][:2] == ["1400", "02:00:00:00:0e:98"]

@@ -1,4 +1,4 @@
-"""Who holds what on a real node: while the API server is away, and while a device moves between the two APIs."""
+"""Holders on a real node: without an API server, and while a device moves between the two APIs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.e2e.cluster import Cluster, device_classes, dra_daemon, offering
 from tests.e2e.realnode import RealNode, pod
 
 pytestmark = pytest.mark.e2e
-PASSES = 40.0  # seconds in which the daemon finds out at least once more who holds what
+PASSES = 40.0  # seconds, enough for at least one pass of the reconciler
 FUSE = {"name": "e2e.example/fuse", "select": "fuse"}
 KVM = {"name": "e2e.example/kvm", "select": "kvm", "api": "both"}
 TUN = {"name": "e2e.example/tun", "select": "tun", "api": "both"}
@@ -33,7 +33,7 @@ def cluster(node: RealNode, classes: None, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def holders(cluster: Cluster) -> dict[str, str]:
-    """By device, who has it: a pod or a claim."""
+    """The pod or claim that holds each device."""
     return {lease.unit: "/".join(lease.holder.split("/")[:3]) for lease in cluster.daemon.leases()}
 
 
@@ -42,7 +42,7 @@ def registrations(cluster: Cluster) -> int:
 
 
 def runs(cluster: Cluster, name: str) -> bool:
-    """Tell whether a pod's container runs, and has run since the pod began."""
+    """Return whether a pod's container is still running without a restart."""
     status = cluster.node.get("pod", name)["status"]
     return (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
 
@@ -86,7 +86,7 @@ def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
 
 
 def offerings(cluster: Cluster) -> int:
-    """How often the daemon has begun to offer what a configuration says."""
+    """The number of configurations that the daemon has started to offer."""
     return sum(line["message"].startswith("offering ") for line in cluster.daemon.logged())
 
 
@@ -104,7 +104,7 @@ def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cl
         cluster.daemon.end()
         before = registrations(cluster)
         cluster.daemon.start()
-        # not by the node's status and its slices: those of before the restart are still there
+        # the node's status and the slices are useless here: the old ones still exist
         node.until(lambda: registrations(cluster) >= before + 3, "it is registered: both resources, and the driver")
 
     def has(pod_or_claim: str) -> bool:

@@ -1,8 +1,8 @@
-"""NVIDIA's toolkit names no file of a driver that containers of ours lack: `nvidia-ctk cdi generate` on made-up ones.
+"""Our containers have every driver file that NVIDIA's toolkit lists: `nvidia-ctk cdi generate` with made-up drivers.
 
-It needs no node and no GPU, but a C compiler, root, Go, and once the modules of its proxy. The toolkit asks a made-up
-NVML (nvidia_driver.c) for the one GPU and reads sonames through section headers, so the libraries are what a linker
-makes. What is compared is the whole list, with all that graphics needs, of drivers as distributions lay them out.
+Needs no node and no GPU, but a C compiler, root, Go, and its module proxy once. The toolkit queries a made-up NVML
+(nvidia_driver.c) with one GPU, and reads sonames from section headers, so that the libraries are made by a linker.
+The complete lists, including graphics, are compared for the driver layouts of distributions.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from userspace.nvidia import find, sockets
 pytestmark = pytest.mark.e2e
 TOOLKIT = "v1.20.0"
 CACHE = Path.home() / ".cache" / "nodeplug-nvidia-ctk" / TOOLKIT
-NUMBERED = {  # what the driver installs: names without the version, and the number of their sonames
+NUMBERED = {  # the driver's files: names without the version, and the numbers of their sonames
     1: "cuda cudadebugger nvcuvid nvidia-encode nvidia-ml nvidia-cfg nvidia-opencl nvidia-ptxjitcompiler nvidia-fbc"
     " nvidia-opticalflow nvidia-ngx nvidia-allocator nvidia-vksc-core nvoptix GLESv1_CM_nvidia"
     " nvidia-sandboxutils",
@@ -32,7 +32,7 @@ NUMBERED = {  # what the driver installs: names without the version, and the num
     4: "nvidia-nvvm",
     0: "GLX_nvidia EGL_nvidia",
 }
-UNNUMBERED = (  # their sonames are their names
+UNNUMBERED = (  # their file names are their sonames
     "glcore eglcore glsi glvkspirv rtcore tls gpucomp gtk3 gtk2 wayland-client pkcs11 pkcs11-openssl3 compiler present"
     " vulkan-producer"
 )
@@ -89,7 +89,7 @@ def toolkit() -> Path:
 
 
 class Driver:
-    """A driver of a version, whose libraries are in a folder of its root."""
+    """A driver of a version, with its libraries in a folder of its root."""
 
     def __init__(self, root: Path, version: str, folder: str) -> None:
         self.root, self.version = root, version
@@ -122,7 +122,7 @@ class Driver:
 
 
 def edits_of(toolkit: Path, root: Path) -> list[dict[str, Any]]:
-    """What the toolkit would edit in containers."""
+    """The container edits from the toolkit."""
     roots = [f"--driver-root={root}", f"--dev-root={root}", "--nvidia-cdi-hook-path", "/usr/bin/nvidia-cdi-hook"]
     command = [str(toolkit), "--quiet", "cdi", "generate", "--mode=nvml", "--format=json", *roots]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -145,7 +145,7 @@ def test_every_file_and_link_of_the_toolkits_is_ours_too(
     toolkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, folder: str, version: str
 ) -> None:
     driver = Driver(tmp_path / root, version, folder)
-    monkeypatch.chdir(driver.root)  # a socket's path has 107 bytes
+    monkeypatch.chdir(driver.root)  # short, because a socket's path has at most 107 bytes
     with contextlib.ExitStack() as services:
         for place in SERVICES:
             service = services.enter_context(socket.socket(socket.AF_UNIX))

@@ -1,6 +1,6 @@
-"""What an operator types on a node agrees with what the kubelet, the API server and the containers say.
+"""An operator's commands on a node agree with the kubelet, the API server and the containers.
 
-One daemon and pods, both through both APIs; then somebody keeps devices back, and the kubelet ends.
+One daemon, with pods that use both APIs; then devices are withheld, and the kubelet stops.
 """
 
 import io
@@ -24,7 +24,7 @@ from tests.e2e.realnode import NODE, RELEASE, RealNode, pod
 
 pytestmark = pytest.mark.e2e
 FUSE, KVM, TUN = "e2e.example/fuse", "e2e.example/kvm", "e2e.example/tun"
-ENDED_BY_CTRL_C = ("env", "--default-signal=INT")  # who runs tests in the background has it ignored
+ENDED_BY_CTRL_C = ("env", "--default-signal=INT")  # SIGINT is ignored if the tests run in the background
 RESOURCES: list[dict[str, Any]] = [
     {"name": FUSE, "select": "fuse", "shares": 2},
     {"name": KVM, "select": "kvm", "api": "both", "cdi": True},
@@ -33,7 +33,7 @@ RESOURCES: list[dict[str, Any]] = [
 
 
 class Operator:
-    """Types commands on the node."""
+    """Runs commands on the node."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self._daemon = daemon
@@ -41,7 +41,7 @@ class Operator:
         self.config = ["--config", str(daemon.config)]
 
     def run(self, *words: str, exits: int | None = 0, state: bool = True) -> str:
-        """Return what a command prints; it must exit so, where that is said."""
+        """Return a command's output; with `exits`, it must end with this code."""
         command = [*PROGRAM, *words, *(self._state if state else ())]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert exits in (None, done.returncode), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
@@ -51,7 +51,7 @@ class Operator:
         return json.loads(self.run(*words, "-o", "json", exits=exits, state=state))
 
     def following(self) -> "subprocess.Popen[str]":
-        """`events --follow`, beside everything else."""
+        """Start `events --follow` in the background."""
         command = [*ENDED_BY_CTRL_C, *PROGRAM, "events", "--follow", "-o", "json", *self._state]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -61,7 +61,7 @@ class Operator:
 
 
 def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:
-    """Return what the kubelet says that pods have: pod, resource or claim, device."""
+    """Return the pods' devices according to the kubelet: pod, resource or claim, device."""
     with node.pod_resources("List") as ask:
         listed = ask(podresources.ListPodResourcesRequest())
     found = set()
@@ -74,7 +74,7 @@ def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:
 
 
 def of_the_daemon(operator: Operator) -> set[tuple[str, str, str]]:
-    """Return the same as `leases list` has it; of a claim's pod it knows the uid."""
+    """Return the same from `leases list`; the pod of a claim is known by its uid."""
     leases = operator.json("leases", "list")["leases"]
     return {(x["pod"] or "".join(x["podUids"]), x["claim"] or x["resource"], x["unit"]) for x in leases}
 
@@ -103,14 +103,14 @@ def test_what_an_operator_sees_and_does(cluster: Cluster, tmp_path: Path) -> Non
             _the_kubelet_ends(node, operator)
         finally:
             follow.send_signal(signal.SIGINT)
-            said, _ = follow.communicate(timeout=20)
-    kinds = [(x["kind"], x["device"]) for x in map(json.loads, said.splitlines())]
+            output, _ = follow.communicate(timeout=20)
+    kinds = [(x["kind"], x["device"]) for x in map(json.loads, output.splitlines())]
     wanted = [("allocated", "misc-kvm"), ("withheld", "misc-fuse"), ("readmitted", "misc-fuse")]
     assert [x for x in kinds if x in wanted] == wanted
 
 
 def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
-    """Each as kubelet and daemon say it; who takes kvm through a claim has it for both APIs."""
+    """The kubelet and the daemon agree about each device; a claim's kvm is leased for both APIs."""
     node = cluster.node
     cluster.make(claim("op-kvm", request("kvm.e2e.example")), claim("op-tun", request("tun.e2e.example")))
     cluster.make(
@@ -125,7 +125,7 @@ def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
     assert {(name, what) for name, what, _ in theirs} == {("op-fuse", FUSE), ("op-b", "op-kvm"), ("op-c", "op-tun")}
     node.until(lambda: {(uids.get(x, x), y, z) for x, y, z in of_the_daemon(operator)} == theirs, "the same leases")
     node.wait_resource(KVM, 0)
-    # of a resource with both APIs: nothing is left, and the picture says who has it, not that something is wrong
+    # a resource with both APIs: none is free, and the picture shows the holder instead of a fault
     assert healthy(operator) == {
         (FUSE, "device-plugin"): 2,
         (KVM, "device-plugin"): 0,
@@ -137,7 +137,7 @@ def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
     picture = operator.run("topology")
     assert f"+ misc-kvm  {KVM}  [default/op-kvm]\n" in picture
     assert f"+ misc-fuse  {FUSE}  [default/op-fuse]\n" in picture
-    # what a dry run says is what the next pod gets
+    # a dry run predicts the next pod's unit
     (unit,) = (x["unit"] for x in operator.json("dry-run", "allocate", FUSE)["units"])
     cluster.make(pod("op-next", "sleep 600", {FUSE: 1}))
     cluster.running("op-next")
@@ -146,7 +146,7 @@ def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
 
 
 def _devices_are_withheld(cluster: Cluster, operator: Operator) -> None:
-    """Kubelet and scheduler give them to nobody new; who has them keeps them."""
+    """The kubelet and the scheduler give them to no new pod; current holders keep them."""
     node = cluster.node
     operator.run("withhold", "/dev/fuse", "--reason", "it smokes")
     operator.run("withhold", "/dev/net/tun")
@@ -196,7 +196,7 @@ def _everything_is_seen(operator: Operator, folder: Path) -> None:
 
 
 def _the_kubelet_ends(node: RealNode, operator: Operator) -> None:
-    """It is waited for, and nothing is said of a refusal; all is well once it is back."""
+    """It is reported as waiting, not as a refusal; everything is healthy once it is back."""
     socket = node.kubelet_dir / "device-plugins/kubelet.sock"
     node.until(lambda: len(of_the_daemon(operator)) == 3, "the leases of ended pods end")
     before = of_the_daemon(operator)

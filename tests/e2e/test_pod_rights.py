@@ -1,4 +1,4 @@
-"""Each right of the DaemonSet is there for something: without it that is lost and said, and the rest goes on.
+"""Each right of the DaemonSet is needed: without it some functions fail with a message, and all others work.
 
 `docs/promises.md` has the table.
 """
@@ -21,7 +21,7 @@ UNITS = ["units", "units with CDI"]
 CLASSES, ALL = "classes", ["all"]
 _KUBELET = "/var/lib/kubelet"
 _STARTED = "offering resources"
-LOST: dict[str, tuple[list[str], str]] = {  # functions, and what is said
+LOST: dict[str, tuple[list[str], str]] = {  # the functions that fail, and the message
     "/etc/nodeplug": (ALL, "config.yaml:1:1: this file cannot be read"),
     ACCOUNT: (ALL, "DRA needs the API server: .*/token: No such file"),
     "NODE_NAME": (["slices", "claims", "ready"], "ResourceSlice.* nodes .* not found"),
@@ -42,7 +42,7 @@ LOST: dict[str, tuple[list[str], str]] = {  # functions, and what is said
     "NODEPLUG_LOCK_WAIT_SECONDS": ([], _STARTED),
     "POD_UID": ([], _STARTED),
 }
-"""What nothing is lost without is for an update, for the time in which the kubelet is away, and for a kubeconfig."""
+"""Rights without a function here are for updates, for times without a kubelet, and for a kubeconfig."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def node() -> Iterator[Path]:
 
 @pytest.fixture
 async def pod(node: Path) -> AsyncIterator[PodBox]:
-    """The container, made and not started."""
+    """The prepared container, not started yet."""
     PodBox.kubelet(node).mkdir(parents=True)
     stand = ClusterStand(PodBox.kubelet(node), authorization="RBAC", tls=True)
     for manifest in to_builtins(read_documents(MANIFEST.read_bytes())):
@@ -79,12 +79,12 @@ async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_i
     for right, (lost, words) in LOST.items():
         expected = {x for x in functions if x in lost or lost is ALL or (x in pod.classes() and CLASSES in lost)}
         if right == "/dev":
-            expected -= {"class nic", "class pci"}  # which need no node
+            expected -= {"class nic", "class pci"}  # need no device node
         await pod.start(right)
         await pod.until_said(words)
         for function, holds in functions.items():
             if function not in expected:
                 await pod.until(holds, f"{function} without {right}")
-        for function in expected:  # each has been asked for meanwhile, or is asked for now, and refused
+        for function in expected:  # each one is still refused
             assert not await functions[function](), (right, function)
         await pod.stop()

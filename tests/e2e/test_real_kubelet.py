@@ -1,4 +1,4 @@
-"""The stand-in API server under a real kubelet: it registers, is scheduled for, runs a pod with a claim and ends it."""
+"""The stand-in API server with a real kubelet, which registers, gets a pod with a claim, runs it and ends it."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ class Cluster:
         self.api = api
 
     def until(self, path: str, is_it: Callable[[Plain], Any], what: str, seconds: float = 60.0) -> Plain:
-        """An object, once it is as it should be; `{}` is one that is not there."""
+        """Wait for an object in the expected state, and return it; `{}` stands for a missing one."""
         deadline = time.monotonic() + seconds
         while True:
             answer = self.api.send("GET", path)
@@ -44,7 +44,7 @@ class Cluster:
             if is_it(found):
                 return found
             assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}: {found}"
-            time.sleep(0.2)  # over all, it is the kubelet's pace
+            time.sleep(0.2)  # the kubelet's own intervals are longer
 
     def until_phase(self, name: str, phase: str) -> Plain:
         return self.until(f"{PODS}/{name}", lambda x: (x.get("status") or {}).get("phase") == phase, f"{name} {phase}")
@@ -71,7 +71,7 @@ def _has(conditions: list[Plain] | None, name: str) -> bool:
 
 
 async def test_it_registers_and_works(cluster: Cluster) -> None:
-    """The node is ready, its lease is renewed, devices come by plugin and by claim, pods end with their grace."""
+    """The node is ready, its Lease is renewed, devices work by plugin and claim, pods end within their grace period."""
     await asyncio.to_thread(_registers, cluster)
     await asyncio.to_thread(_runs_pods, cluster)
 

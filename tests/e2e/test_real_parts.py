@@ -1,4 +1,4 @@
-"""The stand-ins under real components: kube-scheduler schedules, a controller manager makes claims."""
+"""The stand-ins with real components: kube-scheduler schedules, a controller manager creates claims."""
 
 import contextlib
 import subprocess
@@ -26,7 +26,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @contextlib.contextmanager
 def running(part: str, kubeconfig: Path, *arguments: str) -> Iterator[None]:
-    """A part with its defaults: protobuf, leader election, informers for all that it knows."""
+    """Run a component with its defaults: protobuf, leader election, informers for all its kinds."""
     access = [
         f"--{name}={kubeconfig}" for name in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
     ]
@@ -41,7 +41,7 @@ def running(part: str, kubeconfig: Path, *arguments: str) -> Iterator[None]:
 
 
 def until(api: Http, path: str, name: str, is_it: Callable[[Plain], object]) -> Plain:
-    """An object, once it is as it should be."""
+    """Wait for an object in the expected state, and return it."""
     with api.watch(path, fieldSelector=f"metadata.name={name}", timeoutSeconds="100") as events:
         for event in events:
             if is_it(event["object"]):
@@ -52,7 +52,7 @@ def until(api: Http, path: str, name: str, is_it: Callable[[Plain], object]) -> 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
-    """The real claim controller makes the claim, the real scheduler allocates it and binds the pod."""
+    """The real claim controller creates the claim, the real scheduler allocates it and binds the pod."""
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     ready = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
     container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "g"}]}}
@@ -84,7 +84,7 @@ def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
 
 
 def test_the_stand_in_kubelets_node_is_one_to_the_real_scheduler(tmp_path: Path, socket_dir: Path) -> None:
-    """It has room for pods and what they choose nodes by, and stays Ready to who looks for its lease."""
+    """It has room for pods and the labels of node selectors, and its Lease keeps it Ready."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/os": "linux"}}
     with Running(definitions=(), release=SERVED) as server, server.http() as api:

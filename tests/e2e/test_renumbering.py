@@ -1,6 +1,6 @@
-"""A container that starts again on a real node: with its own device, wherever that is now, or not at all.
+"""A restarted container on a real node gets its own device at its current node, or does not start.
 
-With a runtime that knows CDI, and with one that ignores it, as containerd 1.7 is shipped.
+With a runtime that supports CDI, and with one that ignores it, the default of containerd 1.7.
 """
 
 import os
@@ -29,7 +29,7 @@ NOTHING = ""
 
 @pytest.fixture(scope="module", params=[True, False], ids=["with-cdi", "without-cdi"])
 def has_cdi(node: RealNode, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether the runtime knows CDI."""
+    """Whether the runtime supports CDI."""
     if request.param:
         yield True
         return
@@ -39,7 +39,7 @@ def has_cdi(node: RealNode, request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.fixture
 def cluster(node: RealNode, tmp_path: Path, sticks: Sticks, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A daemon that offers the one resource that the test names."""
+    """A daemon that offers the resource of the test."""
     resources = [each for each in RESOURCES if each["name"] == f"e2e.example/{request.param}"]
     daemon = dra_daemon(node, tmp_path, resources, root=sticks.root, rescanSeconds=1)
     has_classes = request.param == "claimed"
@@ -48,13 +48,13 @@ def cluster(node: RealNode, tmp_path: Path, sticks: Sticks, request: pytest.Fixt
 
 
 def always(made: dict[str, Any]) -> dict[str, Any]:
-    """The pod, whose container is started again when it ends."""
+    """The pod, with a container that is restarted when it ends."""
     made["spec"]["restartPolicy"] = "Always"
     return made
 
 
 def until_sees(cluster: Cluster, name: str, expected: str, restarts: int) -> None:
-    """Wait until the pod's container has been started again so often, and what it finds in /dev."""
+    """Wait until the pod's container has restarted this often and finds this in /dev."""
 
     def started() -> bool:
         statuses = cluster.node.get("pod", name)["status"].get("containerStatuses", [])
@@ -71,7 +71,7 @@ def seen(cluster: Cluster, name: str) -> str:
 
 @pytest.mark.parametrize("cluster", ["auto"], indirect=True)
 def test_a_stale_node_starts_nothing(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
-    del has_cdi  # the nodes in the kubelet's stored answer are wrong for both
+    del has_cdi  # in both cases, the nodes in the kubelet's stored answer are wrong
     node = cluster.node
     node.wait_resource("e2e.example/auto", 1)
     cluster.make(always(pod("auto", SHOWS, {"e2e.example/auto": 1})))
@@ -130,9 +130,9 @@ def test_nodes_and_names_in_one_answer(tun: Cluster, has_cdi: bool) -> None:
     for name, uid in (("root", None), ("user", 1000)):
         tun.make(pod(f"tun-{name}", command, {"e2e.example/tun": 1}, uid=uid))
     owned = "1000 1000 600\nopened\n"
-    mode = os.stat("/dev/net/tun").st_mode & 0o777  # which a container has without CDI; hosts differ
+    mode = os.stat("/dev/net/tun").st_mode & 0o777  # a container's mode without CDI; it differs between hosts
     plain = f"0 0 {mode:o}\n"
-    # root without capabilities beyond the usual ones opens everybody's
+    # root with the default capabilities can open every file
     assert tun.succeeded("tun-root") == (owned if has_cdi else f"{plain}opened\n")
     opens = "opened" if mode & 0o6 == 0o6 else "refused"
     assert tun.succeeded("tun-user") == (owned if has_cdi else f"{plain}{opens}\n")

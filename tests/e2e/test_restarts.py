@@ -1,7 +1,7 @@
-"""Restarts and updates, many times over: nothing is stuck, nothing is lost, nothing grows.
+"""Many restarts and updates: no pod gets stuck, no lease is lost, and nothing grows.
 
-`NODEPLUG_E2E_TIMES=50` asks for 200 restarts of the daemon, 50 updates and 50 restarts of the kubelet instead of a few;
-the figures are printed (`-rP`, or `-s`).
+With `NODEPLUG_E2E_TIMES=50`, 200 restarts of the daemon, 50 updates and 50 restarts of the kubelet run instead of a
+few. The figures are printed (`-rP`, or `-s`).
 """
 
 import os
@@ -37,7 +37,7 @@ def daemon(node: RealNode, tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process
     finally:
         process.end()
-        # gone, or the next test would take the old holder for its own
+        # otherwise the next test would find the old holder
         names = ("holder", *(f"goes-{number}" for number in range(TIMES)))
         node.kubectl("delete", "pod", *names, "--ignore-not-found", "--grace-period=1", "--wait=true", timeout=LIMIT)
         node.wait_resource(FUSE, 0)
@@ -126,5 +126,5 @@ def until_registered(node: RealNode, daemon: DaemonProcess, times: int) -> None:
 
 
 def show(what: str, seconds: list[float], meaning: str) -> None:
-    """Print figures."""
+    """Print the figures."""
     print(f"{len(seconds)} {what}: {meaning} median {median(seconds):.2f} s, longest {max(seconds):.2f} s")

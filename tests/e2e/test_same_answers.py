@@ -1,4 +1,4 @@
-"""Samples of random requests and watches, of the stand-in API server and of a real one; the modules compare more."""
+"""Samples of random requests and watches on the stand-in API server and a real one; the modules compare more."""
 
 from pathlib import Path
 
@@ -12,16 +12,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_no
 
 
 def test_they_answer_alike(tmp_path: Path) -> None:
-    """Codes, warnings and bodies agree, but for what has a reason."""
+    """Codes, warnings and bodies agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         differing = [each for each in compared(ours, real, 600, seed=1) if each.found]
     unexplained = [(each.dressed.request, each.found) for each in differing if not each.reason]
-    assert len(unexplained) <= 600 * 0.03, unexplained  # of 10 000 it was one in 32
+    assert len(unexplained) <= 600 * 0.03, unexplained  # one of 32 in a run of 10 000
     assert len(differing) <= 600 * 0.15
 
 
 def test_objects_with_one_thing_wrong(tmp_path: Path) -> None:
-    """What is refused, told and made of them agrees, but for what has a reason."""
+    """Refusals, warnings and stored objects agree, except for known reasons."""
     kinds = ["ConfigMap", "DaemonSet", "DeviceClass", "Pod", "ResourceClaim", "ResourceSlice", "Service"]
     with servers(tmp_path) as (ours, real):
         exchanges = list(compare_objects.compared(ours, real, 20, 1, kinds))
@@ -30,7 +30,7 @@ def test_objects_with_one_thing_wrong(tmp_path: Path) -> None:
 
 
 def test_their_watches_show_the_same(tmp_path: Path) -> None:
-    """Events, objects and refusals agree, but for what has a reason."""
+    """Events, objects and refusals agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         watches = list(compare_watches.compared(ours, real, 2, seed=1))
     assert watches
@@ -39,7 +39,7 @@ def test_their_watches_show_the_same(tmp_path: Path) -> None:
 
 
 def test_their_quotas_and_limits_refuse_the_same(tmp_path: Path) -> None:
-    """Refusals, what pods get, and what is used agree, but for what has a reason."""
+    """Refusals, defaults of pods and usage agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         exchanges = list(compare_quotas.compared(ours, real, 4, 1))
     unexplained = [(each.request, each.found) for each in exchanges if each.found and not each.reason]

@@ -1,4 +1,4 @@
-"""The stand-in's scenarios on the real kubelet: what is observed there must be observed here."""
+"""The stand-in kubelet's scenarios on the real kubelet, with the same expected observations."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ KUBELET = "https://127.0.0.1:11250"
 
 @pytest.fixture(scope="module")
 def world(node: RealNode) -> Iterator[Real]:
-    """The real node, for an administrator."""
+    """The real node, as seen by an administrator."""
     administrator = from_kubeconfig(HOME / "run/conf/admin.kubeconfig")
     kubelet = msgspec.structs.replace(administrator(), server=KUBELET, ca="", is_insecure=True)
     client = Client(administrator)

@@ -1,4 +1,4 @@
-"""The scheduler and the stand-in kubelet with a real API server: what they write is what a cluster takes."""
+"""The scheduler and the stand-in kubelet with a real API server, which must accept their writes."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ _API = "resource.k8s.io/v1"
 
 
 class Cluster:
-    """A real API server's objects, and waiting for them."""
+    """Objects of a real API server, and waits for them."""
 
     def __init__(self, client: Client, node: Node, driver: DRAPluginStub) -> None:
         self.client, self.node, self.driver = client, node, driver
@@ -42,18 +42,18 @@ class Cluster:
             await asyncio.to_thread(self.client.raw(each["apiVersion"], plural, namespaced=namespaced).create, each)
 
     async def until_phase(self, name: str, phase: str) -> Json:
-        """The pod, once it is in a phase."""
+        """Wait until a pod is in a phase, and return it."""
         found = await asyncio.to_thread(
             self.until, "pods", name, lambda x: x is not None and x["status"]["phase"] == phase
         )
         return found or {}
 
     async def until_deleted(self, plural: str, name: str) -> None:
-        """Return when an object is not there any more."""
+        """Wait until an object is gone."""
         await asyncio.to_thread(self.until, plural, name, lambda x: x is None)
 
     def until(self, plural: str, name: str, is_it: Callable[[Json | None], bool]) -> Json | None:
-        """Block until an object, or None where it is not there, is as it should be."""
+        """Block until an object, or None if it does not exist, satisfies a condition; return it."""
         objects = self.pods if plural == "pods" else self.claims
         found: Json | None = None
         is_over = False
@@ -66,7 +66,7 @@ class Cluster:
             found = event.items[0] if event.items and event.type != "DELETED" else None
             if is_it(found):
                 is_over = True
-                watch.close()  # which ends the iteration
+                watch.close()  # ends the iteration
         ending.cancel()
         assert is_over, f"{plural} {name}: {found}"
         return found
@@ -74,7 +74,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) -> AsyncIterator[Cluster]:
-    """No controllers and no scheduler but ours, and no kubelet but the stand-in."""
+    """A cluster without controllers, with our scheduler and the stand-in kubelet."""
     server = RealServer(tmp_path_factory.mktemp("server"), "--disable-admission-plugins=ServiceAccount")
     await asyncio.to_thread(server.__enter__)
     client = server.client()
@@ -130,7 +130,7 @@ async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) 
     await cluster.create(pod("r", {"g": "d"}))
 
     def refused(found: Json | None) -> bool:
-        told = (found or {}).get("status", {}).get("conditions", ())
-        return any("cannot allocate all claims" in each.get("message", "") for each in told)
+        conditions = (found or {}).get("status", {}).get("conditions", ())
+        return any("cannot allocate all claims" in each.get("message", "") for each in conditions)
 
     await asyncio.to_thread(cluster.until, "pods", "r", refused)

@@ -1,6 +1,6 @@
-"""Each right that the unit and its DRA drop-in have is there for something: without it that is lost and said.
+"""Each right of the unit with its DRA drop-in is needed: without it some functions fail with a message.
 
-The rest goes on meanwhile. `docs/promises.md` has the table.
+All other functions continue. `docs/promises.md` has the table.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from tests.nodeplug.cluster import ClusterStand
 
 pytestmark = pytest.mark.e2e
 PAID = ["units", "units with CDI", "claims"]
-LOST: dict[tuple[str, str], tuple[list[str], str]] = {  # functions, and what is said
+LOST: dict[tuple[str, str], tuple[list[str], str]] = {  # the functions that fail, and the message
     ("ReadWritePaths", f"{USUAL}/device-plugins"): (["units", "units with CDI"], "cannot serve: .*no permission"),
     ("ReadWritePaths", f"-{USUAL}/plugins_registry"): (["claims"], "cannot serve the registration: .*no permission"),
     ("ReadWritePaths", f"-{USUAL}/plugins"): (["claims"], "cannot serve the driver: .*no permission"),
@@ -28,12 +28,12 @@ LOST: dict[tuple[str, str], tuple[list[str], str]] = {  # functions, and what is
     ("RestrictAddressFamilies", "AF_INET"): (["slices", "claims"], "ResourceSlices: .*Address family not supported"),
 }
 NOT_TRIED = {("RestrictAddressFamilies", "AF_INET6")}
-"""The cluster has no address of that family here."""
+"""The cluster has no address of this family here."""
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder with the same short path for the box and for this process, where no unit has a /tmp of its own."""
+    """A folder with the same short path in the box and here, because no unit has its own /tmp there."""
     made = Path(tempfile.mkdtemp(prefix="np", dir="/srv"))
     yield made
     shutil.rmtree(made)
@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianBox]:
-    """A box with the package."""
+    """A box with the installed package."""
     if reason := why_not():
         pytest.skip(reason)
     package = debian_package(tmp_path_factory.mktemp("package"))
@@ -55,7 +55,7 @@ def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debi
 
 @pytest.fixture
 async def unit(box: DebianBox, folder: Path) -> AsyncIterator[UnitBox]:
-    """The unit, installed and not started."""
+    """The installed unit, not started yet."""
     async with AsyncExitStack() as stack:
         stand = await stack.enter_async_context(ClusterStand(folder / "kubelet"))
         made = UnitBox(box, stand, folder / "kubelet")
@@ -74,7 +74,7 @@ async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_i
         for function, holds in unit.functions().items():
             if function not in lost:
                 await unit.until(holds, f"{function} without {right}")
-        for function in lost:  # each is asked for, and refused
+        for function in lost:  # each one is still refused
             assert not await unit.functions()[function](), (right, function)
         await unit.until_said(words)
         for function in lost:

@@ -1,4 +1,4 @@
-"""The unit with its DRA drop-in in a box that systemd has booted, beside a cluster of stand-ins in this process.
+"""The unit with its DRA drop-in on a machine booted by systemd, with a cluster of stand-ins in this process.
 
 The kubelet's folder has the same path for both. The devices are misc devices of this machine, in a made-up /sys.
 """
@@ -30,7 +30,7 @@ _DROP_INS = "/etc/systemd/system/nodeplug.service.d"
 
 
 def made_up_sys(root: Path) -> Path:
-    """Make a /sys with the devices; it is returned."""
+    """Create a /sys with the devices, and return it."""
     for name, minor in DEVICES.items():
         device = root / "devices/virtual/misc" / name
         device.mkdir(parents=True)
@@ -56,7 +56,7 @@ def debian_package(folder: Path) -> Path:
 
 
 class UnitBox(Functions):
-    """The unit in a `box` that has the package unpacked, and `stand`, whose kubelet's folder is `kubelet`."""
+    """The unit in a `box` with the unpacked package; `kubelet` is the folder of the kubelet of `stand`."""
 
     def __init__(self, box: DebianBox, stand: ClusterStand, kubelet: Path) -> None:
         super().__init__(stand)
@@ -66,14 +66,14 @@ class UnitBox(Functions):
         self._unit = "\n".join(self._text(x) for x in ("systemd/nodeplug.service", "systemd/drop-ins/dra.conf"))
 
     def rights(self) -> set[tuple[str, str]]:
-        """The rights of the unit with its drop-in: directives with one of their values each."""
+        """The rights of the unit with its drop-in: pairs of a directive and one of its values."""
         return {(x, value.replace(str(self._kubelet), USUAL)) for x in _RIGHTS for value in self._values(x)}
 
     def without(self, right: tuple[str, str]) -> str:
-        """Return a drop-in that leaves the unit all rights but one."""
+        """Return a drop-in that removes one of the unit's rights."""
         directive, taken = right[0], right[1].replace(USUAL, str(self._kubelet))
         left = " ".join(x for x in self._values(directive) if x != taken)
-        # the box's /run is a mount of its own, which ProtectSystem=strict does not reach with systemd 252
+        # the box's /run is a separate mount, which ProtectSystem=strict of systemd 252 does not make read-only
         return f"ReadOnlyPaths=/run\n{directive}=\n{directive}={left}"
 
     def _values(self, directive: str) -> list[str]:
@@ -96,31 +96,31 @@ class UnitBox(Functions):
         await self.prepare_claims()
 
     async def start(self, drop_in: str) -> None:
-        """Start the unit with nothing of a life before, and with one more drop-in."""
+        """Start the unit without state of an earlier run, and with an additional drop-in."""
         self._starts += 1
         self._started = time.time()
         await self.run(f"cat >{_DROP_INS}/zz.conf", f"[Service]\n{drop_in}\n")
         await self.run("systemctl daemon-reload && systemctl start --no-block nodeplug")
 
     async def stop(self) -> None:
-        """End the unit, and all that it has written; what its pods leave at the kubelet the next one gives back."""
+        """Stop the unit and remove its files. The next one unprepares what its pods leave at the kubelet."""
         await self.end_pods()
-        await self.run("systemctl stop nodeplug; systemctl reset-failed nodeplug || :")  # where it has not failed
+        await self.run("systemctl stop nodeplug; systemctl reset-failed nodeplug || :")  # it might not have failed
         await self.run("rm -rf /var/lib/nodeplug /run/cdi/nodeplug*")
         await self.forget_slices()
 
     async def log(self) -> str:
-        """What the daemon and systemd have said since the start."""
+        """The log of the daemon and of systemd since the start."""
         return await self.run(f"journalctl -u nodeplug -o cat --no-pager --since @{self._started:.6f}", fails=True)
 
     async def run(self, command: str, answers: str = "", *, fails: bool = False) -> str:
-        """Run a command in the box; return what it prints."""
+        """Run a command in the box; return its output."""
         done = await asyncio.to_thread(self._box.run, command, "/", answers)
         assert fails or done.returncode == 0, (command, done.stdout)
         return done.stdout
 
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """Those of `Functions`, and what `nodeplug status` says."""
+        """The functions of `Functions`, and `nodeplug status`."""
         return {**super().functions(), "status": self._has_status}
 
     async def _has_status(self) -> bool:

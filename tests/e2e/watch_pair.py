@@ -1,4 +1,4 @@
-"""The same watch on the stand-in API server and on a real one, and what its frames have in common."""
+"""Opens the same watch on the stand-in API server and on a real one, and makes the frames comparable."""
 
 import http.client
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from tests.e2e.server_pair import PROTOBUF, Pair, Shown, read_value
 
 
 class Watch(NamedTuple):
-    """A watch: where, as what, and what else it asks for; versions in the query are the pair's names."""
+    """A watch: path, media type, and other parameters; versions in the query are the pair's placeholders."""
 
     path: str
     accept: str
@@ -18,7 +18,7 @@ class Watch(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """What became of a watch on each server: the body of a stream is the list of its frames."""
+    """The result of a watch on each server; the body of a stream is the list of its frames."""
 
     watch: Watch
     ours: Shown
@@ -26,14 +26,14 @@ class Watched(NamedTuple):
 
 
 class OpenWatch:
-    """A watch that both servers have begun to answer."""
+    """A watch whose answer has begun on both servers."""
 
     def __init__(self, pair: Pair, watch: Watch) -> None:
         self._pair, self.watch = pair, watch
         self._answers = [self._begin(number) for number in range(len(pair.servers))]
 
     def read(self) -> Watched:
-        """Wait until both servers have ended it."""
+        """Wait until both servers have ended the watch."""
         answers = [_read(answer) for answer in self._answers]
         ours, real, _ = self._pair.shown(answers, _without_unmatched([frames(answer) for answer in answers]))
         return Watched(self.watch, ours, real)
@@ -46,8 +46,8 @@ class OpenWatch:
 def frames(answer: Answer) -> Any:
     """The events of a stream, or the value of another answer.
 
-    Of the bookmarks that come at a time of their own, the first one is put behind all else; their versions are left
-    out, for on a real server other kinds' writes count, too.
+    The first timed bookmark is moved to the end, and others are dropped. Versions of bookmarks are omitted: a real
+    server also counts writes of other kinds.
     """
     if answer.status != 200:
         return read_value(answer)
@@ -57,7 +57,7 @@ def frames(answer: Answer) -> Any:
 
 
 def _without_unmatched(bodies: list[Any]) -> list[Any]:
-    """Without a last bookmark that only one server has sent: a real one looks for them once a second."""
+    """Drop a last bookmark that only one server has sent: a real one sends them once a second."""
     if all(isinstance(body, list) for body in bodies):
         has_one = [bool(body) and _is_timed(body[-1]) for body in bodies]
         return [body[:-1] if has_one[n] and not all(has_one) else body for n, body in enumerate(bodies)]

@@ -1,1 +1,1 @@
-"""Faults at every system call by which the daemon changes something: `python -m tests.faults`."""
+"""Faults at every system call with which the daemon changes something: `python -m tests.faults`."""

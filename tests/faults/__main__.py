@@ -34,7 +34,7 @@ from tests.faults.upgrade import upgrade
 
 _DISK = ("ENOSPC", "EIO", "EROFS")
 _KINDS = {
-    "read": ("EIO", "EMFILE", "EMFILE+"),  # is opened to be read
+    "read": ("EIO", "EMFILE", "EMFILE+"),  # opening for reading
     "open": ("kill", "killed-after", *_DISK, "EMFILE", "ENOSPC+", "EROFS+"),
     "write": ("kill", "killed-after", "short", "EINTR", "ENOSPC", "EIO", "ENOSPC+"),
     "sync": ("kill", "killed-after", "EIO", "ENOSPC", "EIO+"),
@@ -47,7 +47,7 @@ _KINDS = {
     "chmod": ("kill", "EROFS"),
     "stat": ("EIO", "EACCES", "EIO+"),
     "list": ("EIO", "EMFILE", "EMFILE+"),
-    "entry": ("EIO", "EIO+"),  # of a folder that is listed
+    "entry": ("EIO", "EIO+"),  # of a listed folder
     "lock": ("ENOLCK", "EIO", "ENOLCK+"),
     "map": ("ENOMEM", "ENOMEM+"),
     "thread": ("EAGAIN", "EAGAIN+"),
@@ -69,14 +69,14 @@ LIVES: dict[str, Callable[..., Awaitable[Outcome]]] = {
 
 
 class Trial(Struct, frozen=True):
-    """One fault in one kind of life; `loses_power`: the power goes with the process."""
+    """A fault in a kind of life. With `loses_power`, the machine loses power together with the process."""
 
     life: str
     fault: Fault
     loses_power: bool
 
     def __str__(self) -> str:
-        """Return it in words: `whole: ENOSPC from then on at write 2 of state/lock`."""
+        """Return its description: `whole: ENOSPC from then on at write 2 of state/lock`."""
         fault = self.fault
         number = fault.kind.rstrip("+")
         kind = errno.errorcode[int(number)] if number.isdigit() else number
@@ -88,7 +88,7 @@ class Trial(Struct, frozen=True):
 def trials(
     life: str, calls: Counter[tuple[str, str]], *, every: bool = False, sample: Random | None = None
 ) -> Iterator[Trial]:
-    """Yield each fault; with each kill at the ledger's files the power goes once, too."""
+    """Yield each fault; each kill at a ledger file is repeated with a power cut."""
     for (call, path), count in sorted(calls.items()):
         for kind in _KINDS.get(call, ()):
             name = kind.rstrip("+")
@@ -102,7 +102,7 @@ def trials(
 
 
 async def _calls(life: str) -> Counter[tuple[str, str]] | None:
-    """Return what two lives without a fault both call, and once what one of them does; None where one fails."""
+    """Return the common calls of two lives without a fault, and one of each other call; None if a life fails."""
     found: list[Counter[tuple[str, str]]] = []
     with tempfile.TemporaryDirectory() as folder:
         for calls in (Path(folder) / "first", Path(folder) / "second"):
@@ -128,7 +128,7 @@ async def _all(options: argparse.Namespace) -> int:
             and fnmatch.fnmatch(trial.fault.pattern, options.path)
             and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
         ]
-    # thousands take hours: what was tried of them until somebody stops it is of all kinds
+    # thousands take hours: an interrupted run has then tried faults of all kinds
     Random(options.order).shuffle(wanted)
     print(f"{len(wanted)} faults in order {options.order}", flush=True)
     turns = asyncio.Semaphore(options.jobs)
@@ -139,7 +139,7 @@ async def _all(options: argparse.Namespace) -> int:
             began = time.monotonic()
             try:
                 outcome = await LIVES[trial.life](trial.fault, loses_power=trial.loses_power)
-            except Exception:  # what the stand-ins could not bear is a finding, too
+            except Exception:  # an exception in a stand-in is a finding as well
                 outcome = Outcome([traceback.format_exc()], 0, "", met=True)
         results.append({"fault": str(trial), "starts": outcome.starts, "met": outcome.met, "wrong": outcome.wrong})
         found = "WRONG" if outcome.wrong else "ok" if outcome.met else "missed"
@@ -154,7 +154,7 @@ async def _all(options: argparse.Namespace) -> int:
 
     await asyncio.gather(*(one(each) for each in wanted))
     wrong = sum(bool(each["wrong"]) for each in results)
-    missed = sum(not each["met"] for each in results)  # this life did not make that call so often
+    missed = sum(not each["met"] for each in results)  # the call was made less often than before
     again = sum(each["starts"] != 1 for each in results)
     print(f"{len(results)} lives, {wrong} wrong, {missed} missed their fault, {again} with another start")
     if options.json:
@@ -163,7 +163,7 @@ async def _all(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run; the exit status is 1 where something was wrong."""
+    """Run the command; the exit status is 1 if a life ended with a wrong state."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""The daemon as a process that is forked off one which has imported everything.
+"""The daemon as a process that is forked from one with all imports.
 
-Imports are four fifths of what the start of a daemon costs, and thousands are started. What comes after them is what a
-process of its own does: the program's `main`, with words, environment and standard error of its own; the library that
-makes calls fail was loaded before the fork, and begins to count after it.
+Imports take four fifths of a daemon's start, and thousands are started. The rest is as in an ordinary process: the
+program's `main` with its own arguments, environment and standard error. The library that injects faults is loaded
+before the fork, and starts to count calls after it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from tests.faults.shim import library
 
-_IMPORTED = (  # the program, and what it imports once it knows its configuration
+_IMPORTED = (  # the program, and the modules that it imports once it knows its configuration
     "asyncio.unix_events",
     "concurrent.futures.thread",
     "deviceplugin.lifecycle",
@@ -34,7 +34,7 @@ _IMPORTED = (  # the program, and what it imports once it knows its configuratio
 
 
 class Daemon:
-    """`nodeplug WORDS...`; needs a running loop. `errors` is the file to which it adds what it says."""
+    """`nodeplug WORDS...` in a running loop. `errors` is the file for its standard error."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], errors: Path) -> None:
         self.errors = errors
@@ -47,24 +47,24 @@ class Daemon:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, minus the signal's number where one ended it; None until it has ended."""
+        """The exit status, or minus the number of the signal that ended it; None while it runs."""
         return self._process.exitcode if self._ended.is_set() else None
 
     async def wait(self) -> None:
-        """Return when it has ended."""
+        """Wait until the process has ended."""
         await self._ended.wait()
 
     def terminate(self) -> None:
-        """Send it SIGTERM, where it has not ended."""
+        """Send SIGTERM, unless the process has ended."""
         self._signal(SIGTERM)
 
     def kill(self) -> None:
-        """Send it SIGKILL, where it has not ended."""
+        """Send SIGKILL, unless the process has ended."""
         self._signal(SIGKILL)
 
     def _signal(self, number: int) -> None:
         if not self._ended.is_set() and self._process.pid is not None:
-            with suppress(ProcessLookupError):  # it has just ended, and the loop does not know yet
+            with suppress(ProcessLookupError):  # it has just ended, unknown to the loop
                 os.kill(self._process.pid, number)
 
     def _end(self) -> None:
@@ -75,7 +75,7 @@ class Daemon:
 
 @cache
 def _context() -> ForkServerContext:
-    """Return what forks daemons off, started once, with the library loaded before all others."""
+    """Return the fork server, started once with the fault library preloaded."""
     context = get_context("forkserver")
     context.set_forkserver_preload(list(_IMPORTED))
     with patch.dict(os.environ, LD_PRELOAD=str(library())):

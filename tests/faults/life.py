@@ -1,9 +1,9 @@
-"""A daemon's life under a supervisor, with a fault in it, and what must be true afterwards.
+"""A daemon's life under a supervisor, with one fault, and a check of the final state.
 
-The life: start, Allocate, prepare, unprepare, prepare, reload and prepare as it then says, an update beside it, stop,
-and prepare by the newer one. Or, for a fault of the newer one: start, Allocate, prepare, an update, stop, prepare. What
-dies is started again, without the fault. Leases that were acknowledged are looked for as soon as the process is
-dead, before a witness can have restored them.
+The life: start, Allocate, prepare, unprepare, prepare, reload and prepare with the new settings, an update with a
+second daemon, stop, and prepare by the second one. For a fault of the second daemon: start, Allocate, prepare, an
+update, stop, prepare. A process that dies is started again, without the fault. Acknowledged leases are checked as soon
+as the process is dead, before a witness could restore them.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from tests.running import running
 KVM = "kvm.example.com"
 _MODE = "example.com/mode"
 _MODES = "0600", "0660"  # of the claimed device's node, before and after the reload
-_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is folded in one life more than once
-_PAUSE = 0.01  # seconds between two looks, in which half a second passes for the kubelet
+_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is merged more than once in a life
+_PAUSE = 0.01  # seconds between two checks, for which the kubelet's clock advances by half a second
 
 
 def _resources(mode: str) -> list[Json]:
-    """Return what the file says; the attribute tells in slices which mode claims get."""
+    """Return the resources of the file; an attribute in the slices shows the mode that claims get."""
     return [
         each | {"access": {"uid": 1000, "mode": mode}, "dra": {"attributes": {_MODE: mode}}}
         if "access" in each
@@ -46,15 +46,13 @@ def _resources(mode: str) -> list[Json]:
     ]
 
 
-_SECONDS = 100.0  # for a step of a life, real time
-_LASTING = (
-    2.0  # seconds for which a fault that stays holds a step up, before the process is ended and the fault with it
-)
-_STARTS = 3  # of one life before it counts as a crash loop: the fault's, and one after it
+_SECONDS = 100.0  # real time for a step of a life
+_LASTING = 2.0  # seconds that a permanent fault can delay a step; then the process and the fault are ended
+_STARTS = 3  # of a life until it counts as a crash loop: the one with the fault, and one after it
 
 
 class Life:
-    """One machine, one fault: of the daemon that is there first, or `at_update` of the one that comes beside it."""
+    """One machine and one fault: of the first daemon, or, with `at_update`, of the second one."""
 
     def __init__(
         self, folder: Path, fault: Fault | None = None, *, loses_power: bool = False, at_update: bool = False
@@ -67,7 +65,7 @@ class Life:
         self._fault = fault
         self._lasts = fault is not None and fault.kind.endswith("+")
         self._loses_power = loses_power
-        self._promised: set[tuple[str, str]] = set()  # API and unit of leases that were acknowledged
+        self._promised: set[tuple[str, str]] = set()  # API and unit of acknowledged leases
         self._wrong: list[str] = []
         self._daemons: list[Daemon] = []
         self._faulty = "two" if at_update else "one"
@@ -79,7 +77,7 @@ class Life:
         self._step = ""
         self._step_began = 0.0
         self._mode = _MODES[0]
-        self._claim = ""  # the one that is there at the end
+        self._claim = ""  # the claim that exists at the end
 
     async def live(self) -> Outcome:
         async with AsyncExitStack() as stack:
@@ -117,7 +115,7 @@ class Life:
             await daemon.wait()
 
     async def _supervise(self, uid: str) -> None:
-        """Start one again whenever it ends, until the newer one has its place."""
+        """Restart a daemon whenever it ends, until the second one has replaced it."""
         is_faulty = uid == self._faulty
         while True:
             await self._has_power.wait()
@@ -149,7 +147,7 @@ class Life:
         found: set[tuple[str, str]] = set()
         try:
             found = {(lease.api, lease.unit) for lease in Database(self._machine.state).peek()}
-        except LedgerUnavailable as error:  # half made, for example
+        except LedgerUnavailable as error:  # for example half created
             if self._promised:
                 self._wrong.append(f"{when}: {error}")
         for api, unit in sorted(self._promised - found):
@@ -175,7 +173,7 @@ class Life:
         names: list[str] = []
 
         async def runs() -> bool:
-            """A kubelet fails a pod whose Allocate fails; whoever made the pod makes another."""
+            """The kubelet fails a pod whose Allocate fails; the pod's controller then creates another."""
             phase = (await self._stand.get("Pod", names[-1])).get("status", {}).get("phase") if names else "Failed"
             if phase == "Failed":
                 if names:
@@ -189,7 +187,7 @@ class Life:
         return runs
 
     async def _prepare(self, name: str, step: str) -> None:
-        """Have a pod of this name run with a claim of this name."""
+        """Run a pod of this name with a claim of this name."""
         await self._stand.create(
             claim(name, request(deviceClassName=KVM)), using(name, ["mine"], claims={"mine": name})
         )
@@ -204,7 +202,7 @@ class Life:
             await self._until(step, self._is_gone(kind, self._claim))
 
     async def _reload(self) -> None:
-        """Change the file. Once slices are as it says claims are, too; then a few more come and go."""
+        """Change the file, wait until the slices match it, and check the next claims; then some more come and go."""
         before, self._mode = self._mode, _MODES[1]
         for path in self._folder.glob("config*.yaml"):
             path.write_text(path.read_text().replace(before, self._mode))
@@ -227,7 +225,7 @@ class Life:
                 self._wrong.append(f"after the reload claims get the modes {found}")
 
     async def _update(self) -> None:
-        """Once the newer one is registered, end the older one, as the update of a DaemonSet does."""
+        """Once the second daemon is registered, end the first, as the update of a DaemonSet does."""
         registry = self._stand.node.plugins_registry
 
         async def beside() -> bool:
@@ -254,11 +252,11 @@ class Life:
             specs = sorted(path.name for path in machine.cdi.iterdir()) if machine.cdi.exists() else []
             if [name for name in specs if "claim" in name] != [f"nodeplug-dra~nodeplug.dev~claim~{uid}.json"]:
                 found.append(f"CDI files {specs}")
-            # what is half written in the folder of a claim goes with the claim
+            # temporary files in a claim's folder are removed with the claim
             half = [str(x) for x in self._folder.rglob(".*.tmp") if f"default_{self._claim}" not in x.parts]
             if half:
                 found.append(f"left behind {half}")
-            # one that dies while it removes a socket leaves it with nobody who listens: it goes at the next start
+            # a daemon that dies while it removes a socket leaves a dead one, which is removed at the next start
             sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock") if is_live(x))
             if len(sockets) != 1:
                 found.append(f"registration sockets {sockets}")
@@ -291,7 +289,7 @@ class Life:
         return is_gone
 
     async def _until(self, step: str, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Let the kubelet's time pass until it is so."""
+        """Advance the kubelet's clock until a condition is true."""
         if step != self._step:
             self._step, self._step_began = step, asyncio.get_running_loop().time()
         async with asyncio.timeout(_SECONDS):
@@ -309,7 +307,7 @@ class Life:
 async def live(
     fault: Fault | None = None, *, loses_power: bool = False, at_update: bool = False, calls: Path | None = None
 ) -> Outcome:
-    """Live one life in a folder of its own; `calls` is where the calls of who has the fault are written."""
+    """Run one life in its own folder; `calls` is the file for the calls of the daemon with the fault."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:
         life = Life(Path(folder), fault, loses_power=loses_power, at_update=at_update)
         outcome = await life.live()

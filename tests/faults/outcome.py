@@ -1,10 +1,10 @@
-"""What one life with a fault in it showed."""
+"""The result of one life with a fault."""
 
 from msgspec import Struct
 
 
 class Outcome(Struct):
-    """What was wrong at its end, how often its process was started, its log, and whether the fault was met at all."""
+    """The errors of its final state, the number of its starts, its log, and whether the fault occurred."""
 
     wrong: list[str]
     starts: int

@@ -1,14 +1,13 @@
-/* Records what a process calls to read and change files below a folder, to speak on its sockets, and for threads, and
- * makes one of these calls fail.
+/* Records a process's calls for files below a folder, for its sockets and for threads, and makes one of them fail.
  *
- * Loaded with LD_PRELOAD; SQLite's calls come through here, too. Nothing is recorded until `faults_begin` is called.
- * Environment, as it is then:
- *   FAULTS_ROOT    the folder (without a final slash); other files are left alone
+ * Loaded with LD_PRELOAD; it also gets SQLite's calls. Nothing is recorded until `faults_begin` is called.
+ * Environment variables at that time:
+ *   FAULTS_ROOT    the folder (without a final slash); calls for other files are ignored
  *   FAULTS_LOG     a file to which each call adds a line: its name, a space, the path; "!" before the one that fails
- *   FAULTS_AT      "CALL KIND NUMBER PATTERN": the NUMBERth CALL whose path (below FAULTS_ROOT) fits the glob PATTERN;
- *                  KIND is an errno's number, or "kill", "killed-after", "short"; with a "+" behind it from then on
- *   FAULTS_SYNCED  a folder in which the content of each file and the names in each folder are kept as last synced, by
- *                  inode; a link beside each keeps the inode from being used again
+ *   FAULTS_AT      "CALL KIND NUMBER PATTERN": the NUMBERth CALL whose path (below FAULTS_ROOT) matches the glob PATTERN;
+ *                  KIND is an errno's number, or "kill", "killed-after", "short"; with a final "+" later calls as well
+ *   FAULTS_SYNCED  a folder with the last synced content of each file and names of each folder, by inode; a link beside
+ *                  each prevents the inode's reuse
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,11 +43,11 @@ static atomic_int seen;
 
 static const char *copied(const char *text) { return text ? strdup(text) : NULL; }
 
-/* Begin to record, by what is in the environment now; for a process that is forked off one without it. */
+/* Start to record, with the current environment variables; called after the fork from a process without them. */
 void faults_begin(void) {
     char word[32];
     const char *at = getenv("FAULTS_AT"), *log = getenv("FAULTS_LOG");
-    root = copied(getenv("FAULTS_ROOT")); /* the environment may change while threads read this */
+    root = copied(getenv("FAULTS_ROOT")); /* the environment can change while threads read this */
     synced = copied(getenv("FAULTS_SYNCED"));
     if (log) log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (at && sscanf(at, "%31s %31s %d %4095s", wanted_call, word, &wanted_number, pattern) == 4) {
@@ -61,7 +60,7 @@ void faults_begin(void) {
     }
 }
 
-/* What becomes of a call; it may end the process. */
+/* Return the outcome of a call, or kill the process. */
 static enum outcome decide(const char *call, const char *path) {
     size_t length = root ? strlen(root) : 0;
     if (!root || strncmp(path, root, length) || path[length] != '/') return PASS;
@@ -99,14 +98,14 @@ static const char *absolute(int folder, const char *path, char *buffer) {
     return buffer;
 }
 
-/* A pair within the process, by which an event loop is woken: nothing in the world makes its sends fail. */
+/* A socket pair within the process, which wakes an event loop: no real fault makes its sends fail. */
 static int is_own_pair(int fd) {
     struct ucred peer;
     socklen_t size = sizeof peer;
     return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.pid == getpid();
 }
 
-/* What has no path is one name below the folder. */
+/* A call without a path is recorded with a name below the folder. */
 static const char *named(const char *name, char *buffer) {
     snprintf(buffer, PATH_MAX, "%s/%s", root ? root : "", name);
     return buffer;
@@ -138,7 +137,7 @@ static const char *path_in(const struct sockaddr *address) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* Remember what a power cut from now on leaves of a file or folder. */
+/* Store the content of a file or folder as synced, for a later power cut. */
 static void keep(int fd) {
     char path[PATH_MAX], target[PATH_MAX], buffer[65536];
     struct stat status;
@@ -228,7 +227,7 @@ PWRITE(pwrite64, off64_t)
         char buffer[PATH_MAX]; \
         enum outcome outcome = decide("sync", of_descriptor(fd, buffer)); \
         if (outcome == FAIL) return -1; \
-        keep(fd); /* a container's file system may be slow to sync, and there is no power to cut */ \
+        keep(fd); /* no real sync: it can be slow in a container, and the power cut is simulated */ \
         if (outcome == KILL_AFTER) kill(getpid(), SIGKILL); \
         return 0; \
     }
@@ -243,7 +242,7 @@ SYNC(fdatasync)
 TRUNCATE(ftruncate, off_t)
 TRUNCATE(ftruncate64, off64_t)
 
-#define ALLOCATE(name, offset_type) /* answers with the error itself */ \
+#define ALLOCATE(name, offset_type) /* returns the error number */ \
     int name(int fd, offset_type offset, offset_type size) { \
         char buffer[PATH_MAX]; \
         GUARDED("allocate", of_descriptor(fd, buffer), error, REAL(name)(fd, offset, size)); \
@@ -339,7 +338,7 @@ MAP(mmap, off_t)
 MAP(mmap64, off64_t)
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*begin)(void *), void *argument) {
-    char buffer[PATH_MAX]; /* answers with the error itself */
+    char buffer[PATH_MAX]; /* returns the error number */
     GUARDED("thread", named("thread", buffer), error, REAL(pthread_create)(thread, attributes, begin, argument));
 }
 

@@ -1,4 +1,4 @@
-"""The library that makes one system call of a process fail, and what it recorded."""
+"""The library that makes one system call of a process fail, and its records."""
 
 import functools
 import hashlib
@@ -13,17 +13,17 @@ from pathlib import Path
 from msgspec import Struct
 
 _SOURCE = Path(__file__).with_name("shim.c")
-_BUILT = Path(__file__).parents[2] / "build"  # git ignores it
+_BUILT = Path(__file__).parents[2] / "build"  # ignored by git
 _MADE_UP = re.compile(
     r"[0-9a-z]{15}(?=\.sock)|(?<=/default_)[a-z]\d*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8,}|\d{4}[0-9a-z]{11}|\d{8}T\d{6}Z"
 )  # differs in each run
 
 
 class Fault(Struct, frozen=True):
-    """What happens at the `number`th `call` on a path that fits `pattern`, a glob below the folder that is watched.
+    """A fault of the `number`th `call` on a path that matches `pattern`, a glob below the watched folder.
 
-    `kind` is `kill` (before the call), `killed-after` (after it; after half of a write), `short`, or the number of an
-    error; with a `+` behind it each such call from then on fails.
+    `kind` is `kill` (before the call), `killed-after` (after it, or after half a write), `short`, or an errno. With a
+    `+` at the end, all later such calls fail as well.
     """
 
     call: str
@@ -32,20 +32,20 @@ class Fault(Struct, frozen=True):
     pattern: str
 
     def __str__(self) -> str:
-        """Return it as the library reads it."""
+        """Return it in the library's format."""
         return f"{self.call} {self.kind} {self.number} {self.pattern}"
 
 
 @functools.cache
 def library() -> Path | None:
-    """Return the library, built once for a checkout where there is a C compiler; None where there is none."""
+    """Return the library, built once for a checkout; None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
     target = _BUILT / f"faults-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if not target.exists():
         _BUILT.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_BUILT) as folder:  # processes that build it at once have one each
+        with tempfile.TemporaryDirectory(dir=_BUILT) as folder:  # concurrent builds use separate folders
             made = Path(folder) / target.name
             subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(_SOURCE), "-ldl"], check=True)
             made.replace(target)
@@ -53,24 +53,24 @@ def library() -> Path | None:
 
 
 def environment(root: Path, log: Path | None, synced: Path, fault: Fault | None) -> dict[str, str]:
-    """Return what a `Daemon` needs in its environment to be recorded, and to meet `fault`."""
+    """Return the environment variables that make a `Daemon` record its calls and meet `fault`."""
     made = {"FAULTS_ROOT": str(root), "FAULTS_SYNCED": str(synced)}
     return made | ({"FAULTS_LOG": str(log)} if log else {}) | ({"FAULTS_AT": str(fault)} if fault else {})
 
 
 def recorded(log: Path) -> Counter[tuple[str, str]]:
-    """Return how often each call was made on the paths that each glob stands for."""
+    """Return how often each call was made, by the glob of its path."""
     lines = log.read_text().splitlines() if log.exists() else []
     return Counter((call, _MADE_UP.sub("*", path)) for call, _, path in (line.partition(" ") for line in lines))
 
 
 def was_met(log: Path) -> bool:
-    """Tell whether the fault was: another life may not make a call as often as the first did."""
+    """Return whether the fault occurred: a life can make a call less often than the first one."""
     return log.exists() and any(line.startswith("!") for line in log.read_text().splitlines())
 
 
 def note_synced(folder: Path, synced: Path) -> None:
-    """Count what is in `folder` already as synced."""
+    """Count the present content of `folder` as synced."""
     files = sorted(folder.iterdir())
     (synced / str(folder.stat().st_ino)).write_text("".join(f"{x.stat().st_ino} {x.name}\n" for x in files))
     for file in files:
@@ -78,7 +78,7 @@ def note_synced(folder: Path, synced: Path) -> None:
 
 
 def cut_power(folder: Path, synced: Path) -> None:
-    """Leave of `folder` what was synced, and nothing where it was not itself."""
+    """Keep only the synced content of `folder`; nothing if the folder itself was not synced."""
     kept = folder.with_name(f"{folder.name}.before-the-cut")
     os.rename(folder, kept)
     folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Some faults of the many, so that the command which tries them all keeps working."""
+"""A few of the many faults, to check that the command which tries all of them works."""
 
 import errno
 

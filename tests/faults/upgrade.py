@@ -1,4 +1,4 @@
-"""A start on the ledger of an older schema, with a fault in it: whatever fails, its leases are there afterwards."""
+"""A start on a ledger of an older schema, with one fault: afterwards all its leases are there."""
 
 import asyncio
 import contextlib
@@ -17,15 +17,15 @@ from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
 from tests.faults.shim import Fault, cut_power, environment, note_synced, was_met
 
-_SECONDS = 30.0  # for a start, real time
-_PATIENCE = 2.0  # seconds for a start that met an error: it has nobody who asks it to try again
+_SECONDS = 30.0  # real time for a start
+_PATIENCE = 2.0  # seconds for a start that met an error, because no call makes it retry
 _STARTS = 3
 
 
 async def upgrade(
     version: int, fault: Fault | None = None, *, loses_power: bool = False, calls: Path | None = None
 ) -> Outcome:
-    """Start on a ledger of this schema version until one is of today's. `calls` is where the calls are written."""
+    """Start on a ledger of this schema version until it is upgraded. `calls` is the file for the calls."""
     with tempfile.TemporaryDirectory(prefix="u") as name:
         folder, log = Path(name) / "n", Path(name) / "calls"
         for each in (folder, folder / "k", Path(name) / "synced"):
@@ -47,7 +47,7 @@ async def upgrade(
             loop = asyncio.get_running_loop()
             deadline = loop.time() + (_SECONDS if fault is None or met_before else _PATIENCE)
             while not ended.done() and not _is_current(state) and loop.time() < deadline:
-                await asyncio.wait([ended], timeout=0.02)  # its file is looked at meanwhile
+                await asyncio.wait([ended], timeout=0.02)  # to check the file meanwhile
             process.terminate()
             await ended
             if loses_power and not met_before:

@@ -1,4 +1,4 @@
-"""A made-up machine that has at least one device of every kind, and nothing twice."""
+"""A made-up machine with at least one device of every kind, without duplicates."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ MDEV_UUID = "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"
 
 
 def build_machine(root: Path) -> Tree:
-    """Make the machine's tree below `root`."""
+    """Create the machine's tree below `root`."""
     tree = Tree(root)
     _misc(tree)
     _gpus(tree)
@@ -96,7 +96,7 @@ def _gpus(tree: Tree) -> None:
 
 
 def mi300x(tree: Tree, mode: str, partitions: int) -> None:
-    """Make a GPU that could have four partitions, as amdgpu and kfd show it (recorded on an MI300X in CPX mode)."""
+    """Create a GPU that can have four partitions, as amdgpu and kfd show it (recorded on an MI300X in CPX mode)."""
     gpu = tree.pci(
         "0000:05:00.0",
         root="pci0000:00",
@@ -203,7 +203,7 @@ def _network(tree: Tree) -> None:
 
 
 def interface(tree: Tree, parent: str, name: str, *, mac: str, speed: int = -1, **files: str | bytes | int) -> str:
-    """Make a network interface of some hardware."""
+    """Create a network interface of a parent device."""
     return tree.child(
         parent,
         f"net/{name}",
@@ -223,7 +223,7 @@ def interface(tree: Tree, parent: str, name: str, *, mac: str, speed: int = -1, 
 
 
 def rdma(tree: Tree, parent: str, name: str, number: int) -> str:
-    """Make an RDMA device of some hardware with its verbs and management nodes."""
+    """Create an RDMA device of a parent device, with its verbs and management nodes."""
     syspath = tree.child(
         parent,
         f"infiniband/{name}",
@@ -318,7 +318,7 @@ def _usb(tree: Tree) -> None:
 
 
 def sound(tree: Tree, parent: str, number: int, card: str, nodes: tuple[str, ...]) -> str:
-    """Make a sound card of some hardware."""
+    """Create a sound card of a parent device."""
     syspath = tree.child(parent, f"sound/card{number}", group="class/sound", id=card, number=number)
     for node in nodes:
         tree.device(f"{syspath}/{node}", group="class/sound", node=f"snd/{node}")

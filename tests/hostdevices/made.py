@@ -1,4 +1,4 @@
-"""Devices made for tests, and what `assign` makes of them."""
+"""Devices for tests, and their assignment."""
 
 from collections.abc import Iterable, Mapping
 

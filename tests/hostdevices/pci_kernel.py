@@ -1,7 +1,7 @@
-"""The kernel's side of a made-up tree: what writes to the PCI bus's driver files do, and what they answer.
+"""The kernel's side of a made-up tree: the effects and errors of writes to the PCI bus's driver files.
 
-Rules: drivers/base/bus.c (bind, unbind), drivers/pci/pci-driver.c (driver_override, drivers_probe), drivers/vfio
-(groups, cdevs; unbinding waits for whoever has the device open).
+Sources: drivers/base/bus.c (bind, unbind), drivers/pci/pci-driver.c (driver_override, drivers_probe), drivers/vfio
+(groups, cdevs; unbinding waits until every process has closed the device).
 """
 
 import errno
@@ -19,15 +19,15 @@ VFIO = "vfio-pci"
 
 
 class PciKernel(Folder):
-    """A tree whose PCI functions change drivers. What a driver has made of its function goes and comes with it."""
+    """A tree whose PCI functions change drivers. What a driver created for a function comes and goes with it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
         self.made = Tree(root)
-        self.takes: dict[str, str] = {}  # by address: the driver whose table has the function
+        self.takes: dict[str, str] = {}  # by address: the driver that matches the function
         self.writes: list[str] = []
-        self.left: int | None = None  # how many writes are taken; the later ones fail
-        self.held = threading.Event()  # while it is set nobody has a vfio device open
+        self.left: int | None = None  # writes that succeed before all others fail
+        self.held = threading.Event()  # set while no process has a vfio device open
         self.held.set()
         self.has_cdevs = True
         self._links: dict[str, list[tuple[str, str]]] = {}
@@ -43,7 +43,7 @@ class PciKernel(Folder):
         return Host(self.made.root, self)
 
     def load(self, driver: str) -> None:
-        """Load a driver; no function is bound to it."""
+        """Load a driver without binding it to a function."""
         for file in ("bind", "unbind"):
             self.made.file(f"{_PCI}/drivers/{driver}/{file}", "")
 
@@ -51,7 +51,7 @@ class PciKernel(Folder):
         shutil.rmtree(self.made.path(f"{_PCI}/drivers/{driver}"))
 
     def function(self, address: str, group: int | None, driver: str = "", **facts: object) -> str:
-        """Have a function that `driver` takes, and has taken."""
+        """Add a function that matches `driver`, and bind it."""
         if driver and not self.made.path(f"{_PCI}/drivers/{driver}").exists():
             self.load(driver)
         syspath = self.made.pci(address, driver=driver, driver_override="(null)", **facts)  # type: ignore[arg-type]
@@ -61,11 +61,11 @@ class PciKernel(Folder):
         return syspath
 
     def drivers(self) -> dict[str, tuple[str, str]]:
-        """What every function has: its driver, and its override."""
+        """The driver and the override of each function."""
         return {x: (self._driver(x) or "", self._override(x)) for x in self.takes}
 
     def reboot(self) -> None:
-        """Have all as it is after a boot."""
+        """Restore the state after a boot."""
         self.left = None
         for address, driver in self.takes.items():
             self.made.file(f"{self._folder(address)}/driver_override", "(null)")
@@ -75,7 +75,7 @@ class PciKernel(Folder):
         self.writes.clear()
 
     def write(self, path: str, data: bytes) -> None:
-        """Take what is written, as the kernel does."""
+        """React to a write as the kernel does."""
         text, file = data.decode(), path.rpartition("/")[2]
         if self.left == 0:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)

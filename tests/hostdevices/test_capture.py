@@ -1,4 +1,4 @@
-"""Captures: what is recorded, what is never touched, and that reading them again finds the same."""
+"""Captures: what is recorded, what is never read, and that a scan of a capture finds the same devices."""
 
 import gzip
 import re
@@ -45,7 +45,7 @@ def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
     found = scan(Host())
     again = replayed(capture(Host()), tmp_path / "node.jsonl.gz")
     for device in found.devices.values():
-        if device.kind in ("misc", "pci"):  # others come and go while tests run
+        if device.kind in ("misc", "pci"):  # other devices appear and disappear while tests run
             assert again.devices[device.id] == device
 
 
@@ -129,7 +129,7 @@ def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
         "version",
         "entry",
         "cut short",
-    ],  # the compressed bytes have the time in them
+    ],  # the compressed bytes contain the time
 )
 def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "odd.jsonl.gz"

@@ -1,4 +1,4 @@
-"""What was not found for want of a file descriptor is no answer, also where questions are asked within others."""
+"""A lookup that fails because no file descriptor is free is no answer, in nested lookups as well."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Health: what sysfs says per class, how a verdict comes and goes, and that nothing is woken or opened for it."""
+"""Health: signals of sysfs per class, when a verdict starts and ends, and that no device is woken or opened for it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ USB = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-2"
 
 
 class Restored(Tree):
-    """A tree that exists, and whose files are put back after the test."""
+    """An existing tree, whose files are restored after the test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,20 +46,20 @@ class Restored(Tree):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the machine with one device of every kind lies."""
+    """The root of the machine with one device of every kind."""
     return build_machine(tmp_path_factory.mktemp("health") / "root").root
 
 
 @pytest.fixture
 def machine(built: Path) -> Iterator[Tree]:
-    """The machine, to be damaged by writing files."""
+    """The machine; tests change its files to damage devices."""
     tree = Restored(built)
     yield tree
     tree.restore()
 
 
 class Clock:
-    """A clock that tests turn forward."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -69,7 +69,7 @@ class Clock:
 
 
 def faults(machine: Tree, identity: str) -> dict[str, str]:
-    """What is wrong with one device of the machine now."""
+    """The current faults of one device of the machine."""
     return dict(signals(machine.host, scan(machine.host).devices[identity]).faults)
 
 
@@ -107,7 +107,7 @@ def test_a_counters_past_is_history_and_its_growth_is_not() -> None:
 def test_growth_is_forgotten_after_a_minute() -> None:
     samples = [Signals(counters={FATAL: 7}), *[Signals(counters={FATAL: 8})] * 16]
     healthy = verdicts(*samples)
-    assert healthy[2:15] == [False] * 13  # counted for a minute, then good three times in a row
+    assert healthy[2:15] == [False] * 13  # counted for a minute, followed by three good samples
     assert healthy[15:] == [True] * 2
 
 
@@ -213,7 +213,7 @@ def test_a_temperature_counts_from_critical(celsius: int, wrong: bool, machine: 
 
 
 def test_a_virtual_function_without_ids_in_its_configuration_is_alive(machine: Tree) -> None:
-    # By the SR-IOV specification its vendor and device ids read as ones.
+    # The SR-IOV specification defines that a virtual function's vendor and device ids read as ones.
     machine.file("/sys/devices/pci0000:3a/0000:3b:00.2/config", b"\xff\xff\xff\xff\x06\x04\x10\x00")
     assert faults(machine, "pci-0000-3b-00-2") == {}
 
@@ -243,7 +243,7 @@ def test_an_interface_that_is_down_waits_for_its_user(tmp_path: Path) -> None:
 
 
 class Watched(Host):
-    """A host that notes what is read of it."""
+    """A host that records which files are read."""
 
     files: list[str]
 
@@ -309,7 +309,7 @@ def test_samples_in_quick_succession_count_as_one(machine: Tree) -> None:
     inventory = scan(machine.host)
     tracker.sample(machine.host, inventory)
     machine.file(f"{DRIVE}/nvme/nvme0/state", "dead")
-    for _ in range(5):  # a burst of rescans
+    for _ in range(5):  # rescans in quick succession
         clock.now += 0.1
         assert tracker.sample(machine.host, inventory).devices["nvme-0000-5e-00-0"].health == HEALTHY
 
@@ -350,7 +350,7 @@ def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
 
 
 def test_for_want_of_a_descriptor_nobody_becomes_well(machine: Tree) -> None:
-    """A file that cannot be opened is missing, and a missing file says nothing: three times of that would do."""
+    """An unreadable file counts as missing, and a missing file is no fault: three such samples would be a recovery."""
     host, clock = machine.host, Clock()
     tracker = HealthTracker(clock=clock)
     inventory = scan(host)

@@ -1,4 +1,4 @@
-"""The door to the host: what comes through it, and what a stored tree cannot make it do."""
+"""The host: which files can be read through it, and what a recorded tree cannot make it do."""
 
 import os
 import stat
@@ -46,7 +46,7 @@ def test_the_machine_s_devices_are_found_by_their_classes() -> None:
 
 
 class TestContent:
-    """What files hold."""
+    """Contents of files."""
 
     def test_text_comes_without_white_space_around_it(self, root: Path) -> None:
         assert Host(root).read(write(root, "sys/vendor", b"0x8086\n")) == "0x8086"
@@ -90,7 +90,7 @@ class TestContent:
 
 
 class TestLinks:
-    """Links are followed inside the root only."""
+    """Links are followed only inside the root."""
 
     def test_relative_links_lead_to_the_syspath(self, root: Path) -> None:
         write(root, "sys/devices/virtual/misc/fuse/dev", b"10:229\n")
@@ -145,7 +145,7 @@ class TestLinks:
 
 
 class TestOddFiles:
-    """Files that wait, react, or have names that cannot be told."""
+    """Files that block, files with side effects, and file names that are no text."""
 
     def test_a_fifo_does_not_block(self, root: Path) -> None:
         os.mkfifo(root / "sys/fifo")
@@ -187,7 +187,7 @@ class TestOddFiles:
 
 
 class TestDevnodes:
-    """Device nodes, real and written down."""
+    """Device nodes, real and recorded."""
 
     def test_the_machine_has_dev_null(self) -> None:
         assert Host().devnode("/dev/null") == Devnode("/dev/null", "c", 1, 3)
@@ -203,7 +203,7 @@ class TestDevnodes:
 
 
 class TestRoots:
-    """What a host can be opened at."""
+    """Valid and invalid roots of a host."""
 
     def test_the_live_one(self) -> None:
         assert Host().is_live()

@@ -1,4 +1,4 @@
-"""Device ids: DNS labels that say what they mean and keep different facts apart."""
+"""Device ids: readable DNS labels that differ for different facts."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Masks: what identifies hardware is gone, what belongs together still does, and the rest is as it was."""
+"""Masks: identifying facts are replaced, equal values stay equal, and everything else is unchanged."""
 
 import pytest
 

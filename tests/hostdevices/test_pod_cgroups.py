@@ -1,4 +1,4 @@
-"""The uids of pods that have a cgroup, in every layout that kubelets make, and no answer instead of a smaller one."""
+"""The uids of pods that have a cgroup, in every layout of kubelets; None instead of an incomplete set."""
 
 import shutil
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def cgroupfs(root: Path) -> None:
         f"burstable/pod{STATIC}",
     ):
         (root / "kubepods" / pod / "3f2a9c").mkdir(parents=True)
-        (root / "kubepods" / pod / "crio-3f2a9c/podnot-one").mkdir(parents=True)  # a container may call itself so
+        (root / "kubepods" / pod / "crio-3f2a9c/podnot-one").mkdir(parents=True)  # a container can have such a name
 
 
 def systemd(root: Path, prefix: str = "kubepods") -> None:
@@ -47,7 +47,7 @@ def systemd(root: Path, prefix: str = "kubepods") -> None:
 
 @pytest.fixture
 def cgroups(tmp_path: Path) -> Path:
-    """The root of an empty hierarchy of version 2, beside units that systemd has everywhere."""
+    """The root of an empty hierarchy of version 2, with the units that every systemd has."""
     root = tmp_path / "sys/fs/cgroup"
     for unit in ("init.scope", "system.slice/sshd.service", "user.slice/user-0.slice/session-1.scope"):
         (root / unit).mkdir(parents=True)
@@ -81,15 +81,15 @@ def test_with_version_1(cgroups: Path, make: object) -> None:
     (cgroups / "cpu").symlink_to("cpu,cpuacct")
     assert callable(make)
     make(cgroups / "memory")
-    assert running_pods(host(cgroups)) == PODS  # whichever hierarchy has them
+    assert running_pods(host(cgroups)) == PODS  # any hierarchy is sufficient
     (cgroups / "systemd/kubepods/podearly").mkdir(parents=True)
-    assert running_pods(host(cgroups)) == PODS | {"early"}  # one that is being made, or ended
+    assert running_pods(host(cgroups)) == PODS | {"early"}  # a pod that is starting or ending
 
 
 @pytest.mark.parametrize("make", [systemd, cgroupfs])
 def test_of_a_pod_with_processes_the_kernel_says_so(cgroups: Path, make: Callable[[Path], None]) -> None:
     make(cgroups)
-    for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # of the fourth nothing, as in version 1
+    for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # none for the fourth, as in version 1
         (path,) = cgroups.glob(f"**/*pod{uid.replace('-', '[-_]')}*")
         (path / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
     assert pods_with_processes(host(cgroups), {GUARANTEED, BURSTABLE, BEST_EFFORT}) == {BEST_EFFORT}
@@ -106,13 +106,13 @@ def test_a_node_without_pods_has_none_and_one_without_a_root_is_not_known(cgroup
 
 
 def test_pods_of_every_root_count(cgroups: Path) -> None:
-    (cgroups / "kubepods").mkdir()  # left behind by a kubelet with another driver
+    (cgroups / "kubepods").mkdir()  # of a kubelet with another cgroup driver
     systemd(cgroups / "kubelet.slice", "kubelet-kubepods")
     assert running_pods(host(cgroups)) == PODS
 
 
 class Unreadable(Folder):
-    """A tree one folder of which cannot be read."""
+    """A tree with one unreadable folder."""
 
     def __init__(self, root: Path, path: str) -> None:
         super().__init__(str(root.resolve()))

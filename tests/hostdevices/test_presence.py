@@ -1,4 +1,4 @@
-"""Devices found again: their nodes where they are now, at the paths in containers at which they were given."""
+"""Allocated devices that are found again: with their current nodes, at the container paths of the allocation."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def card(number: int, *inside: str) -> Device:
-    """A sound card as the kernel counts it today; `inside` are the paths of its control and its capture node."""
+    """A sound card with the kernel's current number; `inside`: the container paths of its control and capture nodes."""
     nodes = (
         Devnode(f"/dev/snd/controlC{number}", "c", 116, 32 * number),
         Devnode(f"/dev/snd/pcmC{number}D0c", "c", 116, 32 * number + 24),
@@ -27,7 +27,7 @@ def card(number: int, *inside: str) -> Device:
 
 
 def found(tree: Tree, given: Device, now: Device) -> list[tuple[str, str]] | None:
-    """Return where a device that was given is found, and where its container sees it."""
+    """Return the current node and the container path of each node of an allocated device."""
     presence = Presence(tree.host)
     presence.update({now.id: now}, [now])
     device = presence.find(Seen(given, ()))
@@ -45,9 +45,9 @@ def test_a_device_that_cannot_be_read_for_want_of_a_descriptor_is_not_called_gon
 
 
 def test_a_renumbered_device_is_where_its_container_saw_it(tree: Tree) -> None:
-    given = card(0, "/dev/c", "/dev/p")
+    allocated = card(0, "/dev/c", "/dev/p")
     for now in (card(3), card(3, "/dev/other", ""), card(3, "/dev/p", "/dev/c")):
-        assert found(tree, given, now) == [("/dev/snd/controlC3", "/dev/c"), ("/dev/snd/pcmC3D0c", "/dev/p")]
+        assert found(tree, allocated, now) == [("/dev/snd/controlC3", "/dev/c"), ("/dev/snd/pcmC3D0c", "/dev/p")]
 
 
 def test_what_was_given_without_a_path_is_where_it_is_on_the_host(tree: Tree) -> None:
@@ -58,26 +58,30 @@ def test_what_was_given_without_a_path_is_where_it_is_on_the_host(tree: Tree) ->
 
 
 def test_a_node_that_came_later_is_not_taken_for_one_that_was_given(tree: Tree) -> None:
-    given = Device("tty-a", "tty", "a", devnodes=(Devnode("/dev/ttyUSB0", "c", 188, 0, container_path="/dev/zigbee"),))
+    allocated = Device(
+        "tty-a", "tty", "a", devnodes=(Devnode("/dev/ttyUSB0", "c", 188, 0, container_path="/dev/zigbee"),)
+    )
     two = tuple(Devnode(f"/dev/ttyUSB{i}", "c", 188, i) for i in (0, 1))
-    assert found(tree, given, structs.replace(given, devnodes=two)) == [("/dev/ttyUSB0", "/dev/zigbee")]
+    assert found(tree, allocated, structs.replace(allocated, devnodes=two)) == [("/dev/ttyUSB0", "/dev/zigbee")]
     others = tuple(Devnode(f"/dev/ttyUSB{i}", "c", 188, i) for i in (5, 6))
-    assert found(tree, given, structs.replace(given, devnodes=others)) is None
+    assert found(tree, allocated, structs.replace(allocated, devnodes=others)) is None
 
 
 def test_an_only_node_may_have_another_name_altogether(tree: Tree) -> None:
-    given = Device("tty-a", "tty", "a", devnodes=(Devnode("/dev/ttyUSB0", "c", 188, 0, container_path="/dev/zigbee"),))
-    now = structs.replace(given, devnodes=(Devnode("/dev/ttyACM4", "c", 166, 4),))
-    assert found(tree, given, now) == [("/dev/ttyACM4", "/dev/zigbee")]
+    allocated = Device(
+        "tty-a", "tty", "a", devnodes=(Devnode("/dev/ttyUSB0", "c", 188, 0, container_path="/dev/zigbee"),)
+    )
+    now = structs.replace(allocated, devnodes=(Devnode("/dev/ttyACM4", "c", 166, 4),))
+    assert found(tree, allocated, now) == [("/dev/ttyACM4", "/dev/zigbee")]
 
 
 def without_last(device: Device) -> Device:
-    """A device as a resource offers it whose `nodes` leave out the last one."""
+    """The device that a resource offers if its `nodes` omit the last one."""
     return structs.replace(device, devnodes=device.devnodes[:-1])
 
 
 def found_of(tree: Tree, given: Device, then: list[Device], *now: Device, offered: list[Device]) -> list[str] | None:
-    """Return the nodes of a device that was offered in part, or with its parts, when the host has become another."""
+    """Return the nodes of a device that was offered in part, or with its parts, after the host changed."""
     presence = Presence(tree.host)
     presence.update({x.id: x for x in then}, [given])
     seen = presence.seen(given)
@@ -87,9 +91,9 @@ def found_of(tree: Tree, given: Device, then: list[Device], *now: Device, offere
 
 
 def test_of_a_device_that_was_given_in_part_nothing_else_is_found(tree: Tree) -> None:
-    given = without_last(card(0))
+    allocated = without_last(card(0))
     for offered in ([], [card(3)], [structs.replace(card(3), devnodes=card(3).devnodes[1:])], [without_last(card(3))]):
-        assert found_of(tree, given, [card(0)], card(3), offered=offered) == ["/dev/snd/controlC3"]
+        assert found_of(tree, allocated, [card(0)], card(3), offered=offered) == ["/dev/snd/controlC3"]
 
 
 def test_a_node_that_was_not_given_is_not_taken_for_the_one_that_was(tree: Tree) -> None:
@@ -117,6 +121,6 @@ def test_a_port_of_several_is_followed_only_as_long_as_all_are_there(tree: Tree)
     def adapter(*numbers: int) -> Device:
         return Device("tty-a", "tty", "a", devnodes=tuple(Devnode(f"/dev/ttyUSB{i}", "c", 188, i) for i in numbers))
 
-    given = structs.replace(adapter(0, 1), devnodes=adapter(1).devnodes)
-    assert found_of(tree, given, [adapter(0, 1)], adapter(4, 5), offered=[]) == ["/dev/ttyUSB5"]
-    assert found_of(tree, given, [adapter(0, 1)], adapter(4), offered=[]) is None
+    allocated = structs.replace(adapter(0, 1), devnodes=adapter(1).devnodes)
+    assert found_of(tree, allocated, [adapter(0, 1)], adapter(4, 5), offered=[]) == ["/dev/ttyUSB5"]
+    assert found_of(tree, allocated, [adapter(0, 1)], adapter(4), offered=[]) is None

@@ -1,4 +1,4 @@
-"""Scans: what is read again after an event, and what is trusted until the next full scan."""
+"""Scans: which readers run again after an event, and which results stay valid until the next full scan."""
 
 import shutil
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ONE, OTHER = f"{PARENT}/0000:01:00.0", f"{PARENT}/0000:01:00.1"
 
 
 def read(host: Host) -> Iterator[Finding]:
-    """Find the functions, each with its label, its parent's label and its driver."""
+    """Yield each function with its label, its parent's label and its driver."""
     for name in host.list("/sys/bus/pci/devices"):
         syspath = host.resolve(f"/sys/bus/pci/devices/{name}")
         assert syspath is not None
@@ -128,7 +128,7 @@ def test_an_unreadable_number_of_a_usb_device_hides_no_other(tmp_path: Path) -> 
 
 
 class Asked(Folder):
-    """A folder that notes the nodes that it is asked for."""
+    """A folder that records which nodes are read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))

@@ -1,4 +1,4 @@
-"""A read of /sys that does not return: one device's trouble, and nobody waits for it."""
+"""A read of /sys that does not return is a fault of one device, and blocks nothing else."""
 
 import asyncio
 import subprocess
@@ -23,13 +23,13 @@ FIRST, SECOND = "/sys/devices/pci0000:00/0000:01:00.0", "/sys/devices/pci0000:00
 
 
 class Hanging(Folder):
-    """A tree in which reads of some files wait until they are let go."""
+    """A tree in which reads of chosen files block until `let_go`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root.resolve()))
         self._held: dict[str, threading.Event] = {}
         self.last_read: dict[threading.Thread, str] = {}
-        self.reached = threading.Event()  # a read that waits
+        self.reached = threading.Event()  # a read blocks
 
     def hold(self, path: str) -> None:
         self._held[path] = threading.Event()
@@ -49,7 +49,7 @@ class Hanging(Folder):
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Two drives with a node each, and a singleton."""
+    """Two drives with a node each, and one misc device."""
     tree = Tree(tmp_path / "root")
     for number, name in enumerate(("0000:01:00.0", "0000:02:00.0")):
         drive = tree.pci(name, pci_class="010802", driver="nvme")
@@ -88,7 +88,7 @@ async def until(watcher: Watcher, is_so: Callable[[dict[str, Device]], bool]) ->
 
 
 async def sample_often(watcher: Watcher) -> None:
-    """Have health sampled again and again, as the daemon does every few seconds."""
+    """Sample health repeatedly, as the daemon does every few seconds."""
     while True:
         watcher.request_rescan([])
         await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
         assert [read.path for read in watcher.stuck_reads] == [f"{FIRST}/aer_dev_fatal"]
         assert watcher.scan_seconds >= 0.5
 
-        tree.file(f"{SECOND}/nvme/nvme1/state", "dead")  # health goes on
+        tree.file(f"{SECOND}/nvme/nvme1/state", "dead")  # sampling continues
         async with asyncio.TaskGroup() as tasks:
             sampling = tasks.create_task(sample_often(watcher))
             change = await until(watcher, lambda devices: not devices["nvme-0000-02-00-0"].health.healthy)
@@ -144,7 +144,7 @@ async def test_a_device_that_cannot_be_read_any_more_stays_and_is_unhealthy(
         assert after["nvme-0000-01-00-0"].attributes == before["nvme-0000-01-00-0"].attributes
         assert after["nvme-0000-02-00-0"] == before["nvme-0000-02-00-0"]
         assert reason.reason in {problem.reason for problem in change.inventory.problems}
-        hanging.let_go()  # has everything read again
+        hanging.let_go()  # everything is read again
         change = await until(watcher, lambda devices: devices["nvme-0000-01-00-0"].health == HEALTHY)
         assert change.inventory.problems == ()
 
@@ -159,8 +159,8 @@ async def test_a_device_that_hangs_from_the_start_is_a_problem_and_hides_nothing
 
 
 async def test_one_piece_of_hardware_takes_one_thread(tree: Tree, hanging: Hanging, host: Host) -> None:
-    hanging.hold(f"{FIRST}/nvme/nvme0/state")  # of one device
-    hanging.hold(f"{FIRST}/aer_dev_fatal")  # of another one
+    hanging.hold(f"{FIRST}/nvme/nvme0/state")  # a file of one device
+    hanging.hold(f"{FIRST}/aer_dev_fatal")  # a file of another device
     hanging.hold(f"{SECOND}/device")
     async with watched(host) as watcher:
         async with asyncio.timeout(30):
@@ -169,7 +169,7 @@ async def test_one_piece_of_hardware_takes_one_thread(tree: Tree, hanging: Hangi
 
 
 class Counted(Reads):
-    """Says when so many reads are stuck that no further thread may begin."""
+    """Signals when the limit of stuck reads is reached, so that no further thread starts."""
 
     def __init__(self) -> None:
         super().__init__(limit=0.3)
@@ -192,7 +192,7 @@ async def test_the_number_of_stuck_threads_is_bounded(
     async with watched(Host(tree.root, hanging, reads)) as watcher:
         asking = asyncio.ensure_future(anext(watcher))
         await asyncio.wait_for(reads.full.wait(), 30)
-        await asyncio.wait([asking], timeout=0.5)  # time for more
+        await asyncio.wait([asking], timeout=0.5)  # time in which more threads could start
         assert len(watcher.stuck_reads) == 3
         assert len(since.threads()) <= 4
         hanging.let_go()
@@ -211,7 +211,7 @@ async def test_leaving_does_not_wait_and_a_later_return_disturbs_nothing(tree: T
     hanging.let_go()
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
-    assert hanging.last_read[thread] == f"{FIRST}/vendor"  # it went no further
+    assert hanging.last_read[thread] == f"{FIRST}/vendor"  # its scan stopped there
 
 
 def test_a_single_scan_passes_over_what_hangs(hanging: Hanging, host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Work in a thread, where none is left."""
+"""Work in a thread, when no thread is left."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from tests.threads import no_more_threads
 
 
 async def test_what_could_not_be_begun_is_never_done() -> None:
-    """A device would be reset once another one's reset is over, for somebody who was told that it could not be."""
+    """Otherwise a refused reset of a device would still happen when another reset ends."""
     done: list[str] = []
     answers = threading.Event()
     with ThreadPoolExecutor(2) as threads:

@@ -1,4 +1,4 @@
-"""What of a device the node uses, as far as /proc says it."""
+"""Which devices the node itself uses, according to /proc."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when ret
 
 
 def entry(local: str, state: str) -> str:
-    """A line of /proc/net/tcp, as long as the kernel makes it."""
+    """A line of /proc/net/tcp with the kernel's length."""
     return f"   0: {local}:0050 0100007F:9C40 {state} 00000000:00000000 00:00000000 00000000     0        0 0 1".ljust(
         149
     )
@@ -25,7 +25,7 @@ def host(folder: Path, *lines: str) -> Host:
 
 
 def test_a_connection_counts_however_many_others_there_are(tmp_path: Path) -> None:
-    """A node that balances load has a hundred thousand, most of which have ended."""
+    """A load balancer has a hundred thousand connections, most of which have ended."""
     many = [entry("0100007F", "06")] * 100_000
     assert connected_addresses(host(tmp_path, *many, entry("070200C0", "01"))) == {"192.0.2.7"}
 
@@ -63,7 +63,7 @@ def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
 def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_called(
     tmp_path: Path, table: str, content: bytes, why: str
 ) -> None:
-    """Whoever may mount something of his own may call the place what he likes."""
+    """A user who can mount something can choose any name for the mount point."""
     tree = Tree(tmp_path)
     tree.file(f"/proc/{table}", content)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
@@ -78,7 +78,7 @@ def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_ca
     ],
 )
 def test_a_disk_of_a_cache_or_of_bcachefs_is_in_use(tmp_path: Path, path: str, why: str) -> None:
-    """Neither is a holder, and a file system on several disks has a number of its own among what is mounted."""
+    """They are not in `holders`, and a file system on several disks is mounted under a device number of its own."""
     tree = Tree(tmp_path)
     tree.link(path, "/sys/block/a")
     tree.file("/sys/block/a/size", 8)

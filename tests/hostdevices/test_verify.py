@@ -26,7 +26,7 @@ def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
     assert fingerprints.why_changed(replace(fuse, health=Health(False, "too hot"))) == ""
     made_up.renumber("fuse", 77)
     assert "/dev/fuse is c 10:77 now" in fingerprints.why_changed(fuse)
-    fingerprints.update([fuse, kvm])  # the same device: what it was at the scan counts
+    fingerprints.update([fuse, kvm])  # the same device: the state of its scan stays valid
     assert fingerprints.why_changed(fuse) != ""
     (node,) = fuse.devnodes
     scanned_again = replace(fuse, devnodes=(replace(node, minor=77),))
@@ -42,10 +42,10 @@ def test_the_nodes_that_a_device_has_now(tmp_path: Path) -> None:
     fingerprints.update([fuse])
     assert fingerprints.devnodes("misc-fuse") == fuse.devnodes
     assert fingerprints.devnodes("misc-kvm") == ()
-    made_up.renumber("fuse", 77)  # the node is another device's now
+    made_up.renumber("fuse", 77)  # another device has the node now
     assert fingerprints.devnodes("misc-fuse") == ()
     again = made_up.devices().get("misc-fuse")
-    assert again is None  # the kernel's numbers are not the node's
+    assert again is None  # the kernel's numbers differ from the node's
     fingerprints.update([])
     assert fingerprints.devnodes("misc-fuse") == ()
 

@@ -25,7 +25,7 @@ def _live(start: State, trace: Trace) -> int:
 
 
 def main() -> None:
-    """Explore; an `AssertionError` says what is wrong, and how it came to be."""
+    """Explore; an `AssertionError` shows the error and the trace to it."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count(), help="processes for that")
     options = parser.parse_args()
     chosen = options.configurations or CONFIGURATIONS
-    logging.disable(logging.WARNING)  # kubelets that are away are a part of it
+    logging.disable(logging.WARNING)  # expected warnings: the kubelet is away in many states
     covered = set[Step]()
     for has_cgroups in (x for x in (False, True) if options.cgroups in (None, "with" if x else "without")):
         for configuration in (x for x in CONFIGURATIONS if x in chosen):

@@ -1,10 +1,10 @@
-"""Every state that can be reached, and traces in which the daemon does everything that it can do.
+"""Every reachable state, and traces that contain every possible step of the daemon.
 
-What may still happen only adds to what can: a state with more crashes, restarts or changes to come can do all that one
-with less can. So states are looked at in the order of their bounds, the widest first, and each once.
+A remaining bound only adds possibilities: a state with more crashes, restarts or changes left can do everything that
+the same state with fewer can. So states are explored in the order of their bounds, the widest first, and each once.
 
-What the daemon does depends on what it knows alone (`node.of_daemon`), which `Graph` asserts of the model. A trace with
-each step, that is, each thing that it does in each state that it can know, is as good as every trace, then.
+The daemon's behaviour depends only on its knowledge (`node.of_daemon`), which `Graph` asserts for the model. Therefore
+traces that contain each action in each state of the daemon's knowledge are as good as all traces.
 """
 
 from collections import deque
@@ -16,19 +16,19 @@ from tests.model.node import Action, State, bounds, complaint, is_of_daemon, of_
 
 Trace = tuple[Action, ...]
 Step = tuple[int, Action]
-"""What the daemon knows, as a hash, and what it does."""
+"""The daemon's knowledge, as a hash, and its action."""
 
 _BOUNDS = sorted(product((0, 1), repeat=3), key=sum, reverse=True)
 
 
 class Graph:
-    """The states that can be reached from one, in the order in which they were reached, and how."""
+    """The states that are reachable from one, in the order of their discovery, with the actions to them."""
 
     def __init__(self, start: State) -> None:
-        """Explore all of it. Raises `AssertionError` with a trace to a state with something wrong."""
+        """Explore all states. Raises `AssertionError` with a trace to a wrong state."""
         self.start = start
         self.states: list[State] = []
-        self._before: list[tuple[int, Action]] = []  # the number of the state before each, and what happened there
+        self._before: list[tuple[int, Action]] = []  # for each state: the number of the previous one, and the action
         self._values: dict[Hashable, Hashable] = {}
         self._outcomes: dict[Step, int] = {}
         found = {x: set[int]() for x in _BOUNDS}
@@ -48,11 +48,11 @@ class Graph:
 
     @property
     def steps(self) -> int:
-        """How many steps of the daemon there are."""
+        """The number of the daemon's steps."""
         return len(self._outcomes)
 
     def covering(self, covered: set[Step]) -> Iterator[Trace]:
-        """Yield traces that have all steps of the daemon that are not yet `covered`, and add them to these."""
+        """Yield traces that contain all steps of the daemon that are not `covered` yet, and add these to `covered`."""
         for number in range(len(self.states)):
             while _way(self.states[number], covered):
                 walk = _Walk(self.start, covered)
@@ -69,7 +69,7 @@ class Graph:
         return tuple(reversed(found))
 
     def _add(self, state: State, before: int, action: Action) -> None:
-        """Keep it; values that many states have are kept once, so that millions have room."""
+        """Store a state; equal values are shared, so that millions of states fit into memory."""
         self.states.append(State(*(x if isinstance(x, int) else self._values.setdefault(x, x) for x in state)))  # type: ignore[arg-type]
         self._before.append((before, action))
         if wrong := complaint(state):
@@ -85,7 +85,7 @@ class Graph:
 
 
 class _Walk:
-    """A trace that is begun; what it has is covered."""
+    """A trace that is being built; its steps are covered."""
 
     def __init__(self, state: State, covered: set[Step]) -> None:
         self.state = state
@@ -101,7 +101,7 @@ class _Walk:
 
 
 def follow(state: State, trace: Trace) -> Iterator[tuple[Action, State]]:
-    """Yield what happens from a state on, each with the state after it."""
+    """Yield the actions of a trace from a state on, each with the next state."""
     for action in trace:
         state = _options(state)[action]
         yield action, state

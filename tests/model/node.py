@@ -1,19 +1,19 @@
-"""The node as a transition system: what can happen in a state, and what becomes of it.
+"""The node as a transition system: the possible actions in a state, and their results.
 
-Two devices, three holders (pods 0 and 1 through the device plugin API, claim 2), each with one life; pod 1 has its unit
-in a plain init container, which pod-resources omits. In one run there are a crash of the daemon, a restart of the
-kubelet and a change of the configuration, at most. The rules stand here a second time, as checkpoint/lease.py,
-holdings.py and reconciler.py say them, without their code.
+Two devices and three holders (pods 0 and 1 of the device plugin API, claim 2) with one life each. Pod 1 has its unit
+in a plain init container, which pod-resources omits. A run has at most one crash of the daemon, one restart of the
+kubelet and one change of the configuration. The rules of checkpoint/lease.py, holdings.py and reconciler.py are
+implemented a second time, without their code.
 
-Time is two values: what is younger than the reconciler's grace, and what is not. The kubelet records an answer within
-the grace, or is frozen once, for no longer than that.
+Time has two values: within the reconciler's grace, and after it. The kubelet records an answer within the grace, or is
+frozen once, for no longer than the grace.
 """
 
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Literal, NamedTuple, TypeAlias
 
-Unit: TypeAlias = tuple[str, str]  # resource, name; `claims` for DRA
+Unit: TypeAlias = tuple[str, str]  # resource and name; `claims` for DRA
 CLAIM = 2
 CLAIMS = "claims"
 
@@ -22,7 +22,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = ("both", "plugin", "claims", "rename
 
 
 class Offered(NamedTuple):
-    """A unit of the device plugin API and its device; units with one owner go together."""
+    """A unit of the device plugin API and its device. Units with the same owner do not exclude each other."""
 
     unit: Unit
     device: int
@@ -30,7 +30,7 @@ class Offered(NamedTuple):
 
 
 def offered(configuration: Configuration) -> tuple[Offered, ...]:
-    """What the device plugin API offers."""
+    """The units of the device plugin API."""
     if configuration == "claims":
         return ()
     resource = "gpu-renamed" if configuration == "renamed" else "gpu"
@@ -49,16 +49,16 @@ OFFERED = {x: offered(x) for x in CONFIGURATIONS}
 BY_UNIT = {x.unit: x for each in OFFERED.values() for x in each}
 
 Phase = Literal["new", "answered", "frozen", "runs", "lingers", "over", "undone"]
-"""Of a holder.
+"""The phase of a holder.
 
-`answered`: its lease is on disk, and the kubelet has not written down the answer; `frozen`: for longer than the grace.
-`lingers`: no container runs, its cgroup is there. `over`: nothing is. `undone`: a claim that the kubelet has no record
-of any more.
+`answered`: its lease is on disk, but the kubelet has not recorded the answer; `frozen`: for longer than the grace.
+`lingers`: no container runs, but its cgroup exists. `over`: the cgroup is gone. `undone`: the kubelet has no record of
+the claim any more.
 """
 
 
 class Lease(NamedTuple):
-    """What is on disk of a lease; `is_held_by_name`: it says who holds it."""
+    """A lease on disk; `is_named` once its holder is known."""
 
     unit: Unit
     device: int
@@ -68,31 +68,31 @@ class Lease(NamedTuple):
 
 
 class State(NamedTuple):
-    """The node, and what the daemon remembers."""
+    """The node, and the daemon's memory."""
 
     configuration: Configuration
     has_cgroups: bool = True
-    next: tuple[Configuration, ...] = ()  # what it may be changed to, once
-    crashes: int = 0  # that may come
+    next: tuple[Configuration, ...] = ()  # the configuration that can replace it, once
+    crashes: int = 0  # that are left
     restarts: int = 0
     is_up: bool = True
     kubelet: Literal["down", "starting", "up"] = "up"
     phases: tuple[Phase, ...] = ("new", "new", "new")
     units: tuple[Unit, ...] = (("", ""), ("", ""), ("", ""))
-    on_server: bool = True  # the claim's object
-    memory: frozenset[int] = frozenset()  # the pods of which the kubelet knows units
-    file: frozenset[int] = frozenset()  # of which its file says so
+    on_server: bool = True  # the claim object exists
+    memory: frozenset[int] = frozenset()  # pods whose units the kubelet knows
+    file: frozenset[int] = frozenset()  # pods whose units are in its file
     leases: frozenset[Lease] = frozenset()
-    young: frozenset[Unit] = frozenset()  # leases that were answered with within the grace
+    young: frozenset[Unit] = frozenset()  # leases that were granted within the grace
     alive: frozenset[int] = frozenset()  # pods of leases whose cgroups the daemon has seen
-    ended: frozenset[int] = frozenset()  # and that are gone
+    ended: frozenset[int] = frozenset()  # pods whose cgroups the daemon has seen disappear
     missed: frozenset[Unit] = frozenset()  # leases that were missed once
-    missed_long: frozenset[Unit] = frozenset()  # longer ago than the grace
-    named: frozenset[Unit] = frozenset()  # leases that some witness has named
+    missed_long: frozenset[Unit] = frozenset()  # those missed longer ago than the grace
+    named: frozenset[Unit] = frozenset()  # leases that a witness has named
 
 
 Action: TypeAlias = tuple[str | int, ...]
-"""What happens, to whom, and what came of it."""
+"""The action, its subjects, and its result."""
 
 
 def device_of(unit: Unit) -> int:
@@ -101,20 +101,20 @@ def device_of(unit: Unit) -> int:
 
 
 def bounds(state: State) -> tuple[int, int, int]:
-    """How many crashes, restarts of the kubelet and changes of the configuration may still come."""
+    """The remaining crashes, restarts of the kubelet and changes of the configuration."""
     return state.crashes, state.restarts, len(state.next[:1])
 
 
 def unbound(state: State) -> State:
-    """The state without what bounds it: of two that are alike in this, all that can happen in one can in the other."""
+    """The state without its bounds. States that differ only in their bounds have otherwise the same actions."""
     return state._replace(crashes=0, restarts=0, next=())
 
 
 def of_daemon(state: State) -> State:
-    """What the daemon can know of a state, and remembers.
+    """The daemon's possible knowledge and memory in a state.
 
-    It hears of pods by the kubelet's lists and files and by cgroups. A configuration makes a difference in what it is
-    asked for alone, which is a part of the action.
+    It learns about pods from the kubelet's lists and files and from cgroups. A configuration affects only the kubelet's
+    calls, which are part of the action.
     """
     known = state.memory | state.file
     phases: tuple[Phase, ...] = tuple(
@@ -125,12 +125,12 @@ def of_daemon(state: State) -> State:
 
 
 def is_of_daemon(action: Action) -> bool:
-    """Whether it is the daemon that does it; all others happen around it."""
+    """Return whether the daemon does the action; all others happen around it."""
     return action[0] in ("allocate", "prepare", "unprepare", "look", "crash") or action == ("start",)
 
 
 def complaint(state: State) -> str:
-    """What is wrong with a state: two holders, no lease of one, or a lease of nobody; empty where nothing is."""
+    """The error of a state: two holders, a holder without a lease, or a lease without a holder; "" if it is correct."""
     holders = [i for i, phase in enumerate(state.phases) if phase in ("answered", "frozen", "runs")]
     owners = {x.unit: x.owner for x in state.leases}
     for holder in holders:
@@ -150,20 +150,20 @@ def complaint(state: State) -> str:
 
 
 def _nobody_has_anything(state: State) -> bool:
-    """Whether all holders are gone, and everybody is there who could say so."""
+    """Return whether all holders are gone, and all witnesses can answer."""
     *pods, claim = state.phases
     is_over = {*pods} <= {"new", "over"} and (claim == "undone" or (claim == "new" and not state.units[CLAIM][0]))
     return is_over and state.is_up and state.kubelet == "up"
 
 
 def steps(state: State) -> Iterator[tuple[Action, State]]:
-    """Everything that can happen."""
+    """Yield every possible action with the next state."""
     for some in (_of_pods, _of_the_claim, _of_the_kubelet, _of_the_daemon):
         yield from ((action, _without_what_is_over(after)) for action, after in some(state))
 
 
 def _without_what_is_over(state: State) -> State:
-    """The same without what makes no difference any more."""
+    """The state without facts that have no effect any more."""
     named = {x.unit for x in state.leases if x.is_named}
     leased = {x.unit for x in state.leases}
     needed = state.memory | state.file
@@ -183,7 +183,7 @@ def _without_what_is_over(state: State) -> State:
     )
 
 
-# pods of the device plugin API
+# Pods of the device plugin API.
 
 
 def _of_pods(state: State) -> Iterator[tuple[Action, State]]:
@@ -201,13 +201,13 @@ def _of_pods(state: State) -> Iterator[tuple[Action, State]]:
 
 
 def _allocations(state: State, pod: int) -> Iterator[tuple[Action, State]]:
-    """The kubelet gives out a unit that no pod has that it knows of; its list may be an older one."""
+    """The kubelet allocates a unit that is free according to its memory; its list can be outdated."""
     forgotten = _forget(state)
     taken = {state.units[x] for x in (0, 1) if x in forgotten.memory or state.phases[x] in ("answered", "frozen")}
     first_device_only = state.phases == ("new", "new", "new")
     for each in OFFERED[state.configuration]:
         if each.unit in taken or (first_device_only and each.device) or (each.unit[1].endswith(".1") and each.device):
-            continue  # devices are alike, and so are the shares of one
+            continue  # devices are interchangeable, and so are the shares of one
         wanted = Lease(each.unit, each.device, each.owner, False, frozenset())
         granted, is_granted = _grant(forgotten, wanted)
         yield from _answers(("allocate", pod, *each.unit), granted, is_granted, pod, each.unit)
@@ -216,7 +216,7 @@ def _allocations(state: State, pod: int) -> Iterator[tuple[Action, State]]:
 def _answers(
     action: Action, granted: State, is_granted: bool, holder: int, unit: Unit
 ) -> Iterator[tuple[Action, State]]:
-    """Yes or no; or the daemon dies once the lease is on disk. What a claim was to get stays the same then."""
+    """Granted or refused; or the daemon dies after the lease is on disk. A claim's allocation is then unchanged."""
     if not is_granted:
         yield (*action, "no"), granted
         return
@@ -226,7 +226,7 @@ def _answers(
         yield (*action, "death"), _with_phase(dead, holder, "new", unit) if holder == CLAIM else dead
 
 
-# the claim
+# The claim.
 
 
 def _of_the_claim(state: State) -> Iterator[tuple[Action, State]]:
@@ -247,13 +247,13 @@ def _of_the_claim(state: State) -> Iterator[tuple[Action, State]]:
         if state.is_up:
             left = frozenset(x for x in state.leases if x.owner != "claim")
             yield ("unprepare",), _with_phase(_tidied(state._replace(leases=left)), CLAIM, "undone")
-        if not state.on_server:  # by force, and the kubelet's record with it
+        if not state.on_server:  # force-deleted, and removed from the kubelet's records
             yield ("forget",), _with_phase(state, CLAIM, "undone")
     if state.on_server and phase not in ("new", "undone"):
         yield ("delete",), state._replace(on_server=False)
 
 
-# the kubelet
+# The kubelet.
 
 
 def _of_the_kubelet(state: State) -> Iterator[tuple[Action, State]]:
@@ -268,13 +268,13 @@ def _of_the_kubelet(state: State) -> Iterator[tuple[Action, State]]:
 
 
 def _forget(state: State) -> State:
-    """A kubelet that knows its pods lets go of those that are over, in memory alone."""
+    """A kubelet that knows its pods forgets ended ones, in memory only."""
     if state.kubelet != "up":
         return state
     return state._replace(memory=frozenset(x for x in state.memory if state.phases[x] == "runs"))
 
 
-# the daemon
+# The daemon.
 
 
 def _of_the_daemon(state: State) -> Iterator[tuple[Action, State]]:
@@ -291,16 +291,16 @@ def _of_the_daemon(state: State) -> Iterator[tuple[Action, State]]:
 
 
 def _later(state: State) -> State:
-    """Longer than the grace goes by."""
+    """Time passes, longer than the grace."""
     frozen = tuple("frozen" if x == "answered" and i != CLAIM else x for i, x in enumerate(state.phases))
     return state._replace(young=frozenset(), missed_long=state.missed_long | state.missed, phases=frozen)
 
 
 def _grant(state: State, wanted: Lease) -> tuple[State, bool]:
-    """Lease a unit, or find out who has its device, and then lease it or refuse."""
+    """Lease a unit; if its device is held, run a pass of the reconciler, and then lease the unit or refuse."""
     for attempt in (state, None):
         now = attempt or reconciled(state)
-        others = frozenset(x for x in now.leases if x.unit != wanted.unit)  # a unit is given out once it is free
+        others = frozenset(x for x in now.leases if x.unit != wanted.unit)  # a unit's own lease is replaced
         if all(x.device != wanted.device or x.owner == wanted.owner for x in others):
             unit = {wanted.unit}
             granted = now._replace(leases=others | {wanted}, young=now.young | unit)
@@ -320,7 +320,7 @@ def reconciled(state: State) -> State:
     cgroups = {i for i, x in enumerate(state.phases) if x in ("runs", "lingers")} if state.has_cgroups else None
     state = _follow_pods(state, cgroups)
     verdicts = {x.unit: _verdict(state, x, listed, cgroups, is_fresh=False) for x in state.leases}
-    if "too old" in verdicts.values() and state.kubelet != "down":  # it writes its file with the next list of ours
+    if "too old" in verdicts.values() and state.kubelet != "down":  # the kubelet writes its file at our next list
         state = state._replace(file=state.memory)
         verdicts = {x.unit: _verdict(state, x, listed, cgroups, is_fresh=True) for x in state.leases}
     held = {unit for unit, verdict in verdicts.items() if verdict == "held"}
@@ -380,7 +380,7 @@ def _pods_of(state: State, lease: Lease) -> frozenset[int]:
 
 
 def _entry(state: State, unit: Unit) -> int | None:
-    """The pod for which the kubelet's file names a unit."""
+    """The pod for which the kubelet's file contains a unit."""
     return next((x for x in sorted(state.file, reverse=True) if state.units[x] == unit), None)
 
 

@@ -1,7 +1,7 @@
-"""What happens in the model, done to the real thing: ledger, reconciler, and witnesses with real files and folders.
+"""The model's actions on the real ledger and reconciler, and on witnesses with real files and folders.
 
-The kubelet is the one of the lives (tests/nodeplug/two_fronts), and so are the clock and the connection to its
-pod-resources: what it says and when it writes its files is nothing that the model has a say in.
+The kubelet, the clock and the connection to pod-resources are those of tests/nodeplug/two_fronts. The model does not
+determine the kubelet's answers, or when it writes its files.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _DOMAIN = "example.com/"
 
 
 class Real:
-    """One node below `root`, which is empty: the daemon's part, and everybody it asks."""
+    """One node below an empty `root`: the daemon's part, and the witnesses."""
 
     def __init__(self, root: Path, clock: Clock, start: State) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Real:
         self._configuration: str = start.configuration
         self._has_cgroups = start.has_cgroups
         self._kubelet = Kubelet(root, DRIVER, NODE, Disk())
-        self._kubelet.write()  # as with the first list of a plugin
+        self._kubelet.write()  # as after the first list of a plugin
         self._kubelet.write_claims()
         self._root = root
         self._pods: dict[int, Pod] = {}
@@ -62,10 +62,10 @@ class Real:
             (self._host / "sys/fs/cgroup/kubepods.slice").mkdir(parents=True)
             (self._host / "sys/fs/cgroup/cgroup.controllers").touch()
 
-    # the daemon
+    # The daemon.
 
     async def start(self) -> None:
-        """Start the daemon; return after its first look."""
+        """Start the daemon; wait for its first pass."""
         self._ledger = Ledger(self._state, "boot", quick=1.0)
         await self._ledger.take()
         self._reconciler = Asked(
@@ -82,7 +82,7 @@ class Real:
         await self._reconciler.refresh()
 
     async def stop(self) -> None:
-        """End the daemon; what it remembers is gone."""
+        """Stop the daemon; its memory is lost."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
@@ -90,7 +90,7 @@ class Real:
             await self._ledger.close()
 
     def leases(self) -> set[Expected]:
-        """What is leased, as the model says it."""
+        """The leases in the model's form."""
         return {
             Expected(
                 unit := _unit(x),
@@ -102,13 +102,13 @@ class Real:
             for x in self._ledger.leases()
         }
 
-    # what happens
+    # Actions.
 
     async def do(self, action: Action) -> None:
-        """Do it. Raises `AssertionError` where it comes out otherwise."""
+        """Do an action. Raises `AssertionError` if its result differs from the model's."""
         match action:
             case ("allocate", int(pod), str(resource), str(name), str(outcome)):
-                self._kubelet.taken(f"{_DOMAIN}{resource}")  # it finds out what is free
+                self._kubelet.taken(f"{_DOMAIN}{resource}")  # it checks which units are free
                 assert await self._grant((resource, name)) == (outcome != "no"), action
                 if outcome == "yes":
                     container = Container("main", (name,), api.ContainerAllocateResponse(), is_init=pod == 1)
@@ -179,10 +179,10 @@ class Real:
             return False
         return True
 
-    # who is asked
+    # The peers.
 
     def list_pods(self) -> podresources.ListPodResourcesResponse | None:
-        """See `wire.Peers`."""
+        """Implements `wire.Peers`."""
         if not self._kubelet.is_up:
             return None
         listed = [*self._kubelet.list_units()]
@@ -196,7 +196,7 @@ class Real:
         return podresources.ListPodResourcesResponse(pod_resources=listed)
 
     def claim(self, path: str) -> None:
-        """See `wire.Peers`; nobody asks."""
+        """Implements `wire.Peers`; never called."""
         raise AssertionError(path)
 
     async def _wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool]:
@@ -214,39 +214,39 @@ class Real:
         uid = _UIDS[holder].replace("-", "_")
         return self._host / f"sys/fs/cgroup/kubepods.slice/kubepods-pod{uid}.slice"
 
-    # what the reconciler asks of the fronts
+    # The reconciler's interface to the fronts.
 
     def serves(self, resource: str) -> bool:
-        """All of ours."""
+        """Return whether a resource is ours."""
         return resource.startswith(_DOMAIN)
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
-        """Nothing is ever held without a lease."""
+        """Never called: no device is held without a lease."""
         raise AssertionError(units)
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
-        """Nothing is ever held without a lease."""
+        """Never called: no device is held without a lease."""
         raise AssertionError(claim)
 
     def republish(self, resources: Iterable[str]) -> None:
-        """The kubelet writes its file when it gets a list."""
+        """Make the kubelet write its file, as at a new list."""
         if self._kubelet.is_up:
             self._kubelet.write()
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
-        """End its leases."""
+        """End the claim's leases."""
         await self._ledger.end(
             self._ledger.of_owner(claim_owner(claim.uid)), unless_answered_since=unless_answered_since
         )
 
 
 def live(root: Path, start: State, trace: Trace) -> None:
-    """Do a trace of the model; see `compare`."""
+    """Run a trace of the model, and compare it; see `compare`."""
     compare(root, start, follow(start, trace))
 
 
 def compare(root: Path, start: State, trace: Iterable[tuple[Action, State]]) -> None:
-    """Do a trace; after each action there must be the leases that the model says."""
+    """Run a trace; after each action the leases must be those of the model."""
     clock = Clock()
     loop = Loop(clock)
     real = Real(root, clock, start)
@@ -272,7 +272,7 @@ def compare(root: Path, start: State, trace: Iterable[tuple[Action, State]]) -> 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty one, in memory where this machine has room for that."""
+    """An empty folder, in memory if /dev/shm exists."""
     memory = Path("/dev/shm")
     made = Path(tempfile.mkdtemp(prefix="model-", dir=memory if memory.is_dir() else None))
     try:

@@ -1,4 +1,4 @@
-"""Nobody has what is somebody else's, no lease ends too early, each ends: in every state, and with the real code."""
+"""No device has two holders, no lease ends too early, and each one ends: in every state, and with the real code."""
 
 import random
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def test_every_state_is_a_good_one_and_the_real_code_does_every_step_of_it(start
 
 
 def test_a_state_that_differs_from_the_models_is_found() -> None:
-    """What the daemon does is compared: a model in which it does something else fails."""
+    """A model that differs from the daemon makes the comparison fail."""
     start = State("plugin", has_cgroups=False)
     ((action, after),) = (x for x in steps(start) if x[0][0] == "allocate")
     with folder() as root, pytest.raises(AssertionError, match="allocate"):
@@ -39,7 +39,7 @@ def test_a_state_that_differs_from_the_models_is_found() -> None:
 
 @given(st.integers(0, 2**32))
 def test_walks_through_all_that_can_happen(seed: int) -> None:
-    """A crash, another kubelet and another configuration in one life: more states than the suite has time for."""
+    """With a crash, a restart of the kubelet and a change of the configuration: too many states to visit all here."""
     rng = random.Random(seed)
     configuration, other = rng.sample(CONFIGURATIONS, 2)
     start = State(configuration, rng.random() < 0.7, next=(other,), crashes=1, restarts=1)

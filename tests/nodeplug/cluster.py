@@ -1,4 +1,4 @@
-"""A whole cluster in a test: API server, scheduler, the stand-in kubelet as its node, and drivers."""
+"""A cluster in a test: API server, scheduler, the stand-in kubelet as its node, and drivers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ NODE = "n1"
 
 
 class ClusterStand(Stand):
-    """See the module. The kubelet's clock stands still."""
+    """The cluster of this module. The kubelet's clock moves only when a test advances it."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__(**options)
@@ -39,19 +39,19 @@ class ClusterStand(Stand):
         await super().__aexit__(*exception)
 
     async def driver(self, *devices: str | Json, name: str = DRIVER) -> DRAPluginStub:
-        """A driver that is registered and has published devices; its CDI ids are named by claim and device."""
+        """A driver that has registered and published devices; its CDI ids contain the claim and the device."""
         services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
         stub = DRAPluginStub(self.node.plugins_registry, name, self._prepared, services=services)
         await self._stack.enter_async_context(stub)
         async with asyncio.timeout(SECONDS):
             while stub.notified != [(True, "")]:
-                await self.clock.advance(1.0)  # the kubelet looks every second
+                await self.clock.advance(1.0)  # the kubelet checks for plugins every second
         if devices:
             await self.create(slice_(NODE, *devices, driver=name, name=f"{name}-slice"))
         return stub
 
     async def plugin(self, resource: str, *devices: str) -> DevicePluginStub:
-        """A device plugin whose devices the server has heard of."""
+        """A device plugin whose devices are in the Node's status."""
         stub = DevicePluginStub(self.node.device_plugins / "p.sock", resource, [Device(each) for each in devices])
         await self._stack.enter_async_context(stub)
         await stub.register(self.node.kubelet_socket)
@@ -64,7 +64,7 @@ class ClusterStand(Stand):
         return stub
 
     async def until_phase(self, name: str, phase: str) -> Json:
-        """The pod, once it is in a phase."""
+        """Wait until a pod is in a phase, and return it."""
 
         found: Json = {}
 
@@ -76,12 +76,12 @@ class ClusterStand(Stand):
         try:
             return await self.until(reached)
         except TimeoutError as error:
-            said = [(x["reason"], x["message"]) for x in await self.all("Event")]
-            error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {said}")
+            events = [(x["reason"], x["message"]) for x in await self.all("Event")]
+            error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {events}")
             raise
 
     async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:
-        """Let the kubelet's clock go on until an object is in a phase."""
+        """Advance the kubelet's clock until an object is in a phase."""
 
         async def reached() -> Json:
             found = await self.get(kind, name)
@@ -93,7 +93,7 @@ class ClusterStand(Stand):
         return found
 
     def _prepared(self, asked: api.Claim) -> Iterable[api.Device]:
-        """What a driver reads of a claim, and makes of it."""
+        """Read a claim from the server, and prepare its devices."""
         claim = self.server.store.get("resourceclaims.resource.k8s.io", (asked.namespace, asked.name))
         assert claim is not None, "the kubelet has just read it"
         for result in claim["status"]["allocation"]["devices"]["results"]:
@@ -102,7 +102,7 @@ class ClusterStand(Stand):
 
 
 def using(name: str, *containers: Iterable[str], **more: Any) -> Json:
-    """A pod; each of its containers uses claims of the pod, by `name` or `name/request`."""
+    """A pod; each of its containers uses claims of the pod, as `name` or `name/request`."""
     made = pod(name, limits=[{}] * max(1, len(containers)), **more)
     for container, uses in zip(made["spec"]["containers"], containers, strict=False):
         found = [each.partition("/") for each in uses]

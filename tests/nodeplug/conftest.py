@@ -22,7 +22,7 @@ StartDaemon = Callable[..., Awaitable[Process]]
 
 @pytest.fixture
 def own_logging() -> Iterator[None]:
-    """Have the logs of the process sent as a test wants, and afterwards as before."""
+    """Restore the logging of this process after the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -37,7 +37,7 @@ def made_up(tmp_path: Path) -> MadeUpHost:
 
 @pytest.fixture
 async def start(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> AsyncIterator[StartDaemon]:
-    """Start the daemon with a configuration of its own; what still runs after the test is killed."""
+    """Start the daemon with its own configuration; a process that still runs after the test is killed."""
     running: list[Process] = []
 
     async def begin(
@@ -83,7 +83,7 @@ async def ended(process: Process) -> tuple[int, str]:
 
 
 async def until_logged(process: Process, text: str) -> None:
-    """Return when the process has logged something."""
+    """Wait until the process has logged a text."""
     assert process.stderr is not None
     async with asyncio.timeout(30):
         async for line in process.stderr:

@@ -1,7 +1,7 @@
-"""What dcgm-exporter does to find the pods of a node's GPUs.
+"""How dcgm-exporter finds the pods of a node's GPUs.
 
-Facts of dcgm-exporter 4.5 (internal/pkg/transformation/kubernetes.go: iterateGPUDevices, toDeviceToPod,
-toDeviceToSharingPods; pkg/cmd/app.go: names and defaults of its variables). Of MIG instances it asks NVML, too.
+Source: dcgm-exporter 4.5 (internal/pkg/transformation/kubernetes.go: iterateGPUDevices, toDeviceToPod,
+toDeviceToSharingPods; pkg/cmd/app.go: names and defaults of its variables). It also queries NVML for MIG instances.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
 
 def pods_by_gpu(pods: Sequence[podresources.PodResources], env: Mapping[str, str]) -> dict[str, set[str]]:
-    """The names of pods by the UUID of what they have, as an exporter with these variables sees it."""
+    """The names of pods by GPU UUID, as an exporter with these variables finds them."""
     if env.get("DCGM_EXPORTER_KUBERNETES") != "true":
         return {}
     names = {GPU, *env.get("NVIDIA_RESOURCE_NAMES", "").split(",")}
@@ -22,5 +22,5 @@ def pods_by_gpu(pods: Sequence[podresources.PodResources], env: Mapping[str, str
         known = [x for x in resources if x.resource_name in names or x.resource_name.startswith(MIG)]
         for gpu in {identity.partition("::")[0] for x in known for identity in x.device_ids}:
             others = found.get(gpu, set()) if env.get("KUBERNETES_VIRTUAL_GPUS") == "true" else set()
-            found[gpu] = {*others, pod.name}  # without it: whichever comes last
+            found[gpu] = {*others, pod.name}  # without the variable, the last pod wins
     return found

@@ -1,4 +1,4 @@
-"""What a container is given of resources: the device plugins of a made-up host, and a kubelet that asks them."""
+"""What containers get: the device plugins of a made-up host, and a kubelet that calls them."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -22,7 +22,7 @@ from userspace import NvidiaUserspace
 
 
 class Given(NamedTuple):
-    """The ids that the kubelet knows, and what is in the container; nodes are those of our CDI specs, too."""
+    """The ids for the kubelet, and the container's content; nodes include those of our CDI specs."""
 
     ids: list[str]
     env: dict[str, str]
@@ -32,13 +32,13 @@ class Given(NamedTuple):
 
 
 class Offering(NamedTuple):
-    """A node whose kubelet has what there is to be had, and where the CDI specs are."""
+    """A node whose kubelet knows all units, and the folder of the CDI specs."""
 
     node: Node
     specs: Path
 
     async def given_to(self, name: str, resource: str, count: int = 1) -> Given:
-        """Have the kubelet admit a pod with one container that wants so many of a resource."""
+        """Admit a pod with one container that requests this many units of a resource."""
         assert (await self.node.admit(pod(name, resource, count))).phase == "Running"
         ((*ids,),) = self.node.allocations(name, "c").values()
         options = await self.node.run_container_options(name, "c")
@@ -50,14 +50,14 @@ class Offering(NamedTuple):
         return Given(ids, {x.name: x.value for x in options.envs}, sorted(nodes), mounts, names)
 
     def _edits(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield what our specs say of those devices; others' names are for a runtime that has others' specs."""
+        """Yield our specs' edits for these names; names of other specs are skipped."""
         for spec in (json.loads(path.read_text()) for path in self.specs.glob("*.json")):
             yield from (x["containerEdits"] for x in spec["devices"] if f"{spec['kind']}={x['name']}" in names)
 
 
 @asynccontextmanager
 async def plugins_of(host: Host, resources: Sequence[Resource], folder: Path, sockets: Path) -> AsyncIterator[Offering]:
-    """A node whose kubelet has what resources mean of a host."""
+    """A node whose kubelet has the units of these resources on a host."""
     presence = Presence(host)
     found = scan(host, (*READERS, paths_reader(Config(tuple(resources)).path_globs)))
     if any(each.userspace for each in resources):

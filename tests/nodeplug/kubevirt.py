@@ -1,7 +1,7 @@
-"""What virt-launcher does to find the devices of its machine.
+"""How virt-launcher finds the devices of its virtual machine.
 
-Facts of KubeVirt 1.9: pkg/virt-launcher/virtwrap/device/hostdevice (AddressPool, createUSBHostDevice; of claims
-createHostDeviceForHostDevice: `mdevUUID` goes before the address), pkg/util (ResourceNameToEnvVar), pkg/dra
+Source: KubeVirt 1.9: pkg/virt-launcher/virtwrap/device/hostdevice (AddressPool, createUSBHostDevice; for claims
+createHostDeviceForHostDevice: `mdevUUID` takes precedence over the address), pkg/util (ResourceNameToEnvVar), pkg/dra
 (resolveDevice).
 """
 
@@ -13,27 +13,27 @@ PCI, MDEV, USB = "PCI_RESOURCE", "MDEV_PCI_RESOURCE", "USB_RESOURCE"
 
 
 def variable(prefix: str, resource: str) -> str:
-    """Where it looks for the devices of a resource."""
+    """The variable that contains the devices of a resource."""
     return f"{prefix}_{resource.upper().replace('/', '_').replace('.', '_')}"
 
 
 def addresses(env: Mapping[str, str], prefix: str, resource: str) -> list[str]:
-    """Take a variable apart: one entry for each of the machine's devices of this resource, in order."""
+    """Split a variable: one entry for each device of this resource, in order."""
     text = env.get(variable(prefix, resource), "").removesuffix(",")
     return text.split(",") if text else []
 
 
 def usb(address: str) -> tuple[int, int]:
-    """Read the address of a USB device."""
+    """Parse the address of a USB device."""
     bus, number = address.split(":")
     return int(bus), int(number)
 
 
 def from_metadata(stream: Iterable[Mapping[str, Any]], request: str) -> tuple[str, str]:
-    """Find a claim's device in the metadata of one request: what it is known by, and that.
+    """Find a claim's device in the metadata of one request: the name of its address attribute, and the value.
 
-    `decodeMetadataFromStream` takes the first object of the one version that it knows, `resolveDevice` the request of
-    exactly this name, with one device.
+    `decodeMetadataFromStream` uses the first object of the only version that it knows; `resolveDevice` uses the request
+    with exactly this name, which must have one device.
     """
     content = next(each for each in stream if each["apiVersion"] == VERSION)
     requests = {each["name"]: each["devices"] for each in content["requests"]}

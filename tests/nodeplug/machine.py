@@ -1,4 +1,4 @@
-"""A made-up machine in a cluster of stand-ins, with `nodeplug run` on it as a process."""
+"""A made-up machine in a cluster of stand-ins, with `nodeplug run` as a process."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ RESOURCES: list[Json] = [
 
 
 class Machine:
-    """A made-up machine with the daemon on it, in a cluster."""
+    """A made-up machine that runs the daemon, in a cluster."""
 
     def __init__(self, folder: Path, stand: ClusterStand, host: MadeUpHost, kubelet: Path) -> None:
         self.stand = stand
@@ -48,7 +48,7 @@ class Machine:
         return process
 
     def words(self, resources: Sequence[Json] = RESOURCES, **settings: Any) -> tuple[str, ...]:
-        """Return the words behind `nodeplug` of a daemon with a configuration file of its own."""
+        """Return the words after `nodeplug` for a daemon with its own configuration file."""
         base = {
             "kubeletRoot": str(self.kubelet),
             "stateDirectory": str(self.state),
@@ -80,14 +80,14 @@ class Machine:
         return {device["name"]: device for each in slices for device in each["spec"].get("devices", [])}
 
     async def until_published(self) -> None:
-        """Let the kubelet's time pass until the daemon is registered and has published."""
+        """Advance the kubelet's clock until the daemon is registered and has published."""
         async with asyncio.timeout(30):
             while len(await self.published()) < 2:
                 await self.stand.clock.advance(1.0)
                 await asyncio.sleep(0.01)  # the daemon is another process
 
     async def until(self, predicate: Callable[[], bool]) -> None:
-        """Ask until it is so: what another process does with its files is announced nowhere."""
+        """Poll until a condition is true: no event reports changes of another process's files."""
         async with asyncio.timeout(30):
             while not predicate():  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.01)
@@ -98,14 +98,14 @@ class Machine:
             return list(reader.execute("select api, unit, holder from lease order by unit"))
 
     def specs(self) -> list[Json]:
-        """Return the CDI specs of claims, without those of metadata files."""
+        """Return the CDI specs of claims, except those of metadata files."""
         found = [json.loads(path.read_text()) for path in sorted(self.cdi.glob("nodeplug-dra~*"))]
         return [spec for spec in found if spec["kind"].endswith("/claim")]
 
 
 @asynccontextmanager
 async def in_cluster(folder: Path, host: MadeUpHost, kubelet: Path) -> AsyncIterator[Machine]:
-    """A machine with these devices in a cluster of its own; what is started there ends with it."""
+    """A machine with these devices in its own cluster; its processes end with the block."""
     async with AsyncExitStack() as stack:
         stand = await stack.enter_async_context(ClusterStand(kubelet))
         made = Machine(folder, stand, host, kubelet)

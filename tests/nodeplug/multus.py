@@ -1,7 +1,7 @@
-"""What Multus does to find the devices of a pod's claims, and what is known of them.
+"""How Multus finds the devices of a pod's claims, and their device information.
 
-Facts of Multus after 4.3 (pkg/draclient, GetPodResourceMap: claims that are made from templates, by the attributes of
-slices) and of network-attachment-definition-client 1.7.7 (pkg/utils, getDPDeviceInfoPath).
+Source: Multus after 4.3 (pkg/draclient, GetPodResourceMap: claims created from templates, by the attributes of
+slices), and network-attachment-definition-client 1.7.7 (pkg/utils, getDPDeviceInfoPath).
 """
 
 import json
@@ -15,7 +15,7 @@ DEVICE_ID, RESOURCE_NAME = "k8s.cni.cncf.io/deviceID", "k8s.cni.cncf.io/resource
 def devices_of(
     pod: Mapping[str, Any], claims: Sequence[Mapping[str, Any]], slices: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """The ids of what a pod has by claims, by the resource that a network's annotation names."""
+    """The ids of a pod's claimed devices, by the resource name in a network's annotation."""
     named = {claim["metadata"]["name"]: claim for claim in claims}
     published = {
         (each["spec"]["driver"], each["spec"]["pool"]["name"], device["name"]): device["attributes"]
@@ -32,5 +32,5 @@ def devices_of(
 
 
 def device_info(folder: Path, resource: str, device: str) -> Any:
-    """What is known of a device: in the network's status of the pod it is `device-info`."""
+    """The information about a device, which becomes `device-info` in the pod's network status."""
     return json.loads((folder / f"{resource.replace('/', '-')}-{device.replace('/', '-')}-device.json").read_text())

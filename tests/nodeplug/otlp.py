@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry traces: OTLP over HTTP, read with the protocol's own messages."""
+"""A collector of OpenTelemetry traces over OTLP/HTTP, decoded with the protocol's own messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,12 +17,12 @@ class Span(Struct, frozen=True):
     parent: str
     kind: str
     attributes: dict[str, object]
-    error: str  # empty: none
+    error: str  # "" for none
     seconds: float
 
 
 class Collector:
-    """What has come, in the order in which it came."""
+    """The received spans, in order of arrival."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -37,7 +37,7 @@ class Collector:
                 await self._came.wait()
 
     async def span(self, name: str, **attributes: object) -> Span:
-        """Return the first span of a name with these attributes, once it has come; dots are written as `__`."""
+        """Wait for a span with a name and these attributes, and return the first; write dots as `__`."""
         wanted = {key.replace("__", "."): value for key, value in attributes.items()}
 
         def found() -> list[Span]:
@@ -106,9 +106,9 @@ async def collector() -> AsyncIterator[Collector]:
     try:
         yield collected
     finally:
-        server.close()  # to be left as its own context it would, since 3.12, wait for the daemon to hang up
+        server.close()  # as a context manager it would wait for the daemon's connection, since Python 3.12
 
 
 def environment(url: str) -> dict[str, str]:
-    """The environment of a daemon that sends its spans there soon."""
+    """The environment of a daemon that exports its spans to this URL soon."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "20", "NO_PROXY": "*"}

@@ -1,4 +1,4 @@
-"""A backup of the ledger that is put back while the daemon is stopped, as docs/operating.md has it."""
+"""Restoring a backup of the ledger while the daemon is stopped, according to docs/operating.md."""
 
 import asyncio
 import shutil
@@ -17,7 +17,7 @@ UNITS = ["misc-fuse.0", "misc-fuse.1"]
 
 
 async def stopped(process: Process) -> str:
-    """Stop a daemon; return what it has logged."""
+    """Stop a daemon; return its log."""
     process.terminate()
     async with asyncio.timeout(30):
         code, log = await ended(process)

@@ -1,4 +1,4 @@
-"""The configuration's file is changed while `nodeplug run` runs."""
+"""Changes of the configuration file while `nodeplug run` runs."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ KVM = {"name": "example.com/kvm", "select": "kvm"}
 
 
 def rewrite(path: Path, *resources: object, **settings: Any) -> None:
-    """Move a new file to the place of the old one, as editors do."""
+    """Replace the file by renaming a new one, as editors do."""
     content = json.loads(path.read_text())
     new = path.with_suffix(".new")
     new.write_text(json.dumps({"settings": content["settings"] | settings, "resources": resources}))
@@ -48,7 +48,7 @@ def rewrite_all(path: Path, resources: Sequence[Json], **settings: Any) -> None:
 def changes_of(
     file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
 ) -> contextlib.aclosing[AsyncGenerator[Config]]:
-    """Return what the daemon iterates over, ended with the block."""
+    """Yield the iterator that the daemon uses; it ends with the block."""
     return contextlib.aclosing(file.changes(watcher, starts_anew))
 
 
@@ -64,7 +64,7 @@ async def begin(start: StartDaemon, node: Node, *resources: Json, **settings: An
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Of the first daemon's configuration."""
+    """The first daemon's configuration file."""
     return tmp_path / "config0.yaml"
 
 
@@ -92,7 +92,7 @@ async def test_a_pod_keeps_its_device_when_its_resource_gets_another_name(
         assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
         rewrite(path, {**FUSE, "name": "example.com/renamed"})
         await node.until(lambda: node.capacity().get("example.com/renamed") == 1, 30)
-        assert node.allocatable().get("example.com/renamed") == 0  # the device is the pod's
+        assert node.allocatable().get("example.com/renamed") == 0  # the pod has the device
         refused = await node.admit(pod_of("example.com/renamed", "b"))
         assert refused.phase == "Failed"
         await node.remove("a")
@@ -119,7 +119,7 @@ async def test_a_resource_whose_options_change_is_registered_again(
         await begin(start, node, FUSE)
         sockets = list(node.device_plugins.glob("nodeplug-*"))
         rewrite(path, {**FUSE, "select": {"any": [{"preset": "fuse"}, {"preset": "usb-serial"}]}})
-        await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)  # its stream has ended
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)  # the resource's stream has ended
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
         assert len(list(node.device_plugins.glob("nodeplug-*"))) == 1
         assert list(node.device_plugins.glob("nodeplug-*")) != sockets
@@ -164,7 +164,7 @@ async def test_sighup_reads_what_is_behind_a_link_and_what_is_the_same_changes_n
 
 
 async def test_a_config_map_that_is_swapped(start: StartDaemon, socket_dir: Path, path: Path) -> None:
-    """The kubelet writes a new folder and moves a link to it over the old one."""
+    """The kubelet writes a new folder, and replaces the link to the old one."""
     folder = path.parent / "mounted"
     for name in ("..one", "..two"):
         (folder / name).mkdir(parents=True)
@@ -224,7 +224,7 @@ async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_dae
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Path]:
-    """A state directory that another instance has."""
+    """A state directory that another instance owns."""
     database = Database(tmp_path / "kept")
     database.load()
     yield tmp_path / "kept"
@@ -245,7 +245,7 @@ async def test_a_state_directory_that_another_instance_keeps_leaves_the_configur
 async def test_who_waits_for_a_kept_state_with_settings_that_change_again_goes_back_to_what_worked(
     start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path, kept: Path
 ) -> None:
-    """Not to what was tried in between: that cannot be had either, and the daemon ended."""
+    """The intermediate settings are not restored: they would fail as well, and the daemon would end."""
     async with Node(socket_dir) as node:
         process = await begin(start, node, FUSE)
         rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=300)
@@ -302,7 +302,7 @@ def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[
 async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing in its folder changes when a disk recovers."""
+    """No file event reports that a disk has recovered."""
     (tmp_path / "watched").mkdir()
     path, disk = tmp_path / "watched/config.yaml", tmp_path / "disk"
     path.symlink_to(disk)
@@ -358,14 +358,14 @@ async def test_without_an_inotify_instance_a_file_that_is_written_in_place_is_re
                 watcher.watch(tmp_path, looks.release)
                 for _ in range(20):
                     await looks.acquire()
-                assert file.status.is_good  # who reads it now cannot
+                assert file.status.is_good  # the file is unreadable at this moment
                 writer.write(json.dumps({"resources": [FUSE, KVM]}).encode())
                 await until(lambda: not file.status.is_good)
             assert [x.name for x in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
 
 
 async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(tmp_path: Path) -> None:
-    """After the first reading the daemon has yet to start; with other settings it stops, and restarts."""
+    """The daemon has to start after the first read, and restarts after changes of some settings."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     stamped, config, content = stamp(path), load(path), path.read_bytes()
@@ -397,7 +397,7 @@ async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(
 
 
 async def test_what_cannot_be_had_is_not_read_again_and_neither_is_what_was_read_meanwhile(tmp_path: Path) -> None:
-    """The daemon may wait for the state for a minute until it knows, and the file be edited again."""
+    """The daemon can wait for the state for a minute before it fails, and the file can change meanwhile."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())
@@ -417,7 +417,7 @@ async def test_what_cannot_be_had_is_not_read_again_and_neither_is_what_was_read
 
 
 async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:
-    """What waits for it lies between what stays: a daemon whose file changes all the time would grow."""
+    """Garbage between long-lived objects fragments memory: a daemon whose file changes often would grow."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())
@@ -443,5 +443,5 @@ def _no_collector() -> Iterator[None]:
 
 
 def _descriptions() -> int:
-    """How many descriptions of types are there, which reading makes in circles."""
+    """The number of type descriptions, which each read creates in reference cycles."""
     return sum(isinstance(each, StructType) for each in gc.get_objects())

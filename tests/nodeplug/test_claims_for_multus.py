@@ -1,6 +1,4 @@
-"""A virtual function that only claims can have: Multus finds it, and what is known of it, as of a function that the
-device plugin API gave.
-"""
+"""A virtual function that only claims can have: Multus finds it and its information, as for the device plugin API."""
 
 import json
 from collections.abc import AsyncIterator
@@ -53,13 +51,13 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
     config = tmp_path / "config0.yaml"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"resources": [FUSE]}))
     await stand.until(lambda: _is_taken_up(machine))
-    assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # as long as the claim lives
+    assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # while the claim exists
     before = (await machine.published())[HELD]["attributes"]
     await machine.end()
     await machine.start(resources=[FUSE | {"name": "example.com/other"}], deviceInfoDirectory=str(folder))
     await stand.until(lambda: _has_started_again(machine))
     after = (await machine.published())[HELD]["attributes"]
-    assert after == before  # by which Multus finds the function for a sandbox that is made again
+    assert after == before  # Multus finds the function by it for a new sandbox
     found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
     assert found == {DATA: [FUNCTION]}
     assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"
@@ -68,12 +66,12 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
 
 
 async def _is_taken_up(machine: Machine) -> bool:
-    """Tell whether the daemon knows of the file that does not offer the function any more."""
+    """Return whether the daemon has read the file that no longer offers the function."""
     (taint,) = (await machine.published())[HELD].get("taints", [{"value": ""}])
     return bool(taint["value"] == "it-is-not-offered-any-more")
 
 
 async def _has_started_again(machine: Machine) -> bool:
-    """Tell whether the daemon that knows other names has published."""
+    """Return whether the daemon with the new names has published."""
     fuse = (await machine.published()).get("misc-fuse", {}).get("attributes", {})
     return bool(fuse.get("resource") == {"string": "example.com/other"})

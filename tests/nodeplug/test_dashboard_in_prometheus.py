@@ -1,4 +1,4 @@
-"""The dashboard's queries and the alerts in a real Prometheus, which scrapes a real daemon as the PodMonitor has it."""
+"""The dashboard's queries and the alerts in a real Prometheus that scrapes a daemon as the PodMonitor says."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.nodeplug.conftest import StartDaemon, pod
 from tests.project.test_monitoring import ALERTS, DASHBOARD, MONITORING, RULES
 
 _TARGET = {"node": "n1", "namespace": "nodeplug", "pod": "nodeplug-x", "container": "nodeplug"}
-"""What Prometheus' operator and the PodMonitor say of a pod."""
+"""The labels of a pod from Prometheus' operator and the PodMonitor."""
 
 
 def _port() -> int:
@@ -30,7 +30,7 @@ def _port() -> int:
 
 
 def _relabeling(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a rule of the PodMonitor's as Prometheus has it."""
+    """Return a relabeling rule of the PodMonitor in Prometheus' own format."""
     names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return {names.get(name, name): value for name, value in rule.items()}
 
@@ -74,13 +74,13 @@ async def _result(api: str, query: str) -> list[dict[str, Any]]:
 
 
 async def _first(api: str, query: str) -> list[dict[str, Any]]:
-    """Return what a query has as soon as it has something."""
+    """Wait until a query has a result, and return it."""
     async with asyncio.timeout(60):
         while True:
-            with contextlib.suppress(OSError):  # it is not up yet
+            with contextlib.suppress(OSError):  # Prometheus is not running yet
                 if found := await _result(api, query):
                     return found
-            await asyncio.sleep(0.05)  # what another process has scraped is announced nowhere
+            await asyncio.sleep(0.05)  # no event reports a scrape
 
 
 async def test_every_panel_and_alert(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
@@ -92,8 +92,10 @@ async def test_every_panel_and_alert(start: StartDaemon, socket_dir: Path, tmp_p
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         assert (await node.admit(pod("a"))).phase == "Running"
         (lease,) = await _first(api, 'nodeplug_lease_info{lease_pod="a"}')
-        said = {name: lease["metric"].get(name) for name in ("node", "lease_namespace", "lease_container", "resource")}
-        assert said == {
+        labels = {
+            name: lease["metric"].get(name) for name in ("node", "lease_namespace", "lease_container", "resource")
+        }
+        assert labels == {
             "node": "n1",
             "lease_namespace": "default",
             "lease_container": "c",
@@ -103,7 +105,7 @@ async def test_every_panel_and_alert(start: StartDaemon, socket_dir: Path, tmp_p
         for panel in DASHBOARD["panels"]:
             for target in panel["targets"]:
                 query = re.sub(r"\$(node|resource)", ".*", target["expr"].replace("$__rate_interval", "1m"))
-                if re.search("_dra_.*_bucket|> 0$", query):  # there is no DRA here, and nothing is wrong
+                if re.search("_dra_.*_bucket|> 0$", query):  # DRA is not used here, and there are no errors
                     await _result(api, query)
                 else:
                     assert await _first(api, query), panel["title"]

@@ -1,4 +1,4 @@
-"""Which package Intel's network cards run, as an attribute of their functions."""
+"""The DDP package of Intel's network cards, as an attribute of their functions."""
 
 from pathlib import Path
 
@@ -22,10 +22,10 @@ def test_functions_have_the_profile_of_their_card(tmp_path: Path) -> None:
 
 
 def test_a_card_that_the_kernel_does_not_know_has_none(tmp_path: Path) -> None:
-    """A real socket: this machine has no such card, and perhaps no devlink at all."""
+    """With a real socket: this machine has no such card, and possibly no devlink."""
     tree = Tree(tmp_path / "root")
     profiles = DdpProfiles()
-    assert profiles.enrich(scan(tree.host)).problems == ()  # nobody is asked
+    assert profiles.enrich(scan(tree.host)).problems == ()  # the kernel is not queried
     tree.pci("ffff:ff:1f.7", vendor="8086", pci_class="020000", driver="ice")
     inventory = profiles.enrich(scan(tree.host))
     assert [ATTRIBUTE in x.attributes for x in inventory.devices.values()] == [False]

@@ -1,4 +1,4 @@
-"""TLS comes with its first user."""
+"""TLS is imported at its first use."""
 
 import platform
 import signal
@@ -164,7 +164,7 @@ print([x for x in ("random", "encodings.idna", "unicodedata") if x in sys.module
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas")
 def test_threads_allocate_from_one_arena() -> None:
-    """The kernel is asked for 64 MiB of addresses for each further one."""
+    """Each further arena would reserve 64 MiB of address space."""
     code = """
 import threading
 from nodeplug.process import _share_one_arena

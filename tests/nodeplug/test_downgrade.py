@@ -1,4 +1,4 @@
-"""An older program on the state that a newer one left: it cannot read the ledger, and keeps what pods have."""
+"""An older program with the state of a newer one: it cannot read the ledger, and pods keep their devices."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Pods whose device is gone are evicted where the resource says so, on the stand-in API server."""
+"""Pods whose device is gone are evicted if the resource says so, on the stand-in API server."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ STICK = lease("misc-fuse", "x/y", holder="pod/default/app/c")
 
 
 class Cluster:
-    """A node with two devices, whose pods are on an API server; time stands still but for `now`."""
+    """A node with two devices, and its pods on an API server. The clock is `now`, which tests set."""
 
     def __init__(self, folder: Path, url: str, token: str) -> None:
         self.host = MadeUpHost(folder / "host", "fuse", "kvm")
@@ -56,12 +56,12 @@ class Cluster:
         return [self._with_uid(x) for x in self.held] if self.names_pods else self.held
 
     def _with_uid(self, held: Lease) -> Lease:
-        """What the kubelet's file says of a lease: the uid of the pod."""
+        """Add the pod's uid to a lease, as learnt from the kubelet's file."""
         uid = self.uids.get(held.holder.split("/")[2]) if held.holder.startswith("pod/") and not held.pods else None
         return replace(held, pods=frozenset({uid})) if uid else held
 
     async def pod(self, name: str = "app", node: str = NODE, **status: Any) -> str:
-        """Have a pod on a node, which has what the first one of its name is given; return its uid."""
+        """Create a pod on a node, with the devices of the first pod of its name; return its uid."""
         value = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -82,13 +82,13 @@ class Cluster:
         (self.host.root / f"sys/class/misc/{name}").unlink()
 
     def scan(self, *problems: Problem) -> None:
-        """Scan."""
+        """Run a scan, optionally with problems."""
         devices = scan(self.host.host).devices
         self.presence.update(devices, devices.values())
         self.evictions.note_scan(Inventory(devices, problems), self.presence, [self.resource], self)
 
     async def after(self, seconds: float, *problems: Problem) -> list[str]:
-        """Scan, wait, scan and evict; return the pods that are left."""
+        """Scan, advance the clock, scan and evict; return the remaining pods."""
         self.scan(*problems)
         await self.evictions.evict_due()
         self.now += seconds
@@ -112,13 +112,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def test_a_pod_whose_device_has_been_gone_for_long_enough_is_evicted(cluster: Cluster) -> None:
     await cluster.pod()
     await cluster.pod("other")
-    assert await cluster.after(100) == ["app", "other"]  # it is there
+    assert await cluster.after(100) == ["app", "other"]  # the device is present
     cluster.unplug()
     assert await cluster.after(59) == ["app", "other"]
     assert await cluster.after(1) == ["other"]
     (event,) = cluster.evicted
     assert (event.resource, event.device, event.holder) == ("x/y", "misc-fuse", STICK.holder)
-    uid = await cluster.pod()  # the next one of that name has another device, or waits for one
+    uid = await cluster.pod()  # the next pod of that name has another device, or waits for one
     assert await cluster.after(600) == ["app", "other"]
     cluster.held = [replace(STICK, resource="x/y", pods=frozenset({"of-the-first"}))]
     assert await cluster.after(600) == ["app", "other"]
@@ -161,8 +161,8 @@ async def test_a_device_that_is_back_in_time_costs_no_pod(cluster: Cluster) -> N
     [
         [],
         [lease("misc-fuse", "another/one", holder="pod/default/app/c")],
-        [lease("misc-fuse", "x/y")],  # whose it is the kubelet has not said yet
-        [lease("misc-fuse", "x/y", exclusive="misc-fuse misc-kvm", holder="pod/default/app/c")],  # half is there
+        [lease("misc-fuse", "x/y")],  # the kubelet has not reported the holder yet
+        [lease("misc-fuse", "x/y", exclusive="misc-fuse misc-kvm", holder="pod/default/app/c")],  # half is present
         [claimed("misc-fuse", "uid", "x/y")],
     ],
 )
@@ -190,7 +190,7 @@ async def test_a_pod_elsewhere_or_over_stays(cluster: Cluster) -> None:
 
 
 async def test_nobody_is_evicted_by_a_name_alone(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """As where the kubelet's file cannot be read: a StatefulSet may have its next pod here."""
+    """If the kubelet's file is unreadable, a StatefulSet's next pod of that name could be here."""
     cluster.names_pods = False
     await cluster.pod()
     cluster.unplug()
@@ -223,7 +223,7 @@ async def test_what_the_server_refuses_is_said_once_and_tried_again(
 
 
 async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_does(cluster: Cluster) -> None:
-    """A proxy has pages for what it cannot reach, and asks for hours; two who write one budget have a conflict."""
+    """A proxy answers 404 as well or asks to retry after hours, and two writers of a budget get a conflict."""
     uid, posted = await cluster.pod(), 0
 
     async def answer(request: Request) -> None:
@@ -280,7 +280,7 @@ async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_po
     cluster.held.append(lease("misc-kvm", "x/y", holder="pod/default/second/c"))
 
     async def answer(request: Request) -> None:
-        if request.method == when and not cluster.presence.is_there("misc-fuse"):  # their hub has its power again
+        if request.method == when and not cluster.presence.is_there("misc-fuse"):  # power returns to their hub
             for name in ("fuse", "kvm"):
                 (cluster.host.root / f"sys/class/misc/{name}").symlink_to(f"../../devices/virtual/misc/{name}")
             cluster.scan()

@@ -1,4 +1,4 @@
-"""docs/recipes.md, "All GPUs for an exporter": a claim that sees what others have, and takes nothing from them."""
+"""docs/recipes.md, "All GPUs for an exporter": a claim with admin access, which takes no device from other holders."""
 
 import json
 import re
@@ -92,8 +92,8 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
     resources = loads(json.dumps({"resources": [shared]}).encode()).resources
     env = {"DCGM_EXPORTER_KUBERNETES": "true"}
     async with plugins_of(host.host, resources, tmp_path, socket_dir) as offering:
-        given = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
-        ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in given}
+        containers = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
+        ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in containers}
         pods = await pods_of(offering.node)
     assert dcgm.pods_by_gpu(pods, env) == {}
     env["NVIDIA_RESOURCE_NAMES"] = "example.com/gpu"
@@ -104,7 +104,7 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
 
 
 async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
-    """What the kubelet says that pods have."""
+    """The pods' resources according to the kubelet."""
     async with connect(node.pod_resources_socket) as channel:
         listed: podresources.ListPodResourcesResponse = await Client(channel, LISTER).call(
             "List", podresources.ListPodResourcesRequest(), timeout=10
@@ -113,7 +113,7 @@ async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
 
 
 def here(made: Json) -> Json:
-    """An object in the namespace of the test's cluster."""
+    """An object, moved to the namespace of the test's cluster."""
     return {**made, "metadata": {**made["metadata"], "namespace": "default"}}
 
 

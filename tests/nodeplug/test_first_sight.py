@@ -1,4 +1,4 @@
-"""Devices that are offered for the first time: what is wrong with them at first sight counts at once."""
+"""The first scan of a device: faults that are present then count at once."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ BROKEN = "its power management failed (runtime status: error)"
 
 
 class Offering:
-    """A daemon, and the health with which it has offered cards, one time after the other."""
+    """A daemon, and the health of cards in each of its updates."""
 
     def __init__(self, folder: Path, kubelet: Path, root: Path) -> None:
         self.path = folder / "config.yaml"
@@ -54,7 +54,7 @@ class Offering:
         self.changes += 1
 
     def plug_in(self, status: str = "error") -> str:
-        """Plug in a card, which is broken; return its syspath."""
+        """Plug in a broken card; return its syspath."""
         self.set_status(status)
         return self._tree.pci("0000:00:05.0")
 
@@ -101,7 +101,7 @@ async def test_what_waited_for_the_rest_of_its_group_is_never_offered_as_healthy
     offering.add("/sys/devices/virtual", "other")
     async with running(offering.daemon(PAIR).run()):
         await until(lambda: offering.changes)
-        offering.remove("other")  # of what waits for others nothing is known after a while
+        offering.remove("other")  # facts about missing devices are dropped after a while
         await until(lambda: offering.changes >= 2)
         assert not offering.reasons
         offering.set_status("error")

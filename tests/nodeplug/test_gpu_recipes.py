@@ -1,4 +1,4 @@
-"""What docs/configuration.md says of NVIDIA's GPUs, as a daemon does it on a made-up machine."""
+"""The recipes for NVIDIA's GPUs in docs/configuration.md, run by a daemon on a made-up machine."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def recipe(heading: str) -> Any:
 
 
 def described(folder: Path) -> list[dict[str, str]]:
-    """What a runtime mounts: the host's path by the container's, for each device."""
+    """The mounts in the CDI specs: the host's path by the container's, for each device."""
     specs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     edits = [device["containerEdits"] for spec in specs for device in spec["devices"]]
     return [{x["containerPath"]: x["hostPath"] for x in each.get("mounts", ())} for each in edits]
@@ -48,7 +48,7 @@ def described(folder: Path) -> list[dict[str, str]]:
 async def test_mig_instances_with_nothing_else_installed(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
-    """From the host's libraries to two containers, over an upgrade of the driver under them."""
+    """From the host's libraries to two containers, with an upgrade of the driver while they run."""
     install(made_up.root, OLD)
     async with Node(socket_dir) as node:
         await start(recipe("NVIDIA with nothing else installed"), rescanSeconds=1)
@@ -62,7 +62,7 @@ async def test_mig_instances_with_nothing_else_installed(
         assert libraries(OLD)
         remove(made_up.root, OLD)
         made_up.root.joinpath("proc/driver/nvidia/version").write_text(f"Kernel Module  {NEW}  x")
-        await node.until(lambda: node.allocatable().get("example.com/mig") == 1, 30)  # a pod's
+        await node.until(lambda: node.allocatable().get("example.com/mig") == 1, 30)  # the other belongs to a pod
         install(made_up.root, NEW)
         await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
         await until(lambda: libraries(NEW))
@@ -75,15 +75,15 @@ async def test_mig_instances_with_nothing_else_installed(
 async def test_what_nvidias_library_says(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
-    """MIG instances by their profile, ids that the kernel does not know, and an error that takes one away."""
-    told = Told(tmp_path / "told")
+    """MIG instances by their profile, ids that the kernel does not know, and an error that makes one unhealthy."""
+    library = Told(tmp_path / "told")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
-        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(told.path)}, nvml=True)
+        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 1, 30)
         assert (await node.admit(pod("a", "example.com/mig-1g.10gb"))).phase == "Running"
         assert node.allocations("a", "c") == {"example.com/mig-1g.10gb": ["MIG-1"]}
-        told.tell("xid 79")
+        library.tell("xid 79")
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 0, 30)
 
 
@@ -91,13 +91,13 @@ async def test_gpus_are_shared_by_their_memory(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
-    told = Told(tmp_path / "told")
-    told.tell("whole")
+    library = Told(tmp_path / "told")
+    library.tell("whole")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
-        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(told.path)}, nvml=True)
+        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)  # of 80 GiB
-        told.tell()  # in MIG mode it is of no use as a whole, also before it has an instance
+        library.tell()  # a GPU in MIG mode is unusable as a whole, even without instances
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
 
 
@@ -115,7 +115,7 @@ async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up
 async def test_gpus_are_shared_while_the_control_daemon_of_mps_is_there(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
-    """The recipe, and what a container has of it; a pod keeps its share when the service goes."""
+    """The recipe, and its effect in a container; a pod keeps its share when the service stops."""
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
     install(made_up.root, OLD)
     section = (DOCUMENT.parent / "recipes.md").read_text().partition("## A GPU shared through MPS")[2]

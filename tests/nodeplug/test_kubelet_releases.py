@@ -1,4 +1,4 @@
-"""A node's kubelet becomes another release, up and down, under a daemon and its pods."""
+"""A node's kubelet is upgraded and downgraded while a daemon and its pods run."""
 
 import sqlite3
 from contextlib import closing
@@ -27,7 +27,7 @@ async def test_pods_keep_what_they_have_whatever_release_the_kubelet_is(
             await node.until(lambda: node.allocatable().get(NAME) == 2, 30)
             assert (await node.admit(first)).phase == "Running"
             assert node.allocations("first", "c") == had
-            assert (await node.admit(second)).phase == "Running"  # the other unit
+            assert (await node.admit(second)).phase == "Running"  # it gets the other unit
             assert node.allocations("second", "c") != had
     with closing(sqlite3.connect(tmp_path / "state/ledger.sqlite3")) as reader:
         assert reader.execute("select unit from lease order by unit").fetchall() == [("misc-fuse.0",), ("misc-fuse.1",)]

@@ -1,4 +1,4 @@
-"""`settings.kubeletRoot` becomes another one: no kubelet says of other kubelets' pods that they are gone."""
+"""A changed `settings.kubeletRoot`: a kubelet is no witness for the pods of another kubelet."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def settings(folder: Path, root: str) -> Settings:
 
 @pytest.fixture
 def noted(tmp_path: Path) -> Path:
-    """A folder with the kubelets `a`, which is noted, and `b`."""
+    """A folder with the kubelets `a`, whose root is recorded, and `b`."""
     for name in ("a", "b"):
         (tmp_path / name / "device-plugins").mkdir(parents=True)
     note_kubelet(settings(tmp_path, "a"))
@@ -36,7 +36,7 @@ def rename(folder: Path) -> str:
 
 
 def link(folder: Path) -> str:
-    """As a container sees a folder of the host at another path."""
+    """A link to a folder, as a container sees the host's folder at another path."""
     (folder / "c").mkdir()
     (folder / "c/device-plugins").symlink_to(folder / "a/device-plugins")
     return "c"
@@ -54,7 +54,7 @@ def remove_the_note(folder: Path) -> str:
 
 
 def empty_the_note(folder: Path) -> str:
-    (folder / "state/kubelet-root").write_bytes(b"")  # as a power cut may
+    (folder / "state/kubelet-root").write_bytes(b"")  # as a power cut can leave it
     return "b"
 
 
@@ -88,7 +88,7 @@ def test_a_kubelet_that_has_not_started_yet_is_still_known_by_its_folder(noted: 
 async def test_no_lease_ends_by_the_words_of_another_kubelet(
     start: StartDaemon, socket_dir: Path, tmp_path: Path
 ) -> None:
-    """Neither while the daemon runs, nor when it starts; without leases it takes any kubelet."""
+    """Neither while the daemon runs, nor at its start. Without leases, any kubelet is accepted."""
     ours, other = socket_dir / "a", socket_dir / "b"
     async with Node(ours) as node, Node(other):
         daemon = await start(kubeletRoot=str(ours))
@@ -102,7 +102,7 @@ async def test_no_lease_ends_by_the_words_of_another_kubelet(
         async with asyncio.timeout(30):
             while b"cannot say when they end" not in await daemon.stderr.readline():
                 pass
-        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)  # as it was before
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)  # as before
         daemon.terminate()
         await ended(daemon)
         words = (

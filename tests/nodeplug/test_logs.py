@@ -1,4 +1,4 @@
-"""A line of the log is a line, whatever somebody else has written into it."""
+"""An entry of the log is one line, whatever other programs' strings contain."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ for _ in range(2_000):
         os.read(logged, 65536)
 """
 BEYOND_OTHERS = 1 << 40
-"""Bytes where only a sparse file of ours is written to: the limit, which stands for a full disk, is the process's."""
+"""Bytes; only a sparse file of ours is written there. The limit that simulates a full disk is for the whole process."""
 log = logging.getLogger("tests.logs")
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -88,7 +88,7 @@ def test_a_traceback_ends_with_its_error_in_a_line(form: logs.LogFormat) -> None
 
 
 class Pipe:
-    """The other end of a pipe that is standard error."""
+    """The read end of a pipe that is standard error."""
 
     def __init__(self, reader: int, writer: TextIO) -> None:
         os.set_blocking(reader, False)
@@ -158,7 +158,7 @@ def _can_refuse() -> bool:
 def test_another_process_at_the_same_pipe_takes_the_room_and_nobody_waits_for_it(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_handler, "PATIENCE", 0)  # so that they meet more often
+    monkeypatch.setattr(log_handler, "PATIENCE", 0)  # the writers collide more often
     os.set_blocking(pipe.reader, True)
     logged, beat = os.pipe()
     os.set_blocking(beat, False)

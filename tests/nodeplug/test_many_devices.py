@@ -1,4 +1,4 @@
-"""What the daemon keeps of each of thousands of devices."""
+"""The daemon's memory for each of thousands of devices."""
 
 import tracemalloc
 from pathlib import Path
@@ -23,16 +23,16 @@ DEVICES = 500
 
 @pytest.mark.parametrize("cdi", ["auto", True, False])
 async def test_a_device_takes_little_more_than_what_it_is(tmp_path: Path, cdi: CdiPolicy) -> None:
-    """The texts, attributes and nodes of one are 850 bytes; what else is kept must be shared, or made when needed."""
+    """A device's strings, attributes and nodes take 850 bytes; all else must be shared, or created when needed."""
     made_up = MadeUpHost(tmp_path / "host", *(f"device-{number}" for number in range(DEVICES)))
     resource, host = Resource("example.com/many", Kinds(("misc",)), cdi=cdi, dangerous=True), made_up.host
     scanner, health, presence = Scanner(host), HealthTracker(), Presence(host)
     ledger, watcher = Ledger(tmp_path / "state", "boot"), FolderWatcher()
     paths = Paths(tmp_path / "device-plugins", tmp_path / "registry", tmp_path / "cdi")
     plugins = DevicePlugins([resource], host, presence, ledger, paths, watcher)
-    Scanner(MadeUpHost(tmp_path / "other", "a").host).scan()  # what the first use loads is not of the devices
+    Scanner(MadeUpHost(tmp_path / "other", "a").host).scan()  # imports, which are not the devices'
     tracemalloc.start()
-    for _ in range(2):  # again, and nothing is kept twice
+    for _ in range(2):  # a second time, to find duplicates
         inventory = health.sample(host, scanner.scan())
         assignment = assign(inventory, [resource])
         presence.update(inventory.devices, assignment.devices[resource.name])

@@ -1,4 +1,4 @@
-"""The metrics' text, read by Prometheus' own parser, and by promtool where there is one."""
+"""The text of the metrics, parsed by Prometheus' own parser, and by promtool if it is installed."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, sl
 
 
 def everything() -> list[Metric]:
-    """All metrics that there are."""
+    """All metrics."""
     telemetry = Telemetry()
     telemetry.refused("dra", "no-answer", 'it says "no"\n')
     telemetry.allocate.observe(0.003)
@@ -37,7 +37,7 @@ def everything() -> list[Metric]:
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What a scraper makes of it."""
+    """The samples that a scraper gets."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -88,8 +88,8 @@ def test_all_of_them() -> None:
 def test_what_is_told_stands_in_the_page_for_operators() -> None:
     page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
-    told = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
-    assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == told
+    defined = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
+    assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == defined
 
 
 def test_which_nodeplug_it_is() -> None:
@@ -118,10 +118,10 @@ def test_who_has_what() -> None:
     nobody = lease("gpu-2")
     claim = claimed("gpu-0", "uid-of-it", name="mine", pods="uid-1 uid-2")
     found = [dict(labels) for (name, labels) in samples(render(collect([], leases=[shared, nobody, claim]))) if labels]
-    told = [{name: text for name, text in each.items() if text} for each in found if "unit" in each]
+    with_units = [{name: text for name, text in each.items() if text} for each in found if "unit" in each]
     gpu = {"resource": "example.com/gpu"}
     pod = {"namespace": "default", "pod": "train", "container": "main", "pod_uid": "uid-1"}
-    assert told == [
+    assert with_units == [
         {**gpu, "api": "device-plugin", "unit": "gpu-1.3", "device": "gpu-1", **pod},
         {**gpu, "api": "device-plugin", "unit": "gpu-2", "device": "gpu-2"},
         {**gpu, "api": "dra", "unit": "gpu-0", "device": "gpu-0", "namespace": "default", "claim": "mine"},
@@ -150,7 +150,7 @@ def test_a_histogram_as_prometheus_reads_it() -> None:
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
-    """https://prometheus.io/docs/practices/naming: what promtool looks at, for where there is none."""
+    """Source: https://prometheus.io/docs/practices/naming. promtool checks the same, where it is installed."""
     for metric in everything():
         assert re.fullmatch(r"nodeplug_[a-z]+(_[a-z0-9]+)*", metric.name)
         assert metric.name.endswith("_total") == (metric.type == "counter")

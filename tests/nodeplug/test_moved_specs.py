@@ -1,4 +1,4 @@
-"""`settings.cdiDirectory` becomes another one: nothing of ours stays where a runtime may look, too."""
+"""A changed `settings.cdiDirectory`: none of our files stays in the old folder, which a runtime can still read."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ async def test_a_running_daemon_takes_its_specs_along(start: StartDaemon, socket
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    """A folder of CDI specs that a daemon has written to, and others do."""
+    """A folder of CDI specs with files of a daemon and of other programs."""
     folder = tmp_path / "before"
     folder.mkdir()
     (tmp_path / "state").mkdir()
@@ -51,7 +51,7 @@ def settings(folder: Path, cdi: Path) -> Settings:
 def test_specs_of_others_stay(before: Path, tmp_path: Path) -> None:
     leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
     assert [x.name for x in before.iterdir()] == [TOOLKITS]
-    (before / OURS[0]).touch()  # another daemon's, since
+    (before / OURS[0]).touch()  # written later by another daemon
     leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
     assert (before / OURS[0]).exists()
 
@@ -65,7 +65,7 @@ def test_another_name_of_the_same_folder_is_no_other_folder(before: Path, tmp_pa
 def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
     before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody is told that specs are removed which a pod without that mount leaves on its node."""
+    """No removal is reported: a pod without that mount leaves its specs on the node."""
     before.rename(tmp_path / "unmounted")
     with caplog.at_level(logging.INFO):
         leave_folder_of_before(settings(tmp_path, tmp_path / "now"))

@@ -1,4 +1,4 @@
-"""A resource moves between the APIs under pods: theirs until they end, then the other API's, without anybody's help."""
+"""A resource moves between the APIs while pods have it: they keep it until they end, then the other API offers it."""
 
 import asyncio
 import signal
@@ -15,14 +15,14 @@ CLAIMS: list[Json] = [{"name": "example.com/fuse", "select": "fuse", "api": "dra
 
 
 async def change(machine: Machine, process: Process, resources: list[Json]) -> Process:
-    """End the daemon and start it with another configuration."""
+    """Stop the daemon, and start it with another configuration."""
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
     return await machine.start(resources=resources)
 
 
 async def let_pass_until(machine: Machine, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Let the kubelet's time pass until something is so."""
+    """Advance the kubelet's clock until a condition is true."""
     async with asyncio.timeout(30):
         while not await holds():
             await machine.stand.clock.advance(1.0)
@@ -36,14 +36,14 @@ async def create_plugin_pod(machine: Machine, name: str) -> None:
 
 
 async def create_claim_pod(machine: Machine, name: str) -> None:
-    """Create a pod whose claim is allocated the device even while somebody has it."""
+    """Create a pod whose claim is allocated the device even while another pod has it."""
     tolerations = [{"operator": "Exists"}]
     wanted = claim(name, request(deviceClassName=FUSE, tolerations=tolerations))
     await machine.stand.create(wanted, using(name, ["mine"], claims={"mine": name}))
 
 
 async def taints(machine: Machine) -> list[str]:
-    """Return the taints of the one device that is published; `unpublished` where none is."""
+    """Return the taints of the only published device; `unpublished` if none is published."""
     device = (await machine.published()).get("misc-fuse")
     return ["unpublished"] if device is None else [taint["key"] for taint in device.get("taints", [])]
 
@@ -70,7 +70,7 @@ async def test_from_the_device_plugin_api_to_claims(machine: Machine) -> None:
     await let_pass_until(machine, is_refused)
     assert [api for api, *_ in machine.leases()] == ["device-plugin"]
     await stand.delete("Pod", "a")
-    await stand.let_pass(1.0, "Pod", "b", "Running")  # the kubelet tries again
+    await stand.let_pass(1.0, "Pod", "b", "Running")  # the kubelet retries
     assert [api for api, *_ in machine.leases()] == ["dra"]
 
 

@@ -1,4 +1,4 @@
-"""docs/network-functions.md: its configurations on a made-up card, with the stand-in kubelet and as Multus reads it."""
+"""docs/network-functions.md: its configurations on a made-up card, with the stand-in kubelet and Multus' lookup."""
 
 import json
 from pathlib import Path
@@ -80,8 +80,8 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
         assert network["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"] == asked == wanted.name
         await offered(node, asked)
         await node.admit(pod("with-multus", asked))
-        ((given,),) = node.allocations("with-multus", "c").values()  # what Multus asks the kubelet for
-        file = devinfo / f"{asked.replace('/', '-')}-{given}-device.json"
+        ((device_id,),) = node.allocations("with-multus", "c").values()  # the id that Multus gets from the kubelet
+        file = devinfo / f"{asked.replace('/', '-')}-{device_id}-device.json"
         assert json.loads(file.read_text()) == {
             "type": "pci",
             "version": "1.1.0",
@@ -105,15 +105,15 @@ async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> Non
         interface(card, f"{physical}/mlx5_core.sf.{number}", f"ens1f0s{number}", mac="02:00:00:00:00:04")
     wanted = resource(blocks()[2])
     async with plugins_of(card.host, [wanted], tmp_path, socket_dir) as offering:
-        given = await offering.given_to("with-multus", wanted.name, 2)
-    assert sorted(given.ids) == ["mlx5_core.sf.4", "mlx5_core.sf.5"]
-    assert set(given.env["PCIDEVICE_EXAMPLE_COM_SF"].split(",")) == set(given.ids)
-    assert json.loads(given.env["PCIDEVICE_EXAMPLE_COM_SF_INFO"]).keys() == set(given.ids)
-    assert list((tmp_path / "devinfo").glob("*.json")) == []  # which could only name the card
+        container = await offering.given_to("with-multus", wanted.name, 2)
+    assert sorted(container.ids) == ["mlx5_core.sf.4", "mlx5_core.sf.5"]
+    assert set(container.env["PCIDEVICE_EXAMPLE_COM_SF"].split(",")) == set(container.ids)
+    assert json.loads(container.env["PCIDEVICE_EXAMPLE_COM_SF_INFO"]).keys() == set(container.ids)
+    assert list((tmp_path / "devinfo").glob("*.json")) == []  # a file could only describe the card
 
 
 def test_for_dpdk(card: Tree) -> None:
-    """A function that is bound to vfio-pci brings its group."""
+    """A function that vfio-pci is bound to includes its group."""
     wanted = resource(blocks()[5])
     assert (wanted.vhost_net, wanted.ids) == (True, "pciBusID")
     bound = card.virtual_function(

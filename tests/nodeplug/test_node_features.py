@@ -1,4 +1,4 @@
-"""The feature file: what it says, when it is written, and when it goes. Read as nfd-worker reads it."""
+"""The feature file: its content, when it is written, and when it is removed. It is parsed by nfd-worker's rules."""
 
 import datetime
 import json
@@ -68,7 +68,7 @@ async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
         assert read(path, NOW) == {"a.example/gpu.count": "1"}
         assert read(path, NOW + EXPIRES + 1) == {}
         written = path.stat().st_ino
-        features.update(Assignment({"a.example/gpu": (gpu(1),)}))  # another one, of which the same is said
+        features.update(Assignment({"a.example/gpu": (gpu(1),)}))  # another device with the same labels
         features.update(Assignment({"b.example/gpu": (gpu(0), gpu(1))}))
         await until(lambda: path.stat().st_ino != written)
         assert read(path, NOW) == {"b.example/gpu.count": "2"}
@@ -76,14 +76,14 @@ async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
         features.update(Assignment(many))
         await until(lambda: path.stat().st_size > 60_000)
         assert set(read(path, NOW).values()) == {"1"}
-    assert [each.name for each in path.parent.iterdir()] == [NAME]  # a stop leaves it
+    assert [each.name for each in path.parent.iterdir()] == [NAME]  # a stop keeps the file
 
 
 @pytest.mark.parametrize("seconds", [86400.0 * 365, -86400.0])
 async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """A machine without a clock of its own has the time of its image until it hears of another."""
+    """A machine without a battery-backed clock starts with its image's time, until it is synchronized."""
     monkeypatch.setattr(node_features, "LOOK", 0.01)
     now = NOW
     path = tmp_path / NAME

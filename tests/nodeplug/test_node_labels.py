@@ -1,4 +1,4 @@
-"""`nodeSelector`: the labels of the daemon's own node, from the API server and from before."""
+"""`nodeSelector`: the labels of the daemon's own node, from the API server and from its state directory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +14,7 @@ from tests.nodeplug.conftest import until_logged
 from tests.nodeplug.machine import Machine
 from tests.running import running, until
 
-NOWHERE = "http://127.0.0.1:9"  # where nobody listens
+NOWHERE = "http://127.0.0.1:9"  # no server listens there
 RESOURCES: list[Json] = [
     {"name": "example.com/kvm", "select": "kvm"},
     {"name": "example.com/fuse", "select": "fuse", "shares": 7, "nodeSelector": {"pool": "busy"}},
@@ -30,7 +30,7 @@ async def stand() -> AsyncIterator[Stand]:
 
 
 class Told:
-    """What somebody who wants to know was told."""
+    """Records the labels that are reported."""
 
     def __init__(self) -> None:
         self.labels: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
@@ -43,38 +43,38 @@ class Told:
 
 
 async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_path: Path) -> None:
-    told = Told()
-    async with running(told.reading(stand, tmp_path).run()):
-        first = await told.labels.get()
+    reported = Told()
+    async with running(reported.reading(stand, tmp_path).run()):
+        first = await reported.labels.get()
         assert first["pool"] == "busy"
         await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": None, "zone": "a"}}})
-        second = await told.labels.get()
+        second = await reported.labels.get()
         assert ("pool" in second, second["zone"]) == (False, "a")
     assert remembered(tmp_path, "n1") == second
-    assert remembered(tmp_path, "n2") is None  # a copied disk is no other node
+    assert remembered(tmp_path, "n2") is None  # the labels of another node on a copied disk do not count
     (tmp_path / "node-labels.json").write_bytes(b'{"node":"n1","labels":{"a":')
     assert remembered(tmp_path, "n1") is None
 
 
 async def test_what_could_not_be_remembered_is_with_the_next_reading(stand: Stand, tmp_path: Path) -> None:
-    told, state = Told(), tmp_path / "state"
-    state.touch()  # no folder can be made there
-    async with running(told.reading(stand, state).run()):
-        labels = await told.labels.get()
+    reported, state = Told(), tmp_path / "state"
+    state.touch()  # the folder cannot be created
+    async with running(reported.reading(stand, state).run()):
+        labels = await reported.labels.get()
         state.unlink()
         await until(lambda: remembered(state, "n1") == labels)
 
 
 async def test_silence_changes_nothing(stand: Stand, tmp_path: Path) -> None:
-    told = Told()
-    async with running(told.reading(stand, tmp_path, "nobody").run()):
-        assert "nobody" in await told.problems.get()
-    assert told.labels.empty()
+    reported = Told()
+    async with running(reported.reading(stand, tmp_path, "nobody").run()):
+        assert "nobody" in await reported.problems.get()
+    assert reported.labels.empty()
     assert remembered(tmp_path, "nobody") is None
 
 
 async def test_a_daemon_offers_by_them_and_knows_them_without_the_server(machine: Machine) -> None:
-    """At first nobody can tell, and nobody gets the devices; later the state directory can."""
+    """First the labels are unknown, and the devices are withheld; later they are read from the state directory."""
     stand = machine.stand
     write_kubeconfig(machine.kubeconfig, NOWHERE, "token")
     first = await machine.start(resources=RESOURCES)

@@ -1,4 +1,4 @@
-"""Each right of the shipped role is there for something: without it that is lost and said, and the rest works."""
+"""Each right of the shipped role is needed: without it one function fails with a message, and all others work."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ from tests.running import running
 _SLICES, _CLAIMS = "resourceslices", "resourceclaims"
 _DEVICES = "changing status.devices requires"
 Right: TypeAlias = tuple[str, str]
-LOST: dict[Right, tuple[str, str]] = {  # what does not work without it, and what the daemon says
+LOST: dict[Right, tuple[str, str]] = {  # the function that fails, and the daemon's message
     (_SLICES, "list"): ("published", f'cannot list resource \\"{_SLICES}\\"'),
     (_SLICES, "create"): ("published", f'cannot create resource \\"{_SLICES}\\"'),
     ("nodes", "get"): ("published", 'cannot get resource \\"nodes\\"'),
     (_SLICES, "update"): ("changed", f'cannot update resource \\"{_SLICES}\\"'),
-    (_SLICES, "delete"): ("published", f'cannot delete resource \\"{_SLICES}\\"'),  # what is too much goes first
-    (_SLICES, "watch"): ("", f'cannot watch resource \\"{_SLICES}\\"'),  # what others do is noticed in lists alone
+    (_SLICES, "delete"): ("published", f'cannot delete resource \\"{_SLICES}\\"'),  # superfluous slices go first
+    (_SLICES, "watch"): ("", f'cannot watch resource \\"{_SLICES}\\"'),  # others' changes are found by lists only
     (_SLICES, "get"): ("", ""),  # after a conflict: tests/dra_plugin/publishing has it
     (_CLAIMS, "get"): ("prepared", f'cannot get resource \\"{_CLAIMS}\\"'),
     (f"{_CLAIMS}/status", "patch"): ("status", f'cannot patch resource \\"{_CLAIMS}/status\\"'),
@@ -72,20 +72,20 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
         stack.push_async_callback(machine.end)
         await machine.classes()
         await stand.until(lambda: stand.get("Node", NODE))
-        await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # of an earlier life
+        await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # left by an earlier daemon
         as_account(machine, NODE)
         process = await machine.start(resources=RESOURCES)
-        said: list[str] = []
+        log: list[str] = []
 
         async def listen() -> None:
             assert process.stderr is not None
             while line := await process.stderr.readline():
-                said.append(line.decode())
+                log.append(line.decode())
 
         await stack.enter_async_context(running(listen()))
 
         async def has_said() -> bool:
-            return any(words in line for line in said)
+            return any(words in line for line in log)
 
         async def come(holds: Callable[[], Awaitable[bool]]) -> None:
             async with asyncio.timeout(30):
@@ -105,13 +105,13 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
         if words:
             await come(has_said)
         else:
-            assert not any("orbidden" in line for line in said)
+            assert not any("orbidden" in line for line in log)
 
 
 def functions(
     machine: Machine, config: Path
 ) -> dict[str, tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[bool]]]]:
-    """Return what the daemon does in the cluster: what makes it do so, and how one sees that it did."""
+    """Return the daemon's functions in the cluster: a trigger, and a check of the result."""
     stand = machine.stand
 
     async def nothing() -> None:

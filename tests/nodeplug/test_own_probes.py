@@ -1,4 +1,4 @@
-"""`settings.healthDirectory`: what the administrator's own probes say of devices."""
+"""`settings.healthDirectory`: verdicts of an administrator's own probes."""
 
 import os
 import re
@@ -21,7 +21,7 @@ STICK, PORT = "usb-0403-6001-a50285bi-a0b615c19c", "tty-0403-6001-a50285bi-if0-d
 
 
 class Probed:
-    """A made-up machine, and the folder in which probes say something."""
+    """A made-up machine, and the folder of its probes."""
 
     def __init__(self, folder: Path) -> None:
         self.inventory = scan(build_machine(folder / "host").host)
@@ -63,11 +63,11 @@ def test_a_file_means_what_is_so_called_and_its_parts(probed: Probed, name: str,
 
 
 def test_being_there_is_enough(probed: Probed) -> None:
-    assert (probed.unhealthy(), probed.problems()) == ({}, [])  # no folder
+    assert (probed.unhealthy(), probed.problems()) == ({}, [])  # the folder does not exist
     probed.say("misc-kvm")
     probed.say("misc-tun", "\x1b[31mred" + "x" * 5000)
     probed.say(f".{GPU}", "being written")
-    os.mkfifo(probed.folder / GPU)  # of which nothing can be read, and nothing is waited for
+    os.mkfifo(probed.folder / GPU)  # nothing can be read, and the daemon does not wait for it
     found = probed.unhealthy()
     assert found["misc-kvm"] == f"reported by {probed.folder}/misc-kvm"
     assert found["misc-tun"].startswith("\\x1b[31mredxxx")
@@ -105,7 +105,7 @@ async def test_no_new_pod_gets_what_a_probe_says_is_unhealthy(
 
 
 def test_the_probe_of_the_page(probed: Probed, tmp_path: Path) -> None:
-    """Its script, with a tool that says what it is told."""
+    """The page's script, with a tool whose output the test sets."""
     section = PAGE.read_text().partition("\n## Health that your own probes know\n")[2].partition("\n## ")[0]
     found = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
     assert found is not None
@@ -117,5 +117,5 @@ def test_the_probe_of_the_page(probed: Probed, tmp_path: Path) -> None:
         tool.chmod(0o755)
         env = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
         subprocess.run(["sh", "-eu"], input=script, text=True, env=env, check=True)
-        said = {GPU: f"95 °C (says {probed.folder / GPU_UUID})"} if degrees > 90 else {}
-        assert probed.unhealthy() == said
+        expected = {GPU: f"95 °C (says {probed.folder / GPU_UUID})"} if degrees > 90 else {}
+        assert probed.unhealthy() == expected

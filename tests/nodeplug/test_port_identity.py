@@ -1,4 +1,4 @@
-"""A device that becomes another one when a program first uses it: its pod has the port, and what is there by then."""
+"""A device that becomes another one at its first use: its pod has the port, with whatever device is there."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ PORT = "usb-port-0000-00-14-0-0-2"
 
 
 def plug_in(root: Path, face: tuple[str, str], devnum: int) -> None:
-    """Have an accelerator at the port, as it calls itself with or without its firmware."""
+    """Plug an accelerator into the port, with its identity with or without firmware."""
     shutil.rmtree(root, ignore_errors=True)
     tree = Tree(root)
     controller = tree.pci("0000:00:14.0", pci_class="0c0330", driver="xhci_hcd")
@@ -30,7 +30,7 @@ def plug_in(root: Path, face: tuple[str, str], devnum: int) -> None:
 async def test_a_coral_that_loads_its_firmware_stays_its_pods(
     start: StartDaemon, tmp_path: Path, socket_dir: Path
 ) -> None:
-    """The library loads it from the first container, which loses the device then, ends, and starts again with it."""
+    """The library loads it from the first container, which then loses the device, ends, and restarts with it."""
 
     def described() -> list[str]:
         specs = [json.loads(path.read_text()) for path in (tmp_path / "cdi").glob("*.json")]

@@ -1,4 +1,4 @@
-"""What must not leave a node, and what may."""
+"""What must not leave a node, and what can."""
 
 import json
 
@@ -31,8 +31,8 @@ def test_credentials(text: str, left: str) -> None:
 
 
 def test_json_stays_json() -> None:
-    said = {"a": 'the file has "token": "abc def"', "secret": "x", "list": [{"password": "y"}], "token": JWT}
-    found = json.loads(without_credentials(json.dumps(said)))
+    original = {"a": 'the file has "token": "abc def"', "secret": "x", "list": [{"password": "y"}], "token": JWT}
+    found = json.loads(without_credentials(json.dumps(original)))
     assert found["secret"] == found["list"][0]["password"] == found["token"] == REMOVED
     assert "abc def" not in found["a"]
 

@@ -1,4 +1,4 @@
-"""Two sticks that come back in the other order: a container that starts again has its own one, or does not start."""
+"""Two sticks return in the opposite order: a restarted container has its own stick, or does not start."""
 
 import asyncio
 import json
@@ -23,12 +23,12 @@ BOTH = ("A17C2D9E", "B28D3EAF")
 
 
 def plug_in(root: Path, *serials: str) -> None:
-    """Have these sticks, numbered in this order, and no others."""
+    """Plug in exactly these sticks, numbered in this order."""
     shutil.rmtree(root, ignore_errors=True)
     tree = Tree(root)
     controller = tree.pci("0000:00:14.0", pci_class="0c0330", driver="xhci_hcd")
     for number, serial in enumerate(serials):
-        port = 2 + BOTH.index(serial)  # they are where they were
+        port = 2 + BOTH.index(serial)  # their ports do not change
         stick = tree.usb(
             controller,
             f"1-{port}",
@@ -55,7 +55,7 @@ class Sticks:
         self._process: Process | None = None
 
     async def run(self, *serials: str, healthy: int = 1) -> None:
-        """Have these sticks, in this order, and the daemon restarted."""
+        """Plug in these sticks, in this order, and restart the daemon."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             await self._process.wait()
@@ -70,7 +70,7 @@ class Sticks:
         await self.node.until(lambda: STICK in self.node.devices() and self.node.allocatable()[STICK] == healthy, 30)
 
     async def start_again(self) -> ContainerStatus:
-        """End the container, and return what became of its next start."""
+        """End the container, and return the status after its restart."""
         await self.node.exit_container("p", "c", 1)
         (status,) = self.node.status("p").container_statuses
         return status

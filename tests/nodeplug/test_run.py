@@ -1,4 +1,4 @@
-"""`nodeplug run` as a process: start, faults, signals, exit codes, logs."""
+"""`nodeplug run` as a process: start, errors, signals, exit codes, logs."""
 
 import asyncio
 import json
@@ -177,7 +177,7 @@ async def test_systemd_is_told(start: StartDaemon, socket_dir: Path, tmp_path: P
             path = tmp_path / "config0.yaml"
             content = json.loads(path.read_text())
             path.write_text(json.dumps({**content, "settings": {**content["settings"], "healthSeconds": 7}}))
-            # all restarts, in the same process: systemd would kill one that says that it stops and does not end
+            # all restarts stay in one process: systemd would kill a process that reports STOPPING and does not end
             assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
             process.send_signal(signal.SIGTERM)
             assert await loop.sock_recv(systemd, 100) == b"STOPPING=1"
@@ -221,9 +221,9 @@ async def until(port: int, path: str, code: int, words: str = "") -> None:
 
 
 async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon, socket_dir: Path) -> None:
-    """An instance that waits for the one before it is ready, or a rolling update would never go on."""
+    """An instance that waits for its predecessor is ready: otherwise a rolling update would never continue."""
     ports = free_ports(2)
-    (socket_dir / "device-plugins").mkdir()  # a kubelet's, which is not there yet
+    (socket_dir / "device-plugins").mkdir()  # of a kubelet that has not started yet
     await start(metricsAddress=f"127.0.0.1:{ports[0]}")
     await until(ports[0], "/readyz", 503, "not ready: resource example.com/fuse is not registered with the kubelet")
     assert ask(ports[0], "/livez") == (200, "ok\n")
@@ -237,9 +237,9 @@ async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon
 async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_before_it_has_the_state(
     start: StartDaemon, socket_dir: Path
 ) -> None:
-    """Sooner, and the update would take the old pod away while nobody offers devices; later, and it would never do."""
+    """If ready sooner, no pod would offer devices once the old one is removed; if later, the update would never end."""
     ports = free_ports(2)
-    (socket_dir / "device-plugins").mkdir()  # a kubelet's, which is not there yet
+    (socket_dir / "device-plugins").mkdir()  # of a kubelet that has not started yet
     manifest = {"POD_UID": "old", "NODEPLUG_METRICS_ADDRESS": f"127.0.0.1:{ports[0]}"}  # no setting of the file
     old = await start(environment=manifest)
     await until(ports[0], "/readyz", 503)
@@ -248,7 +248,7 @@ async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_
     assert (await asyncio.to_thread(ask, ports[1], "/readyz"))[0] == 503
     async with Node(socket_dir) as node:
         await until(ports[1], "/readyz", 200)
-        assert old.returncode is None  # it has the state
+        assert old.returncode is None  # it owns the state
         old.send_signal(signal.SIGTERM)
         assert await old.wait() == 0
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -276,7 +276,7 @@ async def test_a_kubelet_that_starts_under_another_name_of_the_host_has_everythi
         )
         try:
             await until_logged(process, "registered")
-            await node.restart()  # the name is the same: nothing
+            await node.restart()  # the same name changes nothing
             await until_logged(process, "registered")
             rename = ("nsenter", "-t", str(process.pid), "--uts", "hostname", "later")
             await asyncio.to_thread(subprocess.run, rename, check=True)

@@ -109,12 +109,12 @@ async def test_a_pod_keeps_its_device_when_the_configuration_offers_it_no_more(m
 
 
 async def counted(machine: Machine) -> dict[str, float]:
-    """What metrics say of the resource's units, by health."""
+    """The metrics of the resource's units, by health."""
     text = (await asyncio.to_thread(ask, machine.state, Question(), Answer)).text
-    told = [
+    samples = [
         x for family in text_string_to_metric_families(text) for x in family.samples if x.name == "nodeplug_devices"
     ]
-    return {x.labels["health"]: x.value for x in told if x.labels["resource"] == "example.com/fuse"}
+    return {x.labels["health"]: x.value for x in samples if x.labels["resource"] == "example.com/fuse"}
 
 
 async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:
@@ -173,7 +173,7 @@ async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machi
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
 
     async def is_held_up() -> bool:
-        """An update over nodes that publish nothing stops."""
+        """An update stops if a node publishes nothing."""
         await stand.clock.advance(1.0)
         (is_ready, words) = await asyncio.to_thread(probe.ask, str(status), "/readyz")
         assert not is_ready
@@ -203,10 +203,10 @@ async def test_an_update_meets_no_closed_door(machine: Machine, driver: str) -> 
     await machine.start(environment={"POD_UID": "two"}, driverName=driver, statusSocket=str(status))
     registry = stand.node.plugins_registry
     await machine.until(lambda: len(list(registry.glob("*.sock"))) == 2)
-    await stand.clock.advance(2.0)  # the kubelet finds the new instance, which has no state yet
+    await stand.clock.advance(2.0)  # the kubelet finds the new instance, which does not own the state yet
     async with asyncio.timeout(30):
         while not (await asyncio.to_thread(probe.ask, str(status), "/readyz"))[0]:  # noqa: ASYNC110 - see below
-            await asyncio.sleep(0.01)  # the daemon is another process; not before would an update end the first one
+            await asyncio.sleep(0.01)  # the daemon is another process; an update ends the first one only after this
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0

@@ -1,4 +1,4 @@
-"""`nodeplug run` against an API server that asks roles and policies: those that it ships, with its account."""
+"""`nodeplug run` with its shipped roles, policies and account, on an API server that enforces them."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -45,7 +45,7 @@ def as_account(machine: Machine, of_node: str) -> None:
 async def test_its_role_is_enough_for_a_claims_life_and_for_no_more(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
-    await stand.until(lambda: stand.get("Node", NODE))  # a token is bound to what is there
+    await stand.until(lambda: stand.get("Node", NODE))  # a token can only be bound to an existing node
     as_account(machine, NODE)
     process = await machine.start(resources=RESOURCES)
     await machine.until_published()

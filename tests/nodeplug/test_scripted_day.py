@@ -1,4 +1,4 @@
-"""A day of a node: at every step the kubelet's own view and `nodeplug status` say the same."""
+"""A day of a node: after each step the kubelet's view and `nodeplug status` agree."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ View = dict[str, object]
 
 
 class Day:
-    """A machine with its daemon of now, seen from both sides."""
+    """A machine with its current daemon, observed from both sides."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -46,7 +46,7 @@ class Day:
         return await asyncio.to_thread(client.ask, self._machine.state, Question(), Answer)
 
     async def of_the_kubelet(self) -> View:
-        """What the kubelet says: how many units it has and may give, and what pods have, from pod-resources."""
+        """The kubelet's view: capacity, allocatable units, and pods' units from pod-resources."""
         async with connect(self._node.pod_resources_socket) as channel:
             listed = await Client(channel, _LISTER).call("List", podresources.ListPodResourcesRequest(), timeout=10)
         containers = [container for each in listed.pod_resources for container in each.containers]
@@ -62,7 +62,7 @@ class Day:
         }
 
     async def of_the_daemon(self) -> View:
-        """The same, as `nodeplug status` has it."""
+        """The same view from `nodeplug status`."""
         found = await self.status()
         fuse = next((x for x in found.resources if x.api == "device-plugin"), None)
         units = {(x.resource, x.unit) for x in found.leases if x.api == "device-plugin"}
@@ -76,7 +76,7 @@ class Day:
         }
 
     async def until_agreed(self, *, units: int = 2, healthy: int = 2, leases: int = 2) -> Answer:
-        """Let the kubelet's time pass until both say the same, and what is expected here."""
+        """Advance the kubelet's clock until both views agree, and contain the expected numbers."""
         expected = {"units": units, "healthy": healthy, "leases": leases}
         kubelet: View = {}
         daemon: View = {}
@@ -84,7 +84,7 @@ class Day:
             async with asyncio.timeout(30):
                 while True:
                     kubelet = await self.of_the_kubelet()
-                    with contextlib.suppress(NotRunning):  # yet, or the next one is about to
+                    with contextlib.suppress(NotRunning):  # not running yet, or the next daemon is about to start
                         daemon = await self.of_the_daemon()
                     counted = {**kubelet, "leases": len(kubelet["leases"])}  # type: ignore[arg-type]  # it is a set
                     if kubelet == daemon and expected.items() <= counted.items():
@@ -95,7 +95,7 @@ class Day:
             raise AssertionError(f"the kubelet: {kubelet}; nodeplug status: {daemon}; expected {expected}") from None
 
     async def release(self) -> None:
-        """Once the kubelet has ended all pods, end leases by hand: who does not waits for 5 s and a pass more."""
+        """After the kubelet has ended all pods, release their leases: otherwise they end after 5 s and a pass."""
         async with asyncio.timeout(30):
             while (await self.of_the_kubelet())["leases"]:
                 await self._machine.stand.clock.advance(0.5)
@@ -104,7 +104,7 @@ class Day:
             await asyncio.to_thread(client.ask, self._machine.state, asked, Released)
 
     async def change(self, path: Path, edit: Callable[[list[Json]], object]) -> None:
-        """Edit the configuration's resources and have it read."""
+        """Edit the configuration's resources, and reload it."""
         content = json.loads(path.read_text())
         edit(content["resources"])
         path.write_text(json.dumps(content))
@@ -118,7 +118,7 @@ async def test_the_kubelet_and_status_agree_all_day(machine: Machine, tmp_path: 
 
 
 async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
-    """The day of the test; the daemon has the `road` to the API server."""
+    """The day of the test; the daemon uses the `road` to the API server."""
     day, stand = Day(machine), machine.stand
     await machine.classes()
     first = await machine.start({"POD_UID": "one"}, RESOURCES, rescanSeconds=1)
@@ -133,14 +133,14 @@ async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
         await stand.until_phase(name, "Running")
     await day.until_agreed()
 
-    await road.cut()  # the API server is away: what is published stays, and no lease ends
+    await road.cut()  # the API server is down: slices stay, and no lease ends
     machine.host.remove_node("fuse")  # hotplug
-    await day.until_agreed(units=1, healthy=0)  # the pod has it; of the other share nobody says that it is there
+    await day.until_agreed(units=1, healthy=0)  # the pod has it; the other share's device is gone
     await road.open()
     machine.host.renumber("fuse", 0)
     await day.until_agreed()
 
-    await day.change(path, lambda resources: resources[0].update(shares=3))  # reload: half of it is given
+    await day.change(path, lambda resources: resources[0].update(shares=3))  # reload, with shares allocated
     await day.until_agreed(units=3, healthy=0)
     await stand.node.restart(kill=True)  # the kubelet
     await day.until_agreed(units=3, healthy=0)
@@ -153,7 +153,7 @@ async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
 
     path = tmp_path / "config1.yaml"
     good = path.read_text()
-    path.write_text("resources: 3")  # a bad file
+    path.write_text("resources: 3")  # an invalid file
     with pytest.raises(Refusal):
         await asyncio.to_thread(client.ask, machine.state, Reload(), dict)
     assert not (await day.until_agreed(units=3, healthy=0)).configuration.is_current
@@ -175,7 +175,7 @@ async def test_they_agree_on_a_disk_that_is_full(machine: Machine, tmp_path: Pat
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
-        await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases find room in the ledger's own files
+        await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases would still fit into the ledger's own files
         await stand.until_phase("a", "Failed")
         found = await day.until_agreed(units=shares, healthy=shares, leases=0)
         assert [x for x in found.problems if "the disk is full; free some space" in x], found.problems

@@ -1,4 +1,4 @@
-"""`nodeplug run` and signals at every moment, and parts of it that end."""
+"""`nodeplug run`: signals at every moment, and parts of it that end."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
         first = await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         second = await start(lockWaitSeconds=600)
-        await until_logged(second, "offering")  # what it needs no state for
+        await until_logged(second, "offering")  # the part that needs no state
         second.send_signal(number)
         async with asyncio.timeout(30):
             code, errors = await ended(second)

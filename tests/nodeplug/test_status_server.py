@@ -1,4 +1,4 @@
-"""The status page: what it says, and what it does with those who do not behave."""
+"""The status server: its answers, and how it handles clients that misbehave."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ async def serving(
     address: str = "127.0.0.1:0",
     page: Callable[[], Site] | None = None,
 ) -> AsyncIterator[StatusServer]:
-    """A server that runs meanwhile."""
+    """A running server."""
     server = StatusServer(address, lambda: metrics, lambda: not_ready, page)
     task = asyncio.create_task(server.run())
     try:
@@ -43,7 +43,7 @@ async def serving(
 
 
 async def ask(server: StatusServer, request: bytes) -> bytes:
-    """Send bytes and return all that comes back until the connection ends, however it does."""
+    """Send bytes, and return everything that is received until the connection ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     answer = b""
     with contextlib.suppress(ConnectionError):
@@ -55,7 +55,7 @@ async def ask(server: StatusServer, request: bytes) -> bytes:
 
 
 async def get(server: StatusServer, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
-    """Ask as an ordinary client does."""
+    """Send a request as an ordinary client does."""
 
     def get() -> tuple[int, dict[str, str], str]:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
@@ -124,7 +124,7 @@ async def test_head_is_get_without_a_body(path: str) -> None:
 async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -> None:
     async with serving() as server:
         answer = await ask(server, request_)
-        assert answer == b"" or answer.startswith(b"HTTP/1.1 " + status)  # what comes too late may take it away
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 " + status)  # or a reset
         assert answer.count(b"HTTP/1.1 ") <= 1
         if len(request_) < 8192:
             assert answer
@@ -133,7 +133,7 @@ async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections last a moment."""
+    """Limit connections to a short time."""
     monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
 
 
@@ -175,19 +175,19 @@ async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
 
 
 async def _until_none_is_open(server: StatusServer) -> None:
-    while server.port in _local_ports():  # noqa: ASYNC110 - the kernel tells nobody
+    while server.port in _local_ports():  # noqa: ASYNC110 - the kernel sends no event
         await asyncio.sleep(0.05)
 
 
 def _local_ports() -> list[int]:
-    """The ports of our own accepted connections that are established."""
+    """The ports of our own accepted, established connections."""
     with open("/proc/net/tcp") as table:  # noqa: ASYNC230, RUF100 - it is in memory
         rows = [line.split() for line in table.readlines()[1:]]
     return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "01"]
 
 
 async def test_connections_that_do_nothing_cost_little() -> None:
-    """More than a thousand of them were a thousand threads, and no descriptor was left for anybody else."""
+    """A regression test: a thousand of them used a thousand threads, and all descriptors."""
     async with serving() as server:
         since = HeldSince()
         idle: list[socket.socket] = []
@@ -215,7 +215,7 @@ async def test_connections_that_do_nothing_cost_little() -> None:
 
 
 async def _first_answer(server: StatusServer) -> bytes:
-    """As soon as there is room again."""
+    """Retry until there is room again."""
     while not (answer := await ask(server, b"GET /livez HTTP/1.1\r\n\r\n")):
         pass
     return answer
@@ -238,7 +238,7 @@ async def test_a_defect_of_the_metrics_leaves_the_probes(caplog: pytest.LogCaptu
 async def test_an_address_that_is_taken_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by the instance before, during an update."""
+    """For example, by the previous instance during an update."""
     monkeypatch.setattr("nodeplug.status_server._AGAIN", 0.01)
     with caplog.at_level(logging.ERROR):
         async with serving() as first:
@@ -270,7 +270,7 @@ async def test_a_name_that_no_thread_is_left_to_look_up_ends_nothing(caplog: pyt
 @pytest.mark.parametrize("address", [":0", "0.0.0.0:0", "localhost:0"])
 async def test_addresses(address: str) -> None:
     async with serving(address=address) as server:
-        if address == "0.0.0.0:0":  # the others may have another port for IPv4
+        if address == "0.0.0.0:0":  # with the others, IPv4 can get another port
             assert (await get(server, "/livez"))[0] == 200
         assert server.port
 
@@ -285,7 +285,7 @@ async def test_a_probe_asks_this_very_instance_at_its_socket(
         assert await asyncio.to_thread(probe.main, at) == 1
         assert capsys.readouterr().out == "not ready: it is early\n"
         assert await asyncio.to_thread(probe.main, at, "/livez") == 0
-    async with serving(address=at):  # in the place of the one before
+    async with serving(address=at):  # at the address of the previous server
         assert await asyncio.to_thread(probe.main, at) == 0
         _, metrics = await asyncio.to_thread(probe.ask, at, "/metrics")
         assert "things 1.0\n" in metrics
@@ -294,7 +294,7 @@ async def test_a_probe_asks_this_very_instance_at_its_socket(
 async def test_a_socket_is_left_by_nobody_and_taken_from_nobody(tmp_path: Path) -> None:
     at = tmp_path / "status.sock"
     async with serving(address=str(at)):
-        async with serving(not_ready=["it is early"], address=str(at)):  # an update, which the older one outlives
+        async with serving(not_ready=["it is early"], address=str(at)):  # an update; the older stays
             pass
         assert not at.exists()
         async with contextlib.AsyncExitStack() as newer:

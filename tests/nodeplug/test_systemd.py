@@ -1,4 +1,4 @@
-"""What systemd hears."""
+"""Messages to systemd."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.running import running
 
 @pytest.fixture
 def systemd(socket_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Its end of the socket."""
+    """Systemd's end of the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(str(socket_dir / "notify"))
         end.setblocking(False)
@@ -44,7 +44,7 @@ async def test_it_is_heard_of_a_process_without_a_descriptor_left(
     with no_more_descriptors():
         for _ in range(2):
             assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"WATCHDOG=1"
-        notify("STOPPING=1")  # which is not heard, and does not fail
+        notify("STOPPING=1")  # is not received, and does not fail
     task.cancel()
     await asyncio.wait([task])
 
@@ -57,7 +57,7 @@ async def test_that_it_is_ready_is_said_until_it_is_heard(
     async with running(notify_ready(is_ready.wait)):
         with no_more_descriptors():
             is_ready.set()
-            for _ in range(5):  # turns of the loop, in which it is tried
+            for _ in range(5):  # iterations of the loop in which it retries
                 await asyncio.sleep(0)
         assert await asyncio.wait_for(loop.sock_recv(systemd, 100), 30) == b"READY=1"
 

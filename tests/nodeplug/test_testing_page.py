@@ -1,4 +1,4 @@
-"""docs/testing-a-plugin.md: its DRA driver runs against `nodeplug kubelet run` as the page says."""
+"""docs/testing-a-plugin.md: its DRA driver works with `nodeplug kubelet run` as the page describes."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Traces: what a collector gets, and that nobody waits for it."""
+"""Traces: what a collector receives, and that it never delays the daemon."""
 
 import asyncio
 import signal
@@ -27,7 +27,7 @@ TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 async def _allocate(socket: Path, unit: str) -> None:
-    """Call as somebody does whose own call is traced."""
+    """Call Allocate as a client whose own call is traced."""
     asked = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])])
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         call = channel.unary_unary(f"/{ALLOCATE}", api.AllocateRequest.SerializeToString)
@@ -41,17 +41,17 @@ async def test_calls_registrations_and_reloads(start: StartDaemon, socket_dir: P
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
         registered = await collected.span("v1beta1.Registration/Register")
         assert (registered.kind, registered.parent) == ("client", "")
-        said = {"service.name": "nodeplug", "k8s.node.name": "n1", "deployment.environment": "test"}
-        assert said.items() <= collected.resource.items()
+        expected = {"service.name": "nodeplug", "k8s.node.name": "n1", "deployment.environment": "test"}
+        assert expected.items() <= collected.resource.items()
 
         assert (await node.admit(pod("a"))).phase == "Running"
         chosen = await collected.span("v1beta1.DevicePlugin/GetPreferredAllocation")
-        given = await collected.span(ALLOCATE)
-        assert chosen.attributes["nodeplug.devices"] == given.attributes["nodeplug.devices"]
-        assert (given.kind, given.parent, given.error) == ("server", "", "")
-        assert given.attributes["nodeplug.resource"] == "example.com/fuse"
-        assert given.attributes["rpc.method"] == "Allocate"
-        assert collected.parts(given) == ["commit leases"]
+        allocation = await collected.span(ALLOCATE)
+        assert chosen.attributes["nodeplug.devices"] == allocation.attributes["nodeplug.devices"]
+        assert (allocation.kind, allocation.parent, allocation.error) == ("server", "", "")
+        assert allocation.attributes["nodeplug.resource"] == "example.com/fuse"
+        assert allocation.attributes["rpc.method"] == "Allocate"
+        assert collected.parts(allocation) == ["commit leases"]
 
         (socket,) = node.device_plugins.glob("nodeplug-*")
         with pytest.raises(grpc.aio.AioRpcError):
@@ -94,7 +94,7 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
         over = await collected.span(f"{DRA}/NodeUnprepareResources")
         assert collected.parts(over) == ["remove CDI and metadata", "restore hardware", "commit leases"]
         assert collected.resource["k8s.node.name"] == NODE
-        made = machine.host.root / "dev/new"  # as the kernel makes a node: with its numbers from the beginning
+        made = machine.host.root / "dev/new"  # created as by the kernel: with its device number from the start
         made.write_text("c 10:200\n")
         made.rename(made.with_name("thing1"))
         assert (await collected.span("store ResourceSlices")).seconds < 30

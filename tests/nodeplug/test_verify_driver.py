@@ -1,4 +1,4 @@
-"""`nodeplug kubelet verify --dra` looks at the daemon itself."""
+"""`nodeplug kubelet verify --dra`, run against the daemon."""
 
 import sys
 from pathlib import Path

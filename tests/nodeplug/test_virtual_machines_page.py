@@ -1,4 +1,4 @@
-"""docs/virtual-machines.md: its configurations on made-up machines, and what KubeVirt and DPDK find of them."""
+"""docs/virtual-machines.md: its configurations on made-up machines, and how KubeVirt and DPDK find the devices."""
 
 import json
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ BLOCKS = [list(yaml.safe_load_all(each.partition("```")[0])) for each in PAGE.sp
 
 
 def resource(name: str, number: int = 0) -> Resource:
-    """A resource of the page, of several of one name the one with this number."""
+    """A resource of the page; `number` selects one of several with the same name."""
     found = [x for x in BLOCKS if "resources" in x[0] and x[0]["resources"][0]["name"] == f"example.com/{name}"]
     (read,) = loads(json.dumps(found[number][0]).encode()).resources
     return read
@@ -37,7 +37,7 @@ def resource(name: str, number: int = 0) -> Resource:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Two cards in one IOMMU group each, the first with its sound; a vGPU; two dongles that are alike."""
+    """Two cards in an IOMMU group each, the first with its audio function; a vGPU; two identical dongles."""
     tree = Tree(tmp_path / "host")
     for group, functions in ((7, ("0000:41:00.0", "0000:41:00.1")), (8, ("0000:42:00.0",))):
         members = [tree.pci(x, vendor="10de", pci_class="030000", driver=VFIO) for x in functions]
@@ -61,10 +61,10 @@ def tree(tmp_path: Path) -> Tree:
 
 
 async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, sockets: Path) -> tuple[Any, list[str]]:
-    """Have a kubelet give a container so many of a resource; return its variables and its nodes."""
+    """Allocate this many units to a container; return its variables and its nodes."""
     async with plugins_of(tree.host, [wanted], folder, sockets) as offering:
-        given = await offering.given_to("virt-launcher", wanted.name, count)
-    return given.env, given.nodes
+        container = await offering.given_to("virt-launcher", wanted.name, count)
+    return container.env, container.nodes
 
 
 async def test_cards_that_are_bound_for_good(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
@@ -91,7 +91,7 @@ async def test_vgpus(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     env, nodes = await environment(tree, wanted, 1, tmp_path, socket_dir)
     assert kubevirt.addresses(env, kubevirt.MDEV, wanted.name) == [MDEV_UUID]
     assert set(nodes) == {"/dev/vfio/52", "/dev/vfio/vfio"}
-    assert not any("0000:65:00.0" in value for value in env.values())  # its parent's
+    assert not any("0000:65:00.0" in value for value in env.values())  # the address of its parent
 
 
 async def test_vgpus_that_are_virtual_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
@@ -128,7 +128,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
 
 
 def metadata(world: Machine, prepared: tuple[PreparedDevice, ...]) -> list[Any]:
-    """What a container reads of its devices."""
+    """The metadata of its devices in a container."""
     inside = world.container(prepared)
     (path,) = (x for x in inside.mounts if "dra-device-attributes" in x)
     return inside.metadata(path)
@@ -156,7 +156,7 @@ async def test_a_card_by_a_claim(machine: Machine) -> None:
 
 
 async def test_a_card_of_a_request_with_alternatives_is_not_found(machine: Machine) -> None:
-    """What the page warns of: the metadata name the alternative, the machine names the request."""
+    """The page warns about this: the metadata contain the alternative's name, the virtual machine the request's."""
     mine = claim(result("pci-0000-41-00-0", "card/first"))
     content = metadata(machine, await machine.prepare(mine))
     with pytest.raises(LookupError, match=r"available requests: \['card/first'\]"):

@@ -1,4 +1,4 @@
-"""Network cards that carry a default route as one way of several are uplinks; with one of another table, perhaps."""
+"""Network cards of a multipath default route are uplinks; those of another table's default route might be."""
 
 import socket
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def show(tree: Tree, *names: str) -> None:
 
 
 def marked(tree: Tree) -> tuple[set[str], set[str]]:
-    """The uplinks, and what has a default route of another table."""
+    """The uplinks, and the interfaces with a default route of another table."""
     found = with_ways_out(tree.host, scan(tree.host))
     assert found.problems == ()
     uplinks, others = (

@@ -1,4 +1,4 @@
-"""A made-up libnvidia-ml.so.1 (library.c), compiled, and a file that tells it what to do."""
+"""A made-up libnvidia-ml.so.1 (library.c), compiled, and the file that controls it."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def build_library(path: Path) -> None:
-    """Compile it to `path`; without a compiler the test is skipped."""
+    """Compile the library to `path`; skip the test without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -19,14 +19,14 @@ def build_library(path: Path) -> None:
 
 
 class Told:
-    """What the library is told: lines as library.c has them. It reads the file that FAKE_NVML names."""
+    """The commands for the library, in library.c's format. It reads the file that FAKE_NVML names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tell()
 
     def tell(self, *lines: str) -> None:
-        """Tell it this, and nothing of before."""
+        """Replace the library's commands by these."""
         new = self.path.with_suffix(".new")
         new.write_text("".join(f"{line}\n" for line in lines))
         new.rename(self.path)

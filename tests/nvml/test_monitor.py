@@ -1,4 +1,4 @@
-"""NVML in a process of its own: a made-up library, whose faults are those of a driver."""
+"""NVML in a separate process, with a made-up library that shows a driver's faults."""
 
 import asyncio
 import ctypes
@@ -35,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Driver(Told):
-    """A machine with a GPU of two MIG instances, whose driver does what it is told."""
+    """A machine with a GPU of two MIG instances, and a controllable driver."""
 
     def __init__(self, folder: Path, library: Path) -> None:
         super().__init__(folder / "told")
@@ -68,7 +68,7 @@ def driver(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Dr
 
 
 class Watched:
-    """A monitor, and what the daemon would see."""
+    """A monitor, with the daemon's view of it."""
 
     def __init__(self, driver: Driver, timings: Timings = FAST) -> None:
         self._driver = driver
@@ -116,7 +116,7 @@ async def test_an_error_of_the_driver_stays_and_a_programs_own_does_not_count(dr
     async with watching(driver) as watched:
         await watched.now()
         driver.tell("xid 31")
-        driver.tell("xid 94 1")  # of one GPU instance
+        driver.tell("xid 94 1")  # of one GPU instance only
         found = await watched.until(reason(FIRST))
         assert reason(FIRST)(found) == "its driver has reported XID 94"
         assert found.devices[SECOND].health.healthy
@@ -126,12 +126,12 @@ async def test_an_error_of_the_driver_stays_and_a_programs_own_does_not_count(dr
         assert reason(GPU)(found) == reason(FIRST)(found)
         driver.tell()
         driver.tree.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  x")
-        driver.inventory = scan(driver.tree.host)  # the module was loaded again, and the GPU is reset
+        driver.inventory = scan(driver.tree.host)  # the module was loaded again, and the GPU was reset
         await watched.until(lambda x: x.devices[GPU].health.healthy and "memory" in x.devices[GPU].attributes)
 
 
 async def test_memory_errors_within_a_minute(driver: Driver) -> None:
-    driver.tell("errors 7")  # from before
+    driver.tell("errors 7")  # from before the start
     async with watching(driver) as watched:
         assert (await watched.now()).devices[GPU].health.healthy
         driver.tell("errors 9")
@@ -151,7 +151,7 @@ async def test_memory_errors_within_a_minute(driver: Driver) -> None:
 async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
     driver: Driver, faults: list[str], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Resources mean GPUs by their UUIDs; the others are asked as before."""
+    """Resources select GPUs by their UUIDs. The other GPUs are queried as before."""
     driver.add("0000:82:00.0", 4)
     driver.inventory = scan(driver.tree.host)
     driver.tell("gpus 2")
@@ -172,9 +172,9 @@ async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
     [
         ((), ["", "", "", ""]),
         (("0 1", "0 1", "1 0", "1 0", "2 3", "3 2"), ["81", "81", "83", "83"]),  # bridges
-        (("0 1", "1 2", "2 1"), ["81", "81", "81", ""]),  # one tells of itself alone
-        (("0 8", "1 9", "3 8"), ["81", "81", "", "81"]),  # switches; the third GPU's links are down
-        (("0 8", "1 7"), ["", "", "", ""]),  # with nothing that is here
+        (("0 1", "1 2", "2 1"), ["81", "81", "81", ""]),  # a link that only one end reports
+        (("0 8", "1 9", "3 8"), ["81", "81", "", "81"]),  # switches; the links of the third GPU are down
+        (("0 8", "1 7"), ["", "", "", ""]),  # links to no GPU of this machine
     ],
 )
 async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[str, ...], hives: list[str]) -> None:
@@ -186,7 +186,7 @@ async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[
         found = await watched.now()
     gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
     assert [x.attributes.get("hive", "") for x in gpus] == [x and f"0000:{x}:00.0" for x in hives]
-    assert "hive" not in found.devices[FIRST].attributes  # NVLink knows nothing of instances
+    assert "hive" not in found.devices[FIRST].attributes  # MIG instances have no NVLink
 
 
 async def test_a_gpu_in_mig_mode_is_partitioned_also_without_an_instance(driver: Driver) -> None:
@@ -209,14 +209,14 @@ async def test_links_between_two_gpus_are_counted_and_told_to_nobody_else(driver
         found = await watched.now()
         gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
         assert [dict(x.links) for x in gpus] == [
-            {"0000:82:00.0": 2, "0000:83:00.0": 1, "0000:84:00.0": 1},  # to switches as many as both have
+            {"0000:82:00.0": 2, "0000:83:00.0": 1, "0000:84:00.0": 1},  # through switches: the smaller number of links
             {"0000:81:00.0": 2},
-            {"0000:81:00.0": 1},  # what the other one says is enough; nothing of what is not here
+            {"0000:81:00.0": 1},  # one end's report is enough; the link to a missing GPU does not count
             {"0000:81:00.0": 1},
         ]
         assert found.devices[FIRST].links == ()
         assert not any("link" in name.lower() for x in gpus for name in x.attributes)
-        driver.tell("gpus 4", "link 0 1", "link 1 0")  # the others are down
+        driver.tell("gpus 4", "link 0 1", "link 1 0")  # all other links are down
         await watched.until(lambda x: x.devices[gpus[0].id].links == (("0000:82:00.0", 1),))
 
 
@@ -230,7 +230,7 @@ async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
             found = await watched.until(lambda x, words=words: any(words in y.reason for y in x.problems))  # type: ignore[misc]
             assert found.devices == before.devices
             driver.tell("rows")
-            await watched.until(reason(GPU))  # it answers again
+            await watched.until(reason(GPU))  # the library answers again
             driver.tell()
             await watched.until(lambda x: x.devices[GPU].health.healthy)
     assert "GPUs keep their last state" in caplog.text
@@ -277,7 +277,7 @@ async def test_without_its_gpus_nothing_is_asked(driver: Driver) -> None:
 def test_structures_are_those_that_nvidias_own_binding_has(ours: Any, theirs: Any) -> None:
     assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
     last, its_last = ours._fields_[-1][0], theirs._fields_[-1][0]
-    nested = ctypes.sizeof(ctypes.c_uint) if its_last == "placement" else 0  # spread out here: start and size
+    nested = ctypes.sizeof(ctypes.c_uint) if its_last == "placement" else 0  # ours has start and size directly
     assert getattr(ours, last).offset == getattr(theirs, its_last).offset + nested
 
 
@@ -302,7 +302,7 @@ async def test_a_process_that_no_thread_is_left_to_wait_for_is_started_again(
 ) -> None:
     async with watching(driver) as watched:
         looking = asyncio.ensure_future(watched.now())
-        await asyncio.sleep(0)  # it has its thread
+        await asyncio.sleep(0)  # its thread has started
         with no_more_threads():
             found = await looking
         assert "cannot be started: can't start new thread" in next(x.reason for x in found.problems)

@@ -1,4 +1,4 @@
-"""The page of benchmarks is made of its JSON, and a part that cannot be measured is named. Nothing is measured here."""
+"""The page of benchmarks is generated from its JSON; unmeasurable parts are named. Nothing is measured here."""
 
 import os
 import re

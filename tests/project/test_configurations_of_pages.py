@@ -1,4 +1,4 @@
-"""Configurations that pages show are ones: what a reader copies is loaded, wherever it stands."""
+"""Every configuration on a page is valid."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Debian package; that the program in it runs needs the libraries, which `make deb` fetches."""
+"""The Debian package. Running its program needs the libraries, which `make deb` downloads."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package whose library says what it was started with."""
+    """A package whose library prints its arguments."""
     if not shutil.which("dpkg-deb"):
         pytest.skip("no dpkg-deb on this machine")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -23,7 +23,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.parent.mkdir(parents=True)
     program.write_text("def main():\n    import sys\n    print(__file__, *sys.argv[1:])\n")
     built = []
-    for name, mode in (("one", 0o644), ("two", 0o600)):  # as the libraries are by the umask of who builds
+    for name, mode in (("one", 0o644), ("two", 0o600)):  # modes of libraries with different umasks
         (tmp_path / name).mkdir()
         program.touch()
         program.chmod(mode)
@@ -51,7 +51,7 @@ def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) ->
         subprocess.run(["sh", "-n", root / "DEBIAN" / script], check=True)
     launcher = (root / "opt/nodeplug/bin/nodeplug").read_text()
     here = launcher.replace("/opt/nodeplug/lib", str(root / "opt/nodeplug/lib"))
-    # -S: the checkout that this environment has is not to be found before it
+    # -S: without the checkout that this environment adds to the path
     started = subprocess.run([sys.executable, "-IS", "-c", here, "run"], capture_output=True, text=True, check=True)
     assert started.stdout == f"{root}/opt/nodeplug/lib/nodeplug/__main__.py run\n"
 

@@ -1,4 +1,4 @@
-"""The unit and the manifest that we ship."""
+"""The shipped unit and manifest."""
 
 import configparser
 import re
@@ -26,7 +26,7 @@ def test_the_unit_verifies_clean(tmp_path: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", str(tmp_path / "nodeplug.service")], capture_output=True, text=True, check=False
     )
-    # units of this machine that the service is ordered after may be wrong; that is not ours to mend
+    # errors in units of this machine are not ours
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "nodeplug.service" in line]
     assert ours == []
 
@@ -59,9 +59,9 @@ def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
     (variable,) = overlay["spec"]["template"]["spec"]["containers"][0]["env"]
     assert variable == {"name": "NODEPLUG_KUBELET_ROOT", "value": root}
     lines = (ROOT / f"systemd/drop-ins/{name}.conf").read_text().splitlines()
-    given = [line for line in lines if line.startswith("ReadWritePaths=")]
+    writable = [line for line in lines if line.startswith("ReadWritePaths=")]
     usual = ["ReadWritePaths=", *re.findall(r"(?m)^ReadWritePaths=.*$", UNIT.read_text())]
-    assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in given] == usual
+    assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in writable] == usual
 
 
 def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> None:
@@ -77,7 +77,7 @@ def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> Non
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Any]:
-    """The manifest's objects by kind; there is one of each."""
+    """The manifest's objects by kind; each kind occurs once."""
     found = [each for each in yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text()) if each]
     return {each["kind"]: each for each in found}
 

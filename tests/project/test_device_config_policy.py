@@ -1,4 +1,4 @@
-"""The admission policy for DeviceConfigs: what is refused when it is created, and nothing that a node would take."""
+"""The admission policy for DeviceConfigs: it refuses invalid ones at their creation, and accepts those for a node."""
 
 import asyncio
 from functools import cache
@@ -74,7 +74,7 @@ async def test_a_server_with_the_policy_refuses_what_no_node_takes() -> None:
 
 
 def test_what_was_taken_before_can_be_changed_beside_it() -> None:
-    """A class of before the policy can have a label, a finalizer can go; its parameters change to what is right."""
+    """Labels and finalizers of an invalid older class can change; its parameters can change to valid ones."""
     old = with_parameters("deviceclasses", {"kind": "Old"})
     labelled = old | {"metadata": {"name": "x", "labels": {"a": "b"}}}
     other = with_parameters("deviceclasses", GOOD | {"nonsense": 1})

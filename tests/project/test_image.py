@@ -1,4 +1,4 @@
-"""The image: who writes it, what it may hold, and what says so. That it runs is shown on the real node (tests/e2e)."""
+"""The image: reproducible, with the expected content and labels. The real node (tests/e2e) shows that it runs."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder with a program, a file, a link, and a folder for everybody."""
+    """A folder with a program, a file, a link, and a world-writable folder."""
     root = tmp_path / "tree"
     for name, mode in (("b/program", 0o755), ("a/file", 0o664)):
         (root / name).parent.mkdir(parents=True)
@@ -33,7 +33,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 class Image:
-    """An archive, read as a runtime does: by digest."""
+    """An archive, read by digest as a runtime does."""
 
     def __init__(self, archive: Path) -> None:
         with tarfile.open(archive) as tar:
@@ -61,7 +61,7 @@ def test_the_same_tree_gives_the_same_bytes_in_which_nothing_can_be_written(
     config = {"Entrypoint": ["/b/program"]}
     outs = [tmp_path / "one.tar", tmp_path / "two.tar"]
     for out in outs:
-        (tree / "a/file").touch()  # how old a file is does not matter
+        (tree / "a/file").touch()  # the file's age must not matter
         oci.write(out, "some/name:1", [oci.tree_layer(tree)], config, architecture="arm64")
     assert outs[0].read_bytes() == outs[1].read_bytes()
     image = Image(outs[0])

@@ -1,4 +1,4 @@
-"""docs/install.md: what it names is there, and what it says of values is so."""
+"""docs/install.md: the files that it names exist, and its statements about values are true."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
 
 
 def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
-    """The node's folder is this one; the token is the only thing that a server must make."""
+    """With this folder in place of the node's; only the token is made up."""
     kubectl = shutil.which("kubectl", path=str(Path.home() / ".cache/realnode/bin")) or shutil.which("kubectl")
     if not kubectl:
         pytest.skip("no kubectl here: `make node` builds it")
@@ -77,7 +77,7 @@ def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
 
 
 def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:
-    """The wheel's libraries come from this environment, not from the network, and nothing comes from the checkout."""
+    """With the libraries of this environment instead of the network's, and without the checkout."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     venv.create(tmp_path / "nodeplug", symlinks=True)

@@ -1,4 +1,4 @@
-"""docs/start-laptop.md: the daemon, a stand-in kubelet and the page, as somebody types them."""
+"""docs/start-laptop.md: the daemon, a stand-in kubelet and the page, with the commands of the page."""
 
 import os
 import re
@@ -18,12 +18,12 @@ SECTION = (ROOT / "docs/start-laptop.md").read_text().partition("## The daemon")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="np-", dir="/tmp") as made:  # short, for the paths of sockets
+    with tempfile.TemporaryDirectory(prefix="np-", dir="/tmp") as made:  # short, because socket paths are limited
         yield Path(made)
 
 
 def test_the_daemon_and_the_page(tmp_path: Path, folder: Path) -> None:
-    """With a folder of its own in place of /tmp/play, and this environment in place of the clone's."""
+    """With its own folder instead of /tmp/play, and this environment instead of the clone's."""
     section = SECTION.replace("/tmp/play", str(folder))
     for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", section, re.DOTALL):
         (tmp_path / name).write_text(text)
@@ -32,7 +32,7 @@ def test_the_daemon_and_the_page(tmp_path: Path, folder: Path) -> None:
     (there,) = re.findall("`kubelet.log` has `(.*?)`", section)
     assert activate == ". .venv/bin/activate"
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    # a block is pasted as it is; between the two its reader waits for what the page says
+    # a block is pasted as a whole; between two blocks, the script waits for the page's text
     script = f"""
         until_there() {{ for n in $(seq 600); do eval "$1" >/dev/null 2>&1 && return; sleep 0.1; done; exit 1; }}
         {kubelet}

@@ -1,4 +1,4 @@
-"""What is shipped of others: licences, their texts, and what is known against it."""
+"""Shipped third-party software: licences, their texts, and known vulnerabilities."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ SITE = next(Path(path) for path in sys.path if path.endswith("site-packages"))
 
 
 def installed(folder: Path, name: str, metadata: str, **files: str) -> Path:
-    """A distribution in a folder, with files of its `.dist-info`."""
+    """Create a distribution in a folder, with files of its `.dist-info`."""
     info = folder / f"{name}-1.0.dist-info"
     (info / "licenses").mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n")
@@ -90,7 +90,7 @@ def test_the_debian_package_says_what_else_is_in_it(tmp_path: Path) -> None:
 
 
 def answering(folder: Path, text: str, code: int = 0) -> str:
-    """A program that says what pip-audit would."""
+    """A program that prints this text instead of pip-audit."""
     program = folder / "pip-audit"
     (folder / "answer").write_text(text)
     program.write_text(f"#!/bin/sh\ncat {folder}/answer\necho broken >&2\nexit {code}\n")

@@ -1,4 +1,4 @@
-"""What a cluster is given: deploy/base, its overlays, and the chart, which makes the same objects."""
+"""Manifests for clusters: deploy/base, its overlays, and the chart, which must create the same objects."""
 
 import json
 import re
@@ -45,11 +45,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/tracing": {"tracing": {"enabled": True}},
     "overlays/without-dra": {"dra": {"enabled": False}, "config": {"resources": WITHOUT_DRA}},
 }
-"""The chart's values for what a folder makes."""
+"""The chart's values that correspond to a folder."""
 
 
 def _tool(name: str) -> str:
-    """Return a program, of this machine or of the real node."""
+    """Return a program of this machine or of the real node."""
     found = shutil.which(name, path=str(Path.home() / ".cache/realnode/bin")) or shutil.which(name)
     if not found:
         pytest.skip(f"no {name} here: `make node` builds it")
@@ -57,12 +57,12 @@ def _tool(name: str) -> str:
 
 
 def _objects(text: str) -> Objects:
-    """Parse; a configuration is what it says, and what has a name has no order."""
+    """Parse objects; configurations are compared by content, and named entries in any order."""
     found: Objects = {}
     for each in yaml.safe_load_all(text):
         if not each:
             continue
-        if each["kind"] == "ConfigMap":  # JSON is YAML, too
+        if each["kind"] == "ConfigMap":  # JSON is YAML as well
             each["data"] = {name: yaml.safe_load(content) for name, content in each["data"].items()}
         if each["kind"] == "DaemonSet":
             pod = each["spec"]["template"]["spec"]
@@ -77,7 +77,7 @@ def _objects(text: str) -> Objects:
 
 @pytest.fixture(scope="session")
 def kustomize() -> Callable[[str], Objects]:
-    """Make the objects of a folder."""
+    """Build the objects of a folder."""
     kubectl = _tool("kubectl")
 
     @cache
@@ -124,7 +124,7 @@ def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[
 
 
 def _config(objects: Objects) -> Config:
-    """What the daemon has in the pod: of the file, and of the environment."""
+    """The daemon's configuration in the pod, from the file and the environment."""
     (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
     given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
     content = json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode()
@@ -138,7 +138,7 @@ def _check_the_pod(objects: Objects) -> None:
     (container,) = pod["containers"]
     on_host = {x["name"]: x["hostPath"]["path"] for x in pod["volumes"] if "hostPath" in x}
     mounted = {x["name"]: x["mountPath"] for x in container["volumeMounts"] if x["name"] in on_host}
-    if "host" in mounted:  # whose files the daemon reads, and the runtime is told of by the host's own paths
+    if "host" in mounted:  # the daemon reads the files below it, and gives the runtime paths of the host
         assert (mounted.pop("host"), on_host.pop("host")) == (settings.driver_root, settings.driver_root_on_host)
     assert mounted == on_host
     has_dra = ("ClusterRole", "nodeplug") in objects
@@ -154,7 +154,7 @@ def _check_the_pod(objects: Objects) -> None:
     host, _, port = settings.metrics_address.rpartition(":")
     asked = container["livenessProbe"]["httpGet"]
     assert (asked.get("host", ""), asked["port"]) == (host, int(port))
-    if host:  # where the older instance answers for both
+    if host:  # with hostNetwork, the older instance would answer HTTP probes of both
         command = ["python3", "-m", "nodeplug.probe", settings.status_socket]
         assert container["readinessProbe"]["exec"]["command"] == command
         assert "httpGet" not in container["readinessProbe"]
@@ -162,7 +162,7 @@ def _check_the_pod(objects: Objects) -> None:
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": int(port)}
     assert bool(host) is pod.get("hostNetwork", False)
     assert settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"]
-    assert container["image"].endswith("/nodeplug:" + VERSION)  # a name without a host is Docker Hub's
+    assert container["image"].endswith("/nodeplug:" + VERSION)  # an image without a host name is from Docker Hub
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
     rendered = helm({"apiServer": {"host": host}})
     assert rendered.returncode == 0, rendered.stderr
     (container,) = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
-    given = {x["name"]: x["value"] for x in container["env"] if "value" in x}
+    variables = {x["name"]: x["value"] for x in container["env"] if "value" in x}
     for name in ("token", "ca.crt"):
         (tmp_path / name).write_text("x")
     shown = f"[{host}]" if ":" in host else host
-    assert in_cluster(tmp_path, given)().server == f"https://{shown}:6443"
+    assert in_cluster(tmp_path, variables)().server == f"https://{shown}:6443"
 
 
 def test_what_an_administrator_sets_stands_in_the_pod(
@@ -225,7 +225,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
     volume = {"name": "driver", "hostPath": {"path": "/run/nvidia/driver"}}
     mount = {"name": "driver", "mountPath": "/run/nvidia/driver", "readOnly": True}
     limits = {"limits": {"memory": "512Mi"}}
-    given = {
+    values = {
         "image": {"repository": "r.example.com/n", "tag": "1@sha256:00", "pullSecrets": [{"name": "r"}]},
         "maxSurge": "10%",
         "podLabels": {"team": "edge"},
@@ -235,7 +235,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
         "resources": limits,
         **of_the_pod,
     }
-    rendered = helm(given)
+    rendered = helm(values)
     assert rendered.returncode == 0, rendered.stderr
     spec = _objects(rendered.stdout)["DaemonSet", "nodeplug"]["spec"]
     template, pod = spec["template"], spec["template"]["spec"]
@@ -244,7 +244,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
     assert (container["image"], pod["imagePullSecrets"]) == ("r.example.com/n:1@sha256:00", [{"name": "r"}])
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
     assert template["metadata"]["labels"] == {"app.kubernetes.io/name": "nodeplug", "team": "edge"}
-    assert template["metadata"]["annotations"] == given["podAnnotations"]
+    assert template["metadata"]["annotations"] == values["podAnnotations"]
     assert volume in pod["volumes"]
     assert mount in container["volumeMounts"]
     assert container["resources"]["limits"] == limits["limits"]
@@ -263,7 +263,7 @@ def test_the_chart_s_own_values_fit_its_schema() -> None:
 def test_a_configuration_of_ones_own_goes_on_top(
     folder: str, tmp_path: Path, kustomize: Callable[[str], Objects]
 ) -> None:
-    """It says what is offered, and nothing of the pod."""
+    """It changes the offered resources, and nothing of the pod."""
     page = (DEPLOY.parent / "docs/install.md").read_text()
     (own,) = re.findall(r"(?s)```yaml\n# own/kustomization.yaml\n(.*?)```", page)
     shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("image", "chart"))
@@ -279,7 +279,7 @@ def test_a_configuration_of_ones_own_goes_on_top(
 
 
 def test_a_service_of_systemd_is_somebody_to_the_cluster(kustomize: Callable[[str], Objects]) -> None:
-    """What the DaemonSet may do, without the DaemonSet."""
+    """The DaemonSet's rights, without the DaemonSet."""
     base = kustomize("base")
     wanted = {key: value for key, value in base.items() if key[0] not in ("DaemonSet", "ConfigMap")}
     assert kustomize("../systemd/cluster") == wanted

@@ -1,4 +1,4 @@
-"""deploy/monitoring: what is scraped, alerts and the dashboard speak of metrics that there are."""
+"""deploy/monitoring: scraping, alerts and the dashboard use existing metrics."""
 
 import json
 import re
@@ -22,7 +22,7 @@ RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
 OF_THE_TARGET = {"node", "namespace", "pod", "job", "le"}
-"""Labels that the PodMonitor gives to all that is scraped, and that of a histogram's buckets."""
+"""The PodMonitor's labels, and the label of a histogram's buckets."""
 
 
 def queries() -> Iterator[str]:
@@ -48,25 +48,25 @@ def test_every_metric_and_label_is_there() -> None:
         grouped = {
             x for part in re.findall(r"(?:by|on|group_left) \(([^)]*)\)", query) for x in re.findall(r"\w+", part)
         }
-        told = {label for name in names for each, _ in known[name].samples for label in each}
-        assert grouped <= told | OF_THE_TARGET, query
+        has_labels = {label for name in names for each, _ in known[name].samples for label in each}
+        assert grouped <= has_labels | OF_THE_TARGET, query
     assert len(used) > 12
 
 
 def labels_of(query: str) -> set[str]:
-    """Return the labels that a query's result has, as far as its text tells."""
+    """Return the labels of a query's result, as far as its text determines them."""
     known = {label for metric in everything() for labels, _ in metric.samples for label in labels}
     names = set(re.findall(r"nodeplug_\w+|\bup\b", query))
-    told: set[str] = set()
+    exported: set[str] = set()
     for metric in everything():
         if any(name.startswith(metric.name) for name in names):
-            told |= {label for labels, _ in metric.samples for label in labels}
+            exported |= {label for labels, _ in metric.samples for label in labels}
     kept = re.search(r"\b(?:sum|count|max|min) by \(([^)]*)\)", query)
-    return set(re.findall(r"\w+", kept.group(1))) if kept else (told & known) | OF_THE_TARGET
+    return set(re.findall(r"\w+", kept.group(1))) if kept else (exported & known) | OF_THE_TARGET
 
 
 def test_every_label_s_value_is_one_that_there_is() -> None:
-    """Of labels whose values are ours: a resource's or a node's name can be any."""
+    """For labels with our values; a resource or a node can have any name."""
     values: dict[tuple[str, str], set[str]] = {}
     for metric in everything():
         for labels, _ in metric.samples:
@@ -102,7 +102,7 @@ def test_the_dashboard_is_one_that_grafana_shows_whole() -> None:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert not cells & taken, panel["title"]
-        assert at["x"] + at["w"] <= 24  # columns
+        assert at["x"] + at["w"] <= 24  # columns of the grid
         taken |= cells
         refs = [target["refId"] for target in panel["targets"]]
         assert len(set(refs)) == len(refs)
@@ -174,7 +174,7 @@ _NODE: dict[str, str] = {
     'nodeplug_dra_devices{health="unhealthy"}': "0x120",
     'nodeplug_dra_devices{health="withheld"}': "1x120",
     "nodeplug_stuck_reads": "0x120",
-    'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0x104 2x15",  # a pod that came too early
+    'nodeplug_refusals_total{api="dra",reason="not-ready"}': "0x104 2x15",  # a pod that started too early
     'nodeplug_refusals_total{api="device-plugin",reason="defect"}': "0x120",
     "nodeplug_leases_writable": "1x120",
     "nodeplug_last_lease_check_successful": "1x120",
@@ -186,7 +186,7 @@ _NODE: dict[str, str] = {
     'nodeplug_lease_commit_duration_seconds_bucket{le="+Inf"}': "0+10x120",
     "nodeplug_dra_slice_writes_total": "0+1x120",
 }
-"""What is scraped of a node that is well, in two hours, a value each minute."""
+"""The samples of a healthy node in two hours, one per minute."""
 _ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "NodeplugDown": ({'up{job="nodeplug"}': "0x120"}, {"job": "nodeplug"}),
     "NodeplugNotRegistered": ({'nodeplug_kubelet_listens{resource="a/b"}': "1x20 0x99"}, {"resource": "a/b"}),
@@ -209,13 +209,13 @@ _ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "NodeplugSlicesRewritten": ({"nodeplug_dra_slice_writes_total": "0+4x120"}, {}),
     "NodeplugKubeletRestarts": ({'nodeplug_events_total{kind="kubelet-restarted"}': "0x80 1+1x39"}, {}),
 }
-"""By alert: what is otherwise on a node that is ill, and the labels with which that is said."""
+"""By alert: the samples that differ on a failing node, and the alert's labels."""
 _OF_ALL = {"NodeplugAbsent": {}, "NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}
-"""Alerts about no single node."""
+"""Alerts that are not about a single node."""
 
 
 def _series(node: str, otherwise: dict[str, str]) -> list[dict[str, str]]:
-    """Return what is scraped of a node, as promtool is told."""
+    """Return the samples of a node in promtool's format."""
     found = []
     for name, values in (_NODE | otherwise).items():
         metric, _, labels = name.rstrip("}").partition("{")
@@ -225,7 +225,7 @@ def _series(node: str, otherwise: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _judged(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Return a test of promtool: these alerts, with these labels, and no other."""
+    """Return a promtool test for exactly these alerts with these labels."""
     cases = []
     for alert in ALERTS:
         name, severity = alert["alert"], alert["labels"]["severity"]
@@ -235,7 +235,7 @@ def _judged(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -
 
 
 def test_each_alert_comes_and_only_where_it_should(tmp_path: Path) -> None:
-    """A node that is well beside one that is ill in one way, by Prometheus' own evaluation."""
+    """With a healthy and a failing node, evaluated by Prometheus' promtool."""
     assert _ILL.keys() | _OF_ALL.keys() == {alert["alert"] for alert in ALERTS}
     well = _series("well", {})
     other = {'nodeplug_config_info{sha256="0"}': "_x120", 'nodeplug_config_info{sha256="1"}': "1x120"}
@@ -249,7 +249,7 @@ def test_each_alert_comes_and_only_where_it_should(tmp_path: Path) -> None:
         tests.append(_judged([*well, *_series("ill", otherwise)], {name: of_node | labels}))
     rules = yaml.safe_load(yaml.safe_dump(RULES))
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-        rule["annotations"] = {}  # what is compared is who is meant
+        rule["annotations"] = {}  # only the labels are compared
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     (tmp_path / "test.yaml").write_text(
         yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
@@ -258,5 +258,5 @@ def test_each_alert_comes_and_only_where_it_should(tmp_path: Path) -> None:
 
 
 def _is_grouped(name: str) -> bool:
-    """Tell whether an alert's labels are those by which it sums."""
+    """Return whether an alert's labels are those of its sum."""
     return any(alert["alert"] == name and "sum by" in alert["expr"] for alert in ALERTS)

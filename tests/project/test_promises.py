@@ -1,4 +1,4 @@
-"""The page of promises names tests and commands that are there."""
+"""The tests and commands that docs/promises.md names exist."""
 
 import importlib.util
 import re

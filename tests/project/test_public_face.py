@@ -1,4 +1,4 @@
-"""What the packages show: docstrings, front doors, documented commands."""
+"""The packages' interface: docstrings, public names, documented commands."""
 
 import ast
 import importlib
@@ -21,23 +21,25 @@ MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 
 
 def test_every_module_and_public_function_says_what_it_is() -> None:
-    said: list[tuple[str, str, bool]] = []
+    definitions: list[tuple[str, str, bool]] = []
     bases: dict[str, set[str]] = {}
-    for path in MODULES:  # one tree at a time: all of them together keep the garbage collector busy
+    for path in MODULES:  # one tree at a time: all of them together slow down the garbage collector
         tree = ast.parse(path.read_text())
-        said.append((f"{path.relative_to(ROOT)}:1", "the module", is_documented(tree)))
+        definitions.append((f"{path.relative_to(ROOT)}:1", "the module", is_documented(tree)))
         for name, node in public(tree):
-            said.append((f"{path.relative_to(ROOT)}:{node.lineno}", name, is_documented(node)))
+            definitions.append((f"{path.relative_to(ROOT)}:{node.lineno}", name, is_documented(node)))
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(name, set()).update(x.id for x in node.bases if isinstance(x, ast.Name))
-    documented = {name for _, name, is_said in said if is_said}
+    documented = {name for _, name, has_docstring in definitions if has_docstring}
 
     def inherits(name: str) -> bool:
-        """Whether a method without a docstring carries out what a base says."""
+        """Return whether a method without a docstring implements a documented method of a base class."""
         form, _, method = name.rpartition(".")
         return any(f"{base}.{method}" in documented or inherits(f"{base}.{method}") for base in bases.get(form, ()))
 
-    assert [f"{where} {name}" for where, name, is_said in said if not is_said and not inherits(name)] == []
+    assert [
+        f"{where} {name}" for where, name, has_docstring in definitions if not has_docstring and not inherits(name)
+    ] == []
 
 
 def is_documented(node: ast.Module | Definition) -> bool:
@@ -86,7 +88,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def found(line: str) -> Command:
-    """Return the command that a line begins with."""
+    """Return the command at the beginning of a line."""
     group: Command = main
     for word in line.split()[1:]:
         assert isinstance(group, Group)
@@ -111,7 +113,7 @@ def test_every_command_is_documented() -> None:
 
 
 def shown(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command of ours that a page shows, up to a pipe, a comment or the program to run."""
+    """Yield the words of each of our commands on a page, up to a pipe, a comment or the program to run."""
     code = [
         *re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL),
         *re.findall(r"`([^`\n]+)`", text),

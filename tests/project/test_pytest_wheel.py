@@ -1,4 +1,4 @@
-"""The wheel of the pytest plugin: the same tree gives the same bytes."""
+"""The wheel of the pytest plugin is reproducible."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ def test_two_builds_of_it_have_the_same_bytes(tmp_path: Path) -> None:
     built = []
     for name, umask in (("one", 0o022), ("another", 0o077)):
         tree = tmp_path / name / "nodeplug-pytest"
-        shutil.copytree(ROOT / "nodeplug-pytest", tree, copy_function=shutil.copyfile)  # as new as this run
+        shutil.copytree(ROOT / "nodeplug-pytest", tree, copy_function=shutil.copyfile)  # with the current time as mtime
         words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / name)]
         environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
         subprocess.run(words, cwd=tree, env=environment, umask=umask, check=True, capture_output=True)

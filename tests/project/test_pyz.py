@@ -1,4 +1,4 @@
-"""nodeplug.pyz: the program as one file; that its libraries are in it needs the network, which `make dist` has."""
+"""nodeplug.pyz: the program as one file. Its libraries need the network, as in `make dist`."""
 
 import os
 import platform
@@ -27,7 +27,7 @@ def content(*, is_compiled: bool) -> dict[str, bytes]:
 
 
 def run(archive: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run it where the checkout is not; the other libraries come from this environment."""
+    """Run it outside the checkout; other libraries come from this environment."""
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     program = [sys.executable, "-S", str(archive), *words]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": libraries}

@@ -1,4 +1,4 @@
-"""docs/recipes.md on a machine that has all: the devices that each is about, and what a pod gets of the kubelet."""
+"""docs/recipes.md on a machine with all devices: the devices of each recipe, and a pod's devices from the kubelet."""
 
 import json
 import re
@@ -46,7 +46,7 @@ OFFERED: dict[str, dict[str, list[tuple[str, ...]]]] = {
         "example.com/coral-usb": [("/dev/bus/usb/001/041",)],
         "example.com/coral-pcie": [("/dev/apex_0",)],
     },
-    "SR-IOV with Multus": {"example.com/data": [()]},  # not the one for vDPA: sriov-cni 2.10, LoadConf
+    "SR-IOV with Multus": {"example.com/data": [()]},  # not the vDPA device: sriov-cni 2.10, LoadConf
     "DPDK": {"example.com/dpdk": [VFIO]},
     "RDMA": {"example.com/rdma": [UVERBS]},
     "A camera with its microphone": {
@@ -72,7 +72,7 @@ ENVIRONMENT = {
     "DPDK": ("PCIDEVICE_EXAMPLE_COM_DPDK", {"0000:3b:00.4"}),
     "A card for a virtual machine of KubeVirt": ("PCI_RESOURCE_EXAMPLE_COM_CARD", {"0000:41:00.0"}),
 }
-IDS = {  # by which an exporter of the vendor finds the pod
+IDS = {  # the ids by which the vendor's exporter finds the pod
     "NVIDIA GPUs with the container toolkit": [UUID],
     "All GPUs for an exporter": [UUID],
     "AMD GPUs": ["0000:c1:00.0"],  # device-metrics-exporter 1.5, pkg/exporter/scheduler/k8s.go: ListWorkloads
@@ -82,7 +82,7 @@ FOREIGN = {"NVIDIA GPUs with the container toolkit": f"nvidia.com/gpu={UUID}"}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made-up machine and what recipes are about besides: a stick, Corals, a whole GPU, a function of vfio."""
+    """The made-up machine with the recipes' other devices: a stick, Corals, a whole GPU, a function with vfio."""
     tree = build_machine(tmp_path_factory.mktemp("recipes"))
     controller = "/sys/devices/pci0000:00/0000:00:14.0"
     stick = tree.usb(controller, "1-5", vendor="10c4", product="ea60", serial="0001", interfaces=("ff",))
@@ -141,24 +141,24 @@ def test_a_recipe_offers_what_it_is_about(heading: str, root: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("heading", OFFERED)
 async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_dir: Path) -> None:
-    """One of each resource, from the stand-in kubelet."""
+    """One unit of each resource, from the stand-in kubelet."""
     (configuration, *_) = re.findall(r"(?s)```yaml\n(.*?)```", sections()[heading])
     config = loads(configuration.encode())
     async with plugins_of(Host(root), config.resources, tmp_path, socket_dir) as offering:
         for number, resource in enumerate(config.resources):
-            given = await offering.given_to(f"pod-{number}", resource.name)
+            container = await offering.given_to(f"pod-{number}", resource.name)
             besides = ("/dev/vhost-net", "/dev/net/tun") if resource.vhost_net else ()
-            assert set(besides) <= set(given.nodes)
-            assert tuple(x for x in given.nodes if x not in besides) in OFFERED[heading][resource.name]
+            assert set(besides) <= set(container.nodes)
+            assert tuple(x for x in container.nodes if x not in besides) in OFFERED[heading][resource.name]
             variable, values = ENVIRONMENT.get(heading, ("", {None}))
-            assert given.env.get(variable) in values
-            assert given.ids == IDS.get(heading, given.ids)
-            assert FOREIGN.get(heading, "") in ("", *given.cdi)
-            assert bool(resource.userspace) == ("/usr/local/nvidia" in given.mounts)
+            assert container.env.get(variable) in values
+            assert container.ids == IDS.get(heading, container.ids)
+            assert FOREIGN.get(heading, "") in ("", *container.cdi)
+            assert bool(resource.userspace) == ("/usr/local/nvidia" in container.mounts)
 
 
 def _asked(node: Any, key: str) -> list[str]:
-    """Return what stands under `key`, however deep: names of a mapping, or a text."""
+    """Return the values below `key` at any depth: keys of a mapping, or a string."""
     if isinstance(node, list):
         return [name for each in node for name in _asked(each, key)]
     if not isinstance(node, dict):

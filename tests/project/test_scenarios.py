@@ -1,4 +1,4 @@
-"""The pages of scenarios say what the tests say, and no scenario is forgotten."""
+"""The pages of scenarios match the tests, and list every scenario."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""CEL on pages, evaluated on what a machine that has all publishes: which devices an expression finds."""
+"""CEL expressions on pages, evaluated on the published devices of a machine with all devices."""
 
 import re
 from pathlib import Path
@@ -37,14 +37,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 
 def views(host: Host, configuration: str) -> dict[str, DeviceView]:
-    """Return what the page's resources offer, as selectors see it."""
+    """Return the devices of the page's resources, as selectors see them."""
     resources = loads(configuration.encode()).resources
     shown = published(offering(resources, assign(scan(host), resources).devices))
     return {name: DeviceView(DRIVER, x.attributes, x.capacity) for name, x in shown.items()}
 
 
 def meant(expression: str, known: dict[str, DeviceView]) -> list[str]:
-    """Return what an expression means. One that fails for a device would keep a claim from all of them."""
+    """Return the matching devices. An expression that fails for one device would block the claim for all."""
     compiled = compile_selector(expression, ENVIRONMENT)
     return [name for name, view in known.items() if compiled.matches(view)]
 
@@ -63,7 +63,7 @@ def test_the_large_gpus_of_a_class_are_found_beside_those_that_do_not_say_how_la
 
 @pytest.mark.parametrize(
     ("expression", "devices"),
-    [  # as NVIDIA's, DRANET's and the SR-IOV driver's documents write them
+    [  # as in the documents of NVIDIA's driver, DRANET and the SR-IOV driver
         ("device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*a100.*$')", 1),
         ("device.attributes['gpu.nvidia.com'].type == 'gpu'", 1),
         ("device.attributes['gpu.nvidia.com'].uuid.startsWith('GPU-')", 1),

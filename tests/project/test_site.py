@@ -1,6 +1,6 @@
-"""The pages as a site: none is missing in its table of contents, links lead somewhere, generated ones are fresh.
+"""The pages as a site: all are in its table of contents, links are valid, generated pages are up to date.
 
-That Sphinx builds it without a warning is a part of `make check`.
+`make check` checks that Sphinx builds it without a warning.
 """
 
 import re
@@ -22,7 +22,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 @cache
 def site() -> dict[str, Any]:
-    """Return what docs/conf.py defines."""
+    """Return the definitions of docs/conf.py."""
     names: dict[str, Any] = {"__file__": str(DOCS / "conf.py"), "__name__": "conf"}
     exec(compile((DOCS / "conf.py").read_text(), DOCS / "conf.py", "exec"), names)
     return names
@@ -43,7 +43,7 @@ def test_files_above_that_are_pages_are_what_their_page_links_to() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a link can lead to on a page, as code hosts and the site name headings."""
+    """Return the anchors of a page, as code hosts and the site name headings."""
     text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
@@ -103,7 +103,7 @@ def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Pa
 
 
 def test_the_page_counts_the_requests_that_are_compared() -> None:
-    """As they are marked: `~` before those that are answered otherwise than by a real one, of any release or some."""
+    """Requests marked with `~` are answered differently by a real server, of any or of some releases."""
     files = (ROOT / "tests/e2e/requests").glob("*.txt")
     lines = {file.stem: [x for x in file.read_text().splitlines() if x and not x.startswith("#")] for file in files}
 

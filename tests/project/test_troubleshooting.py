@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: what it quotes of nodeplug is what nodeplug says."""
+"""docs/troubleshooting.md: each quoted message of nodeplug exists in its code."""
 
 import ast
 import re
@@ -16,12 +16,12 @@ OTHERS = {
     "FailedScheduling",
     "permission denied",
 }
-"""What the kubelet and the kernel say."""
+"""Messages of the kubelet and the kernel."""
 PACKAGES = [path.parent for path in ROOT.glob("*/py.typed") if path.parent.name not in ("kubelet", "controlplane")]
 
 
 def said(text: ast.AST) -> Iterator[str]:
-    """Yield every text of a module, with `...` for what is filled in."""
+    """Yield every string of a module, with `...` for values."""
     for node in ast.walk(text):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)

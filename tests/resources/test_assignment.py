@@ -1,4 +1,4 @@
-"""Which resource owns which device, and why the rest is nobody's."""
+"""Which resource owns which device, and why the other devices have no resource."""
 
 import pytest
 
@@ -155,7 +155,7 @@ def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:
 
 
 def test_a_device_none_of_whose_nodes_is_chosen_is_given_to_nobody() -> None:
-    """An interface or a function has more to give than nodes, and so has what somebody else's CDI spec describes."""
+    """Interfaces, functions, and devices of another program's CDI spec can be used without nodes."""
     nodes = ("/dev/dri/rendr*",)
     gpu, bare = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128"), device("bare", "gpu")
     function = device("function", "pci", "/dev/infiniband/uverbs0")

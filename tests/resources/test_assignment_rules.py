@@ -1,4 +1,4 @@
-"""What holds for every assignment, whatever the devices and resources."""
+"""Invariants of every assignment, for any devices and resources."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ KINDS = ("pci", "usb", "tty", "block")
 
 @st.composite
 def inventories(draw: st.DrawFn) -> Inventory:
-    """Devices of which each may be a part of some before it."""
+    """Devices, each of which can be a part of earlier ones."""
     found: list[Device] = []
     for number in range(draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(KINDS))

@@ -1,4 +1,4 @@
-"""What containers see of devices: at which paths, and what happens where that cannot be said."""
+"""A device's paths and values in containers, and devices for which they cannot be determined."""
 
 import pytest
 from msgspec import structs
@@ -17,7 +17,7 @@ TIMER = device("path-snd-timer", "path", "/dev/snd/timer", numbers=(116, 33))
 
 
 def one(given: Device, **options: object) -> Device:
-    """Return a device as a resource offers it that selects its kind."""
+    """Return the device as a resource that selects its kind offers it."""
     resource = Resource("x/y", Kinds((given.kind,)), **options)  # type: ignore[arg-type]  # tests name real fields
     (found,) = assigned([given], resource).devices["x/y"]
     return found
@@ -39,8 +39,8 @@ def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: 
 
 
 def test_an_attribute_that_no_slice_can_hold_is_said_by_name() -> None:
-    said = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
-    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=said)
+    options = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
+    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=options)
     assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and the limit is 64"
 
 
@@ -54,7 +54,7 @@ def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:
     [("/dev/zigbee", "/dev/zigbee"), ("/dev/zigbee-{serial}", "/dev/zigbee-.._A:1_"), ("/dev/ttyUSB0", "")],
 )
 def test_one_node_is_where_the_resource_says(path: str, inside: str) -> None:
-    """What a stick calls itself leads to no other folder."""
+    """A stick's serial cannot lead to another folder."""
     (node,) = one(STICK, container_path=path).devnodes
     assert (node.path, node.container_path) == ("/dev/ttyUSB0", inside)
 
@@ -111,8 +111,8 @@ def test_two_nodes_at_one_path_are_found() -> None:
     ],
 )
 def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, why: str) -> None:
-    given = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
-    assert one(given, cdi_devices=(name,)).unavailable == why
+    stick = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
+    assert one(stick, cdi_devices=(name,)).unavailable == why
 
 
 @pytest.mark.parametrize(

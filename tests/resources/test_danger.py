@@ -1,4 +1,4 @@
-"""What is dangerous is so under every name: a node's path, a link's target, the device that a path is a node of."""
+"""A dangerous device is dangerous under every name: a node's path, a link's target, a path to another device's node."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.hostdevices.tree import Tree
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """A serial console and another port, and a watchdog with a number of its own."""
+    """A serial console, another port, and a watchdog with a device number of its own."""
     tree = Tree(tmp_path)
     for number in (0, 1):
         port = f"/sys/devices/platform/serial8250/tty/ttyS{number}"
@@ -53,7 +53,7 @@ def test_a_second_name_of_the_console_is_the_console(tree: Tree) -> None:
 
 def test_a_link_is_judged_by_where_it_leads(tree: Tree) -> None:
     tree.link("/dev/char/248:0", "/dev/watchdog0")
-    tree.path("/sys/class/watchdog/watchdog0").unlink()  # no device that knows the node
+    tree.path("/sys/class/watchdog/watchdog0").unlink()  # now no device has the node
     found = assigned(tree, "/dev/char/*")
     assert ids(found, "example.com/x") == []
     (refused,) = (x for x in found.rest if x.device.kind == "path")
@@ -83,7 +83,7 @@ def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbe
         ("pts/3", "136:3", "gives the terminal of a session"),
         ("nvidia-caps/nvidia-cap1", "509:1", "can reconfigure all of the node's GPUs"),
         ("nvidia-caps/nvidia-cap12", "509:12", ""),
-        ("nvidia-nvswitchctl", "239:255", ""),  # which lets nobody reconfigure anything without nvidia-cap0
+        ("nvidia-nvswitchctl", "239:255", ""),  # cannot reconfigure anything without nvidia-cap0
         ("tpmrm0", "253:65536", "can clear the node's TPM"),
         ("vcio", "100:0", "gives access to the kernel's memory"),
         ("gpiomem", "240:0", ""),
@@ -99,7 +99,7 @@ def test_nodes_that_no_reader_knows_are_judged_by_number_and_name(
 
 
 def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tree) -> None:
-    """Names as drivers/acpi/button.c, drivers/i2c/busses and drivers/hid/hid-cp2112.c write them."""
+    """With names that drivers/acpi/button.c, drivers/i2c/busses and drivers/hid/hid-cp2112.c create."""
     for number, phys in enumerate(("LNXPWRBN/button/input0", "usb-0000:00:14.0-1/input0")):
         parent = tree.device(
             f"/sys/devices/{'LNXPWRBN:00' if number == 0 else 'scanner'}/input/input{number}", phys=phys
@@ -119,7 +119,7 @@ def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tre
 
 
 def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
-    """Of one for storage, say, over which no default route leads."""
+    """For example, a bond for storage, without a default route."""
     for number in (0, 1):
         slave = interface(
             tree, tree.pci(f"0000:3b:00.{number}", pci_class="020000"), f"ens{number}", mac="02:00:00:00:00:01"
@@ -140,7 +140,7 @@ def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
 def test_a_function_whose_registers_are_mapped_without_an_iommu_can_write_all_memory(
     tree: Tree, group: str, maps: int, offered: int
 ) -> None:
-    """igb_uio, which gives the registers; uio_pci_generic gives none (ABI: /sys/class/uio/uioX/maps)."""
+    """igb_uio maps the registers; uio_pci_generic maps none (ABI: /sys/class/uio/uioX/maps)."""
     function = tree.pci("0000:03:00.0", pci_class="020000", driver="igb_uio")
     uio = tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio")
     if group:

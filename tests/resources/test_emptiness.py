@@ -1,4 +1,4 @@
-"""Why a resource has no device: what comes nearest says it."""
+"""Why a resource has no device: the reason of the device that comes nearest."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_what_comes_nearest(select: object, why: str, tmp_path: Path) -> None:
 
 
 def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None:
-    """MIG instances of which nobody knows the UUID."""
+    """MIG instances without a known UUID."""
     resources = [{"name": "x/first", "select": "mig", "ids": "uuid"}, {"name": "x/second", "select": "mig"}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, READERS)

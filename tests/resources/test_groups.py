@@ -1,4 +1,4 @@
-"""Devices that are handed out as one."""
+"""Groups of devices that are allocated as one."""
 
 from msgspec import structs
 
@@ -92,7 +92,7 @@ CAPTURE = PathSet(
 
 
 def test_a_group_of_usb_devices_has_the_addresses_of_all_of_them() -> None:
-    """A virtual machine is given each by its address; in all else they have to agree."""
+    """A virtual machine needs each address. All other attributes must be equal."""
     facts = [{"bus": "usb", "usbAddress": f"1:{number}", "vendor": vendor} for number, vendor in ((9, "a"), (3, "b"))]
     pair = [device(f"usb-{x['vendor']}", "usb", f"/dev/{x['vendor']}", attributes=x) for x in facts]
     (both,) = assigned(pair, Resource("x/set", Kinds(("usb",)), group=SameAttribute("bus"))).devices["x/set"]

@@ -1,4 +1,4 @@
-"""What may be mounted into a container, and where."""
+"""What can be mounted into a container, and where."""
 
 from resources.mounts import is_below, is_plain, is_taken
 

@@ -1,4 +1,4 @@
-"""Devices that resources know by their USB port."""
+"""Devices that resources identify by their USB port."""
 
 from hostdevices import Device
 from resources.groups import Within
@@ -38,7 +38,7 @@ def test_what_is_at_no_port_is_not_offered_by_it() -> None:
 
 
 def test_other_resources_know_that_the_port_is_taken() -> None:
-    """A lease is by the port and by what was there then; what is there now names the port among its parents."""
+    """A lease has the port and the device of that time; a device there now has the port among its parents."""
     (plain,) = assigned([coral("usb-18d1-9302-x")], Resource("x/usb", Ids(("usb-18d1*",)))).devices["x/usb"]
     assert PORT in plain.parents
     grouped = assigned([coral("usb-1")], Resource("x/usb", Kinds(("usb",)), group=Within("usb"))).devices["x/usb"]

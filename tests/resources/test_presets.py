@@ -1,4 +1,4 @@
-"""Presets against the devices that they are meant to find, and the attributes that a configuration may name."""
+"""Presets select the intended devices; the attributes that a configuration can name."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.hostdevices.tree import Tree
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
-    """The machine that has every kind of device."""
+    """The machine with a device of every kind."""
     return build_machine(tmp_path_factory.mktemp("attributes") / "root").host
 
 
@@ -43,7 +43,7 @@ def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
 
 
 def test_nvidias_gpus_are_those_that_its_driver_holds(tmp_path: Path) -> None:
-    """A node on which it is not installed has nouveau, and CUDA would find nothing."""
+    """A node without NVIDIA's driver has nouveau, and CUDA would not work."""
     tree = Tree(tmp_path)
     card = tree.pci("0000:01:00.0", vendor="10de", driver="nouveau")
     for name in ("card0", "renderD128"):

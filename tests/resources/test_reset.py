@@ -1,4 +1,4 @@
-"""Resets through sysfs: which functions, once each, and whom a reset must not hit."""
+"""Resets through sysfs: which functions, once each, and which devices a reset must not affect."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def function(tree: Tree, address: str) -> str:
 
 
 def resets(tree: Tree) -> list[str]:
-    """The functions that were reset."""
+    """The functions that have been reset."""
     files = sorted(tree.path("/sys/devices").rglob("reset"))
     return [file.parent.name for file in files if file.read_text() == "1"]
 
@@ -111,10 +111,10 @@ def test_a_physical_function_is_not_reset_while_its_virtual_ones_are_offered(tre
         found, "pci-0000-3b-00-0"
     )
     assert "pci-0000-3b-00-0" not in found.owners
-    reset(tree.host, found.devices["example.com/vf"])  # of itself a virtual function may be reset
+    reset(tree.host, found.devices["example.com/vf"])  # a virtual function can be reset alone
     assert resets(tree) == ["0000:3b:00.2", "0000:3b:00.3"]
     assert [device.offered_peers for device in found.devices["example.com/vf"]] == [(), ()]
-    assert ids(assigned(tree, physical), NAME) == ["pci-0000-3b-00-0"]  # nobody has the virtual ones
+    assert ids(assigned(tree, physical), NAME) == ["pci-0000-3b-00-0"]  # the virtual ones are not offered
 
 
 def test_a_claim_cannot_reset_a_physical_function_whose_virtual_ones_are_offered(tree: Tree) -> None:

@@ -1,4 +1,4 @@
-"""What selectors mean, and the reasons that they give."""
+"""Which devices selectors match, and the reasons for mismatches."""
 
 import re
 
@@ -295,9 +295,9 @@ def test_dangerous_by_what_the_node_uses_them_for() -> None:
         device("fuse", "misc", "/dev/fuse", numbers=(10, 229)),
         device("ttys", "tty", "/dev/ttyS0", numbers=(4, 64)),
         device("null", "path", "/dev/null", numbers=(1, 3)),
-        # who let vfio do without an IOMMU has said so to the kernel (enable_unsafe_noiommu_mode), and means it
+        # the administrator enabled this in the kernel (enable_unsafe_noiommu_mode)
         device("vfio", "vfio", "/dev/vfio/noiommu-0", numbers=(243, 0)),
-        device("afu", "path", "/dev/cxl/afu0.0s", numbers=(244, 1)),  # an accelerator of POWER8, and no memory device
+        device("afu", "path", "/dev/cxl/afu0.0s", numbers=(244, 1)),  # an accelerator of POWER8, not a memory device
         device("twain", "path", "/dev/twain", numbers=(245, 0)),
         device("nic", "nic", attributes={"uplink": False}),
     ],

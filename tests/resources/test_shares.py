@@ -1,4 +1,4 @@
-"""Unlike devices under one name are shared as each can be, through both APIs."""
+"""Different devices of one resource can have different numbers of shares, in both APIs."""
 
 import pytest
 
@@ -32,14 +32,14 @@ def test_other_shares_for_other_devices_under_one_name() -> None:
     assert list(units_of(found, (SMALL,))) == ["gpu-small.0", "gpu-small.1"]
     assert (len(units_of(found, (SMALL, LARGE))), size_of(found, (SMALL, LARGE))) == (10, (1, 10))
     assert capacities(found, LARGE)["shares"].value == "8"
-    assert owner_of(found, "gpu-large.7", LARGE) == "x/y=gpu-large/8"  # so that shares of other sizes are no neighbours
+    assert owner_of(found, "gpu-large.7", LARGE) == "x/y=gpu-large/8"  # different for each number of shares
 
 
 def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
     found = one(BY_MEMORY)
     assert counts(found, SMALL, LARGE) == [1, 8]
     assert shares_of(found, LARGE) == DeviceShares(8, 10 * GI)
-    assert list(units_of(found, (SMALL,))) == ["gpu-small.0"]  # shared all the same: tomorrow it may be two
+    assert list(units_of(found, (SMALL,))) == ["gpu-small.0"]  # a share's name: there can be two later
     assert capacities(found, LARGE)["memory"] == Capacity(str(81 * GI), default=str(10 * GI))
     slices = published(offering([found], {"x/y": [SMALL, LARGE]}))
     assert [x.allow_multiple_allocations for x in slices.values()] == [True, True]
@@ -57,7 +57,7 @@ def test_what_has_not_the_memory_for_a_share_is_given_to_nobody_new(unshared: De
     assert words in ContainerView(found).of(unshared).unavailable
     (offered,) = assigned([unshared], found).devices["x/y"]
     assert offered.unavailable
-    assert published(offering([found], {"x/y": [offered]}))  # a server takes it
+    assert published(offering([found], {"x/y": [offered]}))  # valid for an API server
 
 
 def test_the_first_that_means_a_device_counts() -> None:

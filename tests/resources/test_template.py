@@ -1,4 +1,4 @@
-"""Values for containers that name the facts of devices."""
+"""Values for containers that contain attributes of devices."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_facts_take_the_place_of_fields(written: str, filled: str) -> None:
 
 
 def test_what_a_device_lacks_is_refused_by_its_name() -> None:
-    """For nobody could tell whose value is whose."""
+    """Without it, values could not be matched to devices."""
     other = Device("usb-2", "usb", "1-3")
     with pytest.raises(FieldMissing, match=r"^variable A: device usb-2 has no numaNode$"):
         render(read("{numaNode}").text, ["a", "b"], [STICK, other], of="variable A")
@@ -72,7 +72,7 @@ def test_what_is_not_a_claims_to_set(name: str, is_for_nobody: bool) -> None:
 
 
 def test_a_filled_value_has_a_limit() -> None:
-    """Of bytes, which characters may have several of; nothing longer is made on the way."""
+    """In bytes, because a character can have several; no longer value is built temporarily."""
     stick = Device("usb-1", "usb", "1-2", attributes={"serial": "\u00fc" * 1000})
     assert len(render("{serial}" * 16, ["a"], [stick]).encode()) == 32_000
     words = r"^variable A: more than 32768 bytes with the attributes of 1 device\(s\); use fewer"

@@ -1,4 +1,4 @@
-"""Names that other programs expect for devices, and the devices that cannot have one."""
+"""Unit names that other programs expect, and devices that cannot have one."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_what_has_no_such_name_is_not_offered_and_the_others_are() -> None:
 
 
 def test_of_two_devices_with_one_name_none_is_offered() -> None:
-    """Which of them came first is chance."""
+    """Their order is arbitrary."""
     found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="pciBusID"))
     assert ids(found, "x/gpu") == []
     assert why(found, "gpu-a") == (

@@ -1,4 +1,4 @@
-"""`vhostNet` where its nodes are missing: nobody new is given a device, and the kubelet counts none as free."""
+"""`vhostNet` without its nodes: devices are withheld, and the kubelet counts none as allocatable."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ WITH, WITHOUT = Resource("x/dpdk", MISC, vhost_net=True), Resource("x/plain", MI
 
 
 def reasons(host: Host, *resources: Resource) -> set[str]:
-    """Return why the devices of the first resource cannot be had."""
+    """Return why the devices of the first resource are unavailable."""
     inventory: Inventory = with_vhost_net(host, scan(host), resources)
     return {x.unavailable for x in assign(inventory, resources).devices[resources[0].name]}
 
@@ -29,7 +29,7 @@ def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
         missing = f"`vhostNet` of x/dpdk needs /dev/{path}, which does not exist; load its kernel module"
         assert reasons(host, WITH) == {missing}
         (tmp_path / "dev" / path).parent.mkdir(exist_ok=True)
-        (tmp_path / "dev" / path).write_text("c 10:238\n")  # as the kernel has it before the module is loaded
+        (tmp_path / "dev" / path).write_text("c 10:238\n")  # exists before the module is loaded
     assert reasons(host, WITH) == {""}
 
 

@@ -62,7 +62,7 @@ async def _soak(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run; the exit status is 1 where something was left behind."""
+    """Run the command; the exit status is 1 if something was left behind."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""What a process and its files take, measured again and again, and how it grows: a slope with its standard error."""
+"""Repeated measurements of a process and its files, and their growth: a slope with its standard error."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Measure(Struct, frozen=True):
-    """One moment: memory and files in KiB, the rest counted."""
+    """One measurement: memory and files in KiB, all else as counts."""
 
     rss: float
     descriptors: float
@@ -40,7 +40,7 @@ class Measure(Struct, frozen=True):
 
 
 class Slope(Struct, frozen=True):
-    """How something grows with each round, by least squares, with the standard error of that; its first and last."""
+    """Growth per round, by least squares, with its standard error, and the first and last value."""
 
     first: float
     last: float
@@ -50,7 +50,7 @@ class Slope(Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Slope":
-        """Fit a line through values of equally many rounds each. At least three are needed."""
+        """Fit a line through the values of consecutive rounds. At least three are needed."""
         count = len(values)
         middle, mean = (count - 1) / 2, sum(values) / count
         spread = sum((at - middle) ** 2 for at in range(count))

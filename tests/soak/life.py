@@ -1,4 +1,4 @@
-"""A node on which everything happens all the time: what a round is, and an update of the daemon."""
+"""A node with constant activity: the actions of a round, and an update of the daemon."""
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ from tests.soak.growth import Measure
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 _FUSE, _VHOST = "example.com/fuse", "example.com/vhost-net"
 _SHARES = 64
-_SECONDS = 60.0  # for anything to happen, real time
+_SECONDS = 60.0  # real time for any action
 
 
 class Life:
-    """A machine in a cluster with the daemon on it; `counts` is what has happened."""
+    """A machine in a cluster that runs the daemon; `counts` counts the actions."""
 
     def __init__(self, seed: int, allocations: int) -> None:
         self._random = Random(seed)
@@ -36,7 +36,7 @@ class Life:
         self._stack = AsyncExitStack()
         self._mode = "0600"
         self.counts: Counter[str] = Counter()
-        self.refusals: Counter[str] = Counter()  # of Allocate, in the daemon's words
+        self.refusals: Counter[str] = Counter()  # of Allocate, by the daemon's message
 
     async def __aenter__(self) -> Self:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="s")))
@@ -56,20 +56,20 @@ class Life:
         await self._stack.aclose()
 
     def measure(self) -> Measure:
-        """Measure the daemon of now."""
+        """Measure the current daemon."""
         return Measure.of(self._process.pid, self._machine.state, self._log)
 
     async def settle(self, descriptors: float) -> None:
-        """Wait until the daemon has at most so many descriptors: connections end a moment after what they were for."""
+        """Wait until the daemon has at most this number of descriptors: connections close a moment after their use."""
         await self._until(lambda: self.measure().descriptors <= descriptors)
 
     async def fill(self, claims: int) -> None:
-        """Prepare and unprepare so many claims: what is remembered of the latest ones has its full size then."""
+        """Prepare and unprepare this number of claims, to fill the caches of recent claims."""
         for _ in range(claims):
             await self._prepare()
 
     async def round(self) -> None:
-        """Let each thing that may happen to a daemon happen: the kubelet's restart last."""
+        """Run each kind of action; the kubelet's restart is last."""
         await self._allocate()
         await self._prepare()
         await self._hotplug()
@@ -77,7 +77,7 @@ class Life:
         await self._restart_kubelet()
 
     async def update(self) -> None:
-        """Start another daemon beside this one, and end this one."""
+        """Start a second daemon, and end the first."""
         registry = self._stand.node.plugins_registry
         second = await self._start(f"{self.counts['updates'] + 1}")
         await self._until(lambda: len(list(registry.glob("*.sock"))) == 2)
@@ -89,7 +89,7 @@ class Life:
         self.counts["updates"] += 1
 
     def left_behind(self) -> list[str]:
-        """Name what nobody needs any more."""
+        """Return descriptions of leftovers."""
         node, machine = self._stand.node, self._machine
         found = [f"temporary {path.name}" for path in node.device_plugins.parent.rglob(".*.tmp")]
         if len(sockets := list(node.plugins_registry.glob("*.sock"))) != 1:
@@ -127,7 +127,7 @@ class Life:
         await self._until_async(offered)
 
     async def _allocate(self) -> None:
-        """Ask as a kubelet does, where it would: the socket of before its restart may be there for a moment."""
+        """Call Allocate as a kubelet does; after its restart, the old socket can exist for a moment."""
         node = self._stand.node
         await self._until(lambda: not node.endpoints()[_FUSE].is_stopped)
         async with connect(node.endpoints()[_FUSE].socket) as channel:
@@ -163,7 +163,7 @@ class Life:
         self.counts["claims"] += 1
 
     async def _hotplug(self) -> None:
-        """The node of a device goes or comes; the kubelet is told at the next look, and nobody waits for that."""
+        """Remove or add a device's node. The kubelet is notified at the next scan, for which this does not wait."""
         if self.counts["hotplugs"] % 2:
             self._host.renumber("vhost-net", 2)
         else:
@@ -171,7 +171,7 @@ class Life:
         self.counts["hotplugs"] += 1
 
     async def _reload(self) -> None:
-        """Write another file; it counts once it has been left alone for half a second."""
+        """Write another file; the daemon reads it after half a second without changes."""
         content = json.loads(self._path.read_text())
         self._mode = "0660" if self._mode == "0600" else "0600"
         content["resources"][1]["access"]["mode"] = self._mode
@@ -195,7 +195,7 @@ class Life:
         await self._until_async(asked)
 
     async def _until_async(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Let the kubelet's time pass until it is so."""
+        """Advance the kubelet's clock until a condition is true."""
         async with asyncio.timeout(_SECONDS):
             while not await holds():
                 await self._stand.clock.advance(0.5)

@@ -1,4 +1,4 @@
-"""Two rounds and an update, so that the command which lives through hundreds keeps working."""
+"""Two rounds and an update, to check that the command works."""
 
 import pytest
 

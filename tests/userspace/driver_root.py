@@ -1,4 +1,4 @@
-"""A made-up driver root: libraries that are real ELF files of a few hundred bytes."""
+"""A made-up driver root; its libraries are real ELF files of a few hundred bytes."""
 
 import struct
 from pathlib import Path
@@ -7,7 +7,7 @@ ETC, SHARE = "/etc/vulkan/icd.d/nvidia_icd.json", "/usr/share/glvnd/egl_vendor.d
 
 
 def library(soname: str) -> bytes:
-    """A 64-bit shared object with a dynamic section that says its name and nothing more."""
+    """A 64-bit shared object whose dynamic section contains only its soname."""
     strings = b"\0" + soname.encode() + b"\0"
     start, base = 64 + 2 * 56, 0x1000
     entries = [(5, base + start + 48), (14, 1), (0, 0)] if soname else [(0, 0)] * 3
@@ -20,7 +20,7 @@ def library(soname: str) -> bytes:
 
 
 def put(path: Path, content: bytes = b"") -> None:
-    """Write a file, as a package does: another one in its place."""
+    """Replace a file, as a package manager does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_bytes(content)
@@ -47,7 +47,7 @@ def install(root: Path, version: str, libraries: str = "usr/lib/x86_64-linux-gnu
     put(root / "usr/lib/nvidia/current/nvidia-smi", b"#!")
     (root / "usr/bin").mkdir(parents=True, exist_ok=True)
     (root / "usr/bin/nvidia-smi").unlink(missing_ok=True)
-    (root / "usr/bin/nvidia-smi").symlink_to("/usr/lib/nvidia/current/nvidia-smi")  # as alternatives do: from the root
+    (root / "usr/bin/nvidia-smi").symlink_to("/usr/lib/nvidia/current/nvidia-smi")  # an absolute link
     put(root / "usr/bin/nvidia-modprobe", b"setuid")
     put(root / f"lib/firmware/nvidia/{version}/gsp_ga10x.bin", b"firmware")
     for path in (ETC, SHARE):

@@ -1,4 +1,4 @@
-"""The name by which programs ask for a library."""
+"""The soname of a library."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ def test_the_soname_of_a_library(tmp_path: Path, name: str) -> None:
 
 
 def test_a_library_that_a_linker_has_made() -> None:
-    """The C library of whoever runs this, as the loader mapped it."""
+    """The C library of this process, as the loader mapped it."""
     if sys.byteorder != "little" or sysconfig.get_config_var("SIZEOF_VOID_P") != 8:
         pytest.skip("other ELF files")
     maps = subprocess.run(

@@ -1,4 +1,4 @@
-"""The driver's files for GPUs, from a made-up driver root to what a container is given."""
+"""The driver's files for GPUs, from a made-up driver root to a container's mounts."""
 
 import os
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ INSIDE = "usr/local/nvidia/lib64"
 
 
 class Machine:
-    """A machine with one GPU, whose driver is in its own root."""
+    """A machine with one GPU and a driver root."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = Tree(folder / "root")
@@ -34,12 +34,12 @@ class Machine:
         self.userspace = NvidiaUserspace(self.tree.host, "/", self.state)
 
     def load(self, version: str) -> None:
-        """Load the kernel module of a version."""
+        """Load this version's kernel module."""
         text = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build"
         self.tree.file("/proc/driver/nvidia/version", text)
 
     def found(self) -> DriverFiles:
-        """What the GPU has now."""
+        """The GPU's driver files."""
         inventory: Inventory = self.userspace.enrich(scan(self.tree.host, READERS))
         (gpu,) = [x for x in inventory.devices.values() if x.kind == "gpu"]
         assert all(x.driver_files is None for x in inventory.devices.values() if x is not gpu)
@@ -56,7 +56,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_gpu_without_a_node_that_cuda_needs_is_nobodys(machine: Machine) -> None:
-    """NVIDIA's toolkit makes them when a container starts; nvidia-uvm is not loaded at boot."""
+    """NVIDIA's toolkit creates the nodes when a container starts; nvidia-uvm is not loaded at boot."""
     install(machine.root, OLD)
     machine.tree.path("/dev/nvidia-uvm").unlink()
     assert (
@@ -87,29 +87,29 @@ def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: 
     path = machine.root / "run/nvidia-persistenced/socket"
     path.parent.mkdir(parents=True)
     path.touch()
-    given = {x.container_path: x.host_path for x in machine.found().mounts}
-    assert given["/run/nvidia-persistenced/socket"] == str(path)
+    mounts = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert mounts["/run/nvidia-persistenced/socket"] == str(path)
     path.unlink()
-    os.utime(path.parent, ns=(1, 1))  # as it would be a moment later
+    os.utime(path.parent, ns=(1, 1))  # the folder's mtime would change
     assert "/run/nvidia-persistenced/socket" not in {x.container_path for x in machine.found().mounts}
 
 
 def test_what_a_pod_has_at_another_path_is_mounted_by_the_hosts(machine: Machine) -> None:
-    """A DaemonSet's pod has the host's root at /host; the runtime has not."""
+    """A DaemonSet's pod sees the host's root at /host; the runtime does not."""
     install(machine.root / "host", OLD)
     machine.tree.file("/host/run/nvidia-persistenced/socket", "")
     machine.userspace = NvidiaUserspace(machine.tree.host, "/host", machine.state, "/")
-    given = {x.container_path: x.host_path for x in machine.found().mounts}
-    assert given["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
-    assert given["/usr/local/nvidia"].startswith(str(machine.state))
+    mounts = {x.container_path: x.host_path for x in machine.found().mounts}
+    assert mounts["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
+    assert mounts["/usr/local/nvidia"].startswith(str(machine.state))
 
 
 def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
-    """All that ends in the version, links by sonames, tools without those of root; nothing else of the host."""
+    """Files of the driver's version, links by sonames, tools but those for root; nothing else of the host."""
     install(machine.root, OLD)
-    given = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
-    whole = given.pop("/usr/local/nvidia")
-    assert {*given} == {ETC, SHARE, f"/lib/firmware/nvidia/{OLD}/gsp_ga10x.bin"}
+    mounts = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
+    whole = mounts.pop("/usr/local/nvidia")
+    assert {*mounts} == {ETC, SHARE, f"/lib/firmware/nvidia/{OLD}/gsp_ga10x.bin"}
     files = {str(x.relative_to(whole)) for x in whole.rglob("*") if x.is_file() and not x.is_symlink()}
     assert files == {
         "bin/nvidia-smi",
@@ -138,7 +138,7 @@ def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine
 
 
 def test_links_of_which_no_soname_speaks(machine: Machine) -> None:
-    """GBM's backend is another name for a library; Vulkan's producer is looked for without any number."""
+    """GBM's backend is a second name of a library; Vulkan's producer is searched without a version."""
     install(machine.root, OLD)
     folder = machine.root / "usr/lib/x86_64-linux-gnu"
     put(folder / f"libnvidia-allocator.so.{OLD}", library("libnvidia-allocator.so.1"))
@@ -184,7 +184,7 @@ def test_a_library_that_is_a_link_to_nowhere_is_no_driver(machine: Machine) -> N
 
 
 def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Machine) -> None:
-    """The module's version counts: before it is loaded again containers have the old files, also another daemon's."""
+    """The loaded module's version counts: until it changes, containers get the old files, from any daemon."""
     install(machine.root, OLD)
     before = machine.found()
     remove(machine.root, OLD)
@@ -200,7 +200,7 @@ def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Mach
 
 @pytest.mark.parametrize("library_of_before", ["libnvidia-ml", "libcuda"])
 def test_a_driver_of_which_a_part_is_removed_already_is_given_whole(machine: Machine, library_of_before: str) -> None:
-    """Packages are upgraded one by one, and a scan may come between two of them."""
+    """Packages are upgraded one by one, and a scan can run in between."""
     install(machine.root, OLD)
     before = machine.found()
     (machine.root / f"usr/lib/x86_64-linux-gnu/{library_of_before}.so.{OLD}").unlink()
@@ -214,7 +214,7 @@ def test_a_driver_of_which_a_part_is_removed_already_is_given_whole(machine: Mac
 def test_a_driver_is_not_put_together_without_a_file_descriptor(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that cannot be listed is no folder without libraries: containers would have half a driver."""
+    """A folder that cannot be listed must not count as empty: containers would get half a driver."""
     install(machine.root, OLD)
     plain = Folder.names
 
@@ -228,7 +228,7 @@ def test_a_driver_is_not_put_together_without_a_file_descriptor(
 
 
 def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> None:
-    """Later leases are of the new one; after a restart all that there are may be of the old one."""
+    """Later leases use the new folder. After a restart, any lease can use the old one."""
     install(machine.root, OLD)
     machine.found()
     machine.userspace.prune(["a", "b"])
@@ -248,7 +248,7 @@ def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> No
 def test_a_folder_that_could_not_be_removed_whole_is_no_folder(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Power went meanwhile, say; then the driver of before is installed again, whose files have the times of before."""
+    """For example, after a power cut; then the old driver is installed again, and its files have their old times."""
 
     def install_package(version: str) -> None:
         install(machine.root, version)
@@ -276,7 +276,7 @@ def test_a_folder_that_could_not_be_removed_whole_is_no_folder(
 
 
 def test_what_another_daemon_puts_together_is_not_removed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an update there are two for a moment."""
+    """During an update, two daemons run for a moment."""
     install(machine.root, OLD)
     link, other = os.link, NvidiaUserspace(machine.tree.host, "/", machine.state)
 
@@ -306,7 +306,7 @@ def test_another_package_of_the_same_version_is_another_folder(machine: Machine)
 
 
 def test_files_that_cannot_be_linked_are_copied(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another disk, or a sandbox that mounts the host's folders apart."""
+    """For example, on another disk, or in a sandbox that mounts the host's folders separately."""
 
     def refused(*_: object, **__: object) -> None:
         raise OSError(18, "Invalid cross-device link")

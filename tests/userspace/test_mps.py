@@ -1,4 +1,4 @@
-"""Whether the control daemon of NVIDIA's Multi-Process Service is there, and who is told."""
+"""The control daemon of NVIDIA's Multi-Process Service: whether it runs, and which devices need it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A kubelet that says of who holds what as a test wants it: pod-resources at a real socket, and two state files."""
+"""A scripted kubelet: pod-resources at a real socket, and the two state files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def pod(
 
 
 class SaidKubelet:
-    """The folders of one kubelet below `root`; its socket is there from `start` on."""
+    """The folders of one kubelet below `root`. Its socket exists after `start`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class SaidKubelet:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop, and leave no socket."""
+        """Stop, and remove the socket."""
         if self._server is not None:
             await self._server.stop()
 
@@ -75,7 +75,7 @@ class SaidKubelet:
         return podresources.ListPodResourcesResponse(pod_resources=self.answer)
 
     def write_devices(self, *entries: kubelet_devices.PodDevices) -> None:
-        """Write the device manager's file, as a whole, as a kubelet does."""
+        """Replace the device manager's file, as a kubelet does."""
         self.write(self.device_plugins / kubelet_devices.FILE_NAME, kubelet_devices.encode(entries, {}))
 
     def write_claims(self, *claims: kubelet_claims.ClaimState) -> None:

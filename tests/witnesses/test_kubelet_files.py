@@ -1,4 +1,4 @@
-"""The kubelet's files as witnesses: what they name, what is older than a question, and what is no word at all."""
+"""The kubelet's files as witnesses: what they name, what is older than a question, and which files are no answer."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_only_what_was_written_after_the_question_is_fresh(kubelet: SaidKubelet,
 
 
 def test_a_kubelet_without_a_file_says_nothing_of_units(kubelet: SaidKubelet, files: KubeletFiles) -> None:
-    """An init container that runs is named nowhere else, and somebody may have removed the file."""
+    """Only this file names a running init container, and an administrator could have removed it."""
     files.mark()
     assert files.devices() is None
     kubelet.write_devices()
@@ -59,7 +59,7 @@ def test_a_kubelet_without_a_file_says_nothing_of_units(kubelet: SaidKubelet, fi
 
 
 def test_a_file_of_claims_that_cannot_be_seen_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:
-    """A kubelet makes it when it starts; a DaemonSet does not see its folder."""
+    """A kubelet creates the file when it starts; a DaemonSet might not see its folder."""
     assert files.claims() is None
     kubelet.write_claims()
     assert files.claims() == {}

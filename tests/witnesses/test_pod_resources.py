@@ -1,4 +1,4 @@
-"""pod-resources as a witness: whom it names, when its silence means something, and answers that are none."""
+"""pod-resources as a witness: which holders it names, when an empty list is an answer, and invalid answers."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ async def test_holders_of_units_and_devices_of_claims_are_named(kubelet: SaidKub
 async def test_a_list_may_be_as_long_as_the_kubelets_own_client_takes_it(
     kubelet: SaidKubelet, transport: Transport
 ) -> None:
-    """A message of gRPC has 4 MiB unless somebody says otherwise; a node of many pods and devices lists more."""
+    """gRPC limits a message to 4 MiB by default; the list of a node with many pods and devices is longer."""
     ids = [f"{'x' * 100}-{i}" for i in range(50_000)]
     kubelet.answer = [pod("a", {GPU: ids})]
     asked = PodResources(kubelet.socket, lambda resource: resource == GPU, DRIVER, ["node"], transport)
@@ -78,25 +78,25 @@ async def test_a_kubelet_knows_its_pods_once_it_has_listed_one_of_the_api_server
         return listed.knows_its_pods
 
     assert not await knows()
-    kubelet.answer = [pod("etcd-node"), pod("kube-apiserver-node")]  # static ones, which it has from files
+    kubelet.answer = [pod("etcd-node"), pod("kube-apiserver-node")]  # static pods, which the kubelet reads from files
     assert not await knows()
     kubelet.answer = [pod("etcd-node"), pod("web-1")]
     assert await knows()
-    kubelet.answer = []  # the last one has ended
+    kubelet.answer = []  # the last pod has ended
     assert await knows()
     await kubelet.restart()
     assert not await knows()
 
 
 class Restarting(SaidKubelet):
-    """A kubelet that restarts between a look at its socket and its answer, and lists no pod at first."""
+    """A kubelet that restarts between our check of its socket and its answer, and lists no pod at first."""
 
     async def list(
         self, request: podresources.ListPodResourcesRequest, context: object
     ) -> podresources.ListPodResourcesResponse | bytes:
         if not self.answer:
             self.socket.unlink()
-            self.socket.touch()  # another one's, as far as anybody can tell
+            self.socket.touch()  # looks like the socket of another kubelet
         return await super().list(request, context)
 
 

@@ -1,4 +1,4 @@
-"""Every row of the tables in checkpoint/holdings.py, said by real sockets, files and folders, down to the lease."""
+"""Each row of the tables in checkpoint/holdings.py, with real sockets, files and folders, up to the lease."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
@@ -26,11 +26,11 @@ UID, OTHER = "uid-1", "uid-9"
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What the witnesses say, and whether the lease is there afterwards.
+    """The witnesses' answers, and whether the lease exists afterwards.
 
-    `pods` are the uids that the lease knows, `cgroups` those of pods that have one (None: no cgroups can be seen), and
-    `before` those that had one at the pass before. `rewritten` is what the kubelet's file says when written again.
-    `wanted` is the API server's word; None where it does not answer, and "" where there is none.
+    `pods` are the uids in the lease, `cgroups` those of pods with a cgroup (None: cgroups cannot be seen), and
+    `before` those that had one at the previous pass. `rewritten` is the kubelet's file after it is written again.
+    `wanted` is the API server's answer: None if it does not answer, "" if there is no API server.
     """
 
     pods: str = ""
@@ -44,7 +44,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """A kubelet, cgroups and an API server that say what a row says; and the ledger with who looks after it."""
+    """A kubelet, cgroups and an API server that answer as a row says; the ledger and its reconciler."""
 
     def __init__(self, ledger: Ledger, kubelet: SaidKubelet, root: Path, row: Row) -> None:
         self.kubelet = kubelet
@@ -100,7 +100,7 @@ class World:
         self.kubelet.write_claims(claim_state("c" if file == "named" else "d", pods=[UID]))
 
     def have(self, pods: Sequence[str] | None) -> None:
-        """Have cgroups of these pods and no others; None: it cannot be seen which there are."""
+        """Create cgroups of exactly these pods; None makes the cgroups invisible."""
         hidden = self._cgroups.with_name("hidden")
         if hidden.exists():
             hidden.rename(self._cgroups)
@@ -125,14 +125,14 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def outcome(row: Row, leased: Lease, ledger: Ledger, socket_dir: Path, tmp_path: Path) -> bool:
-    """Return whether the lease is there after the witnesses were asked."""
+    """Return whether the lease exists after the witnesses were asked."""
     kubelet = SaidKubelet(socket_dir)
     world = World(ledger, kubelet, tmp_path / "host", row)
     await ledger.grant([leased])
     world.write(row.file)
     world.have(row.before)
     async with asyncio.timeout(30), running(world.reconciler.run()):
-        await world.reconciler.refresh()  # nobody lists anything yet
+        await world.reconciler.refresh()  # pod-resources does not answer yet
         assert ledger.leases()
         world.have(row.cgroups)
         await world.say(row.listed)
@@ -195,7 +195,7 @@ async def test_what_becomes_of_a_claim(row: Row, ledger: Ledger, socket_dir: Pat
 
 
 async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path) -> None:
-    """A pass goes on without their word, as without that of any other."""
+    """A pass continues without their answers."""
     kubelet = SaidKubelet(socket_dir)
     kubelet.write_devices(devices(GPU, "gpu-0"))
     asked: list[str] = []
@@ -218,6 +218,6 @@ async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path
             assert await witnesses.pods() is None
         assert await witnesses.device_file() is not None
         await witnesses.pods()
-        assert asked == ["pods"]  # and not what was asked before
+        assert asked == ["pods"]  # called once: the question during the shortage was dropped
     finally:
         await kubelet.stop()

@@ -1,4 +1,4 @@
-"""The API server's part in a claim's life: claims as users and the scheduler leave them, and a way there to cut."""
+"""The API server's side of a claim: claims as created by users and the scheduler, and a connection that can be cut."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ from tests.dra_plugin.kubelet_end import PATIENCE
 
 
 class Cluster:
-    """Claims on a server, made and allocated as users and the scheduler do."""
+    """Claims on a server, created and allocated as by users and the scheduler."""
 
     def __init__(self, client: AsyncClient, version: str = "") -> None:
         self.claims = client.resource(v1.ResourceClaim, version)
@@ -24,7 +24,7 @@ class Cluster:
         *results: v1.DeviceRequestAllocationResult,
         configs: tuple[v1.DeviceAllocationConfiguration, ...] = (),
     ) -> v1.ResourceClaim:
-        """Make a claim that got these devices."""
+        """Create a claim with these devices allocated."""
         requests = tuple(
             v1.DeviceRequest(name=request, exactly=v1.ExactDeviceRequest(device_class_name="any"))
             for request in dict.fromkeys(result.request for result in results)
@@ -39,65 +39,65 @@ class Cluster:
         return await self.claims.update_status(replace(made, status=status))
 
     async def get(self, name: str) -> v1.ResourceClaim:
-        """A claim as it is."""
+        """Return the current claim."""
         return await self.claims.get(name, "default")
 
     async def until(self, name: str, agrees: Callable[[v1.ResourceClaim], bool]) -> v1.ResourceClaim:
-        """Ask for a claim until it is as a test wants it."""
+        """Get a claim repeatedly until it satisfies a condition."""
         async with asyncio.timeout(PATIENCE):
             while not agrees(found := await self.get(name)):
                 pass
         return found
 
     async def deallocate(self, name: str) -> None:
-        """Take the devices away from a claim."""
-        gone = {"status": {"allocation": None, "devices": None}}  # a patch: the node may be writing there, too
+        """Remove a claim's allocation."""
+        gone = {"status": {"allocation": None, "devices": None}}  # a patch: the node can also write now
         await self.claims.patch(name, gone, "default", subresource="status")
 
     async def allocate_again(self, claim: v1.ResourceClaim) -> None:
-        """Give a claim that has lost its devices what it had."""
+        """Restore the allocation of a claim that was deallocated."""
         await self.claims.patch(claim.metadata.name, {"status": to_dict(claim.status)}, "default", subresource="status")
 
     async def delete(self, name: str) -> None:
-        """Delete a claim, by force: nobody unprepares it."""
+        """Delete a claim by force; it is not unprepared."""
         await self.claims.delete(name, "default")
 
 
 def serve_claims(server: Server, *versions: str) -> None:
-    """Have the server know claims in these versions only."""
+    """Make the server serve claims in these versions only."""
     kind = next(kind for kind in server.registry if kind.plural == "resourceclaims")
     server.registry.add(replace(kind, versions=tuple(each for each in kind.versions if each.name in versions)))
 
 
 class Road:
-    """The way from a node to an API server, which can be held up, cut and opened again."""
+    """The connection from a node to an API server; tests can stall, cut and reopen it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._port = 0
         self._listener: asyncio.Server | None = None
         self._travelling: set[asyncio.Task[None]] = set()
-        self.is_free = asyncio.Event()  # whoever is on it goes on
+        self.is_free = asyncio.Event()  # while it is not set, data to the server or back stalls
         self.is_free.set()
-        self.held = b""  # what was held up
+        self.held = b""  # data that was stalled
 
     @property
     def url(self) -> str:
-        """This end of it, once it was opened."""
+        """This end's URL, after `open`."""
         return f"http://127.0.0.1:{self._port}"
 
     def client(self) -> AsyncClient:
-        """A client at this end of it, who tries once."""
+        """A client of this end, without retries."""
         credentials = Credentials(server=self.url, token=self._server.token)
         return AsyncClient(lambda: credentials, attempts=1)
 
     async def open(self) -> None:
-        """Let everybody pass."""
+        """Accept connections."""
         self._listener = await asyncio.start_server(self._pass, "127.0.0.1", self._port)
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """Turn everybody away, also those who are on it."""
+        """Refuse new connections, and close existing ones."""
         assert self._listener is not None
         self._listener.close()
         for task in self._travelling:
@@ -123,7 +123,7 @@ class Road:
 
 @asynccontextmanager
 async def road_to(server: Server) -> AsyncIterator[Road]:
-    """A road that is open."""
+    """An open road."""
     road = Road(server)
     await road.open()
     yield road

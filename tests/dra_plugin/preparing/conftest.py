@@ -1,4 +1,4 @@
-"""A node that prepares claims, by itself or in a cluster."""
+"""A node that prepares claims, alone or in a cluster."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def cluster(client: AsyncClient) -> Cluster:
 
 @pytest.fixture
 async def road(server: Server) -> AsyncIterator[Road]:
-    """The node's way to the API server."""
+    """The node's connection to the API server."""
     async with road_to(server) as found:
         yield found
 

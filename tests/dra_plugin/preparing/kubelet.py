@@ -1,4 +1,4 @@
-"""What a kubelet shows of its pods, each by itself: its pod-resources API, its state file, and their cgroups."""
+"""A kubelet's evidence of its pods, each separately controlled: pod-resources, state file and cgroups."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from tests.witnesses.kubelet import SaidKubelet, claim_state, pod
 
 
 class Kubelet(SaidKubelet):
-    """A kubelet below `root`, on the host at `host`. A pod's uid is its name. It lists while its gate is open."""
+    """A kubelet below `root`, on the host at `host`. A pod's uid is its name. The gate delays its lists."""
 
     def __init__(self, root: Path, host: Path) -> None:
         super().__init__(root)
@@ -31,21 +31,21 @@ class Kubelet(SaidKubelet):
         self.write_claims()
 
     async def start(self) -> None:
-        """Serve; what ran before is not known yet."""
+        """Serve pod-resources, without any pod from before."""
         self._shown.clear()
         await super().start()
 
     def show(self, name: str, claim: str = "", devices: Sequence[PreparedDevice] = ()) -> None:
-        """Have pod-resources list a pod, with the devices of a claim."""
+        """Add a pod to pod-resources, with the devices of a claim."""
         units = [f"{x.device}/{x.share_id}" if x.share_id else x.device for x in devices]
         self._shown[name] = pod(name, claims={claim: units} if claim else {})
 
     def hide(self, name: str) -> None:
-        """Have pod-resources list a pod no more."""
+        """Remove a pod from pod-resources."""
         del self._shown[name]
 
     def record(self, claim: v1.ResourceClaim, *pods: str) -> None:
-        """Have the state file name a claim for these pods, with an answer."""
+        """Add a claim for these pods to the state file, with an answer."""
         assert claim.status.allocation is not None
         uid, results = claim.metadata.uid, claim.status.allocation.devices.results
         answer = DriverState([Answered(device_name=x.device, share_id=x.share_id) for x in results])
@@ -53,7 +53,7 @@ class Kubelet(SaidKubelet):
         self.write_claims(*self._recorded.values())
 
     def forget(self, claim: v1.ResourceClaim) -> None:
-        """Have the state file name a claim no more."""
+        """Remove a claim from the state file."""
         del self._recorded[claim.metadata.uid]
         self.write_claims(*self._recorded.values())
 
@@ -64,13 +64,13 @@ class Kubelet(SaidKubelet):
         (self._cgroups / "kubepods" / f"pod{name}").rmdir()
 
     def run(self, name: str, claim: v1.ResourceClaim, devices: Sequence[PreparedDevice]) -> None:
-        """Run a pod with the devices of a claim, and show it everywhere."""
+        """Run a pod with the devices of a claim, and show it in all three places."""
         self.show(name, claim.metadata.name, devices)
         self.record(claim, name)
         self.make_cgroup(name)
 
     def end(self, name: str, claim: v1.ResourceClaim) -> None:
-        """End a pod, and show it nowhere any more; its claim is not unprepared."""
+        """End a pod, and remove it from all three places; its claim is not unprepared."""
         self.hide(name)
         self.forget(claim)
         self.remove_cgroup(name)
@@ -86,7 +86,7 @@ class Kubelet(SaidKubelet):
 
 @asynccontextmanager
 async def started(kubelet: Kubelet) -> AsyncIterator[None]:
-    """Run a kubelet that has listed a pod of the API server's: it knows its pods."""
+    """Run a kubelet that has listed a static pod, which shows that it knows its pods."""
     await kubelet.start()
     kubelet.show("coredns")
     yield

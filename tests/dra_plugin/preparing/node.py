@@ -1,4 +1,4 @@
-"""The DRA side as the daemon runs it, between an API server and a kubelet: sockets, ledger and reconciler are real."""
+"""The DRA side between an API server and a kubelet, as in the daemon: real sockets, ledger and reconciler."""
 
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,9 +25,9 @@ from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 
 class Node(World):
-    """A world whose claims are on an API server, and whose kubelet calls, lists and records. It reconciles when asked.
+    """A world whose claims are on an API server, and whose kubelet calls, lists and records. Tests start the passes.
 
-    `kubelet` is what the kubelet shows; what it calls are `prepare` and `unprepare`.
+    `kubelet` is the kubelet's evidence; its calls are `prepare` and `unprepare`.
     """
 
     def __init__(self, folder: Path, client: Callable[[], AsyncClient]) -> None:
@@ -68,9 +68,9 @@ class Node(World):
         self._calls = await self._connected.enter_async_context(kubelet_end(endpoint))
 
     async def stop(self) -> None:
-        """Stop as the daemon does; the kubelet stays connected, and hears what it was answered last.
+        """Stop as the daemon does. The kubelet stays connected, and receives the last answers.
 
-        Raises what has ended the daemon before.
+        Raises the error that ended the daemon before.
         """
         try:
             await self._running.aclose()
@@ -78,33 +78,33 @@ class Node(World):
             await self.ledger.close()
 
     async def end(self, grace: float = 0.0) -> None:
-        """Stop, and have the kubelet notice; the plugin has its own `grace`."""
+        """Stop, and close the kubelet's connection. `grace` is not used: the plugin has its own."""
         try:
             await self.stop()
         finally:
             await self._connected.aclose()
 
     async def lose(self) -> None:
-        """Be another process, which finds no ledger."""
+        """Restart without the ledger's files."""
         await self.end()
         shutil.rmtree(self.state)
         await self.begin()
 
     async def reconcile(self) -> None:
-        """Return after a pass of the reconciler."""
+        """Run a pass of the reconciler."""
         await self.reconciler.refresh()
 
     def offer(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Offer what a scan has found."""
+        """Offer the devices of a scan."""
         self.plugin.update(assigned)
 
     async def outcomes(self, *wanted: v1.ResourceClaim) -> Mapping[str, Prepared]:
-        """Prepare claims in one call of the kubelet's."""
+        """Prepare claims in one call of the kubelet."""
         answer = await self._calls.prepare(*map(ref, wanted))
         return {uid: ClaimFailed(entry.error) if entry.error else _devices(entry) for uid, entry in answer.items()}
 
     async def failures(self, *done: ClaimRef) -> Mapping[str, ClaimFailed | None]:
-        """Unprepare claims in one call of the kubelet's."""
+        """Unprepare claims in one call of the kubelet."""
         answer = await self._calls.unprepare(*done)
         return {uid: ClaimFailed(error) if error else None for uid, error in answer.items()}
 
@@ -124,7 +124,7 @@ def _devices(entry: Any) -> tuple[PreparedDevice, ...]:
 
 @asynccontextmanager
 async def node_in(folder: Path, client: Callable[[], AsyncClient]) -> AsyncIterator[Node]:
-    """A node that runs, with a kubelet that knows its pods."""
+    """A running node with a kubelet that knows its pods."""
     node = Node(folder, client)
     async with started(node.kubelet), node:
         yield node

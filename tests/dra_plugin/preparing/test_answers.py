@@ -1,4 +1,4 @@
-"""When answers leave: before anybody else hears of what was done."""
+"""The kubelet is answered before observers are notified."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ from tests.dra_plugin.preparing.world import World, claim, result
 
 
 async def test_the_kubelet_is_answered_before_others_hear_that_a_lease_ended(world: World) -> None:
-    """Lists and events of leases are for people and for the other API; a pod waits for the answer."""
+    """Observers update lists and events, which can wait; a pod waits for the answer."""
     made = claim(result("misc-fuse"))
     order: list[str] = []
-    told = asyncio.Event()
+    is_recorded = asyncio.Event()
 
     def recorded(_: Sequence[Change]) -> None:
         order.append("recorded")
-        told.set()
+        is_recorded.set()
 
     world.ledger.observe(lambda _: order.append("shown"))
     world.ledger.observe_commits(recorded)
     await world.prepare(made)
-    await told.wait()
-    told.clear()
+    await is_recorded.wait()
+    is_recorded.clear()
     order.clear()
     await world.unprepare(made)
     order.append("answered")
-    await told.wait()
+    await is_recorded.wait()
     assert order == ["answered", "shown", "recorded"]

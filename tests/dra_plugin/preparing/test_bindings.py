@@ -1,4 +1,4 @@
-"""Devices that have vfio-pci while a claim has them: whole IOMMU groups, back as they were, after any crash."""
+"""Devices that vfio-pci is bound to while a claim has them: whole IOMMU groups, restored after any crash."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ from tests.threads import no_more_threads
 GPU, SOUND, NIC = "0000:41:00.0", "0000:41:00.1", "0000:42:00.0"
 BEFORE = {GPU: ("nouveau", ""), SOUND: ("snd_hda_intel", ""), NIC: ("ixgbevf", "")}
 BOUND = {GPU: (VFIO, VFIO), SOUND: (VFIO, VFIO), NIC: ("ixgbevf", "")}
-STEPS = 6  # writes to /sys that bind, or give back, the two functions of the card
+STEPS = 6  # writes to /sys that bind, or restore, the two functions of the card
 CARD = claim(result("pci-0000-41-00-0"))
 
 
@@ -42,7 +42,7 @@ def bound(name: str, driver: str, *, iommufd: bool = False, **options: Any) -> R
 
 
 class _Bus(MadeUpHost):
-    """A host with a PCI bus: a graphics card with its sound behind a bridge, and a network function."""
+    """A host with a PCI bus: a graphics card and its audio function behind a bridge, and a network function."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, "fuse")
@@ -61,7 +61,7 @@ class _Bus(MadeUpHost):
 
 
 class Machine(World):
-    """A node that gives functions to virtual machines."""
+    """A node that passes functions to virtual machines."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class Machine(World):
         self.resources = [bound("gpu", "nouveau"), bound("nic", "ixgbevf", iommufd=True)]
 
     def scan(self, **_: Device) -> None:
-        """See what the host has, as the daemon does."""
+        """Scan the host, as the daemon does."""
         assignment = self.assigned()
         devices = self.lent()
         self.presence.update(devices, [x for each in assignment.devices.values() for x in each], self.ledger.devices())
@@ -99,7 +99,7 @@ async def test_a_claims_card_is_bound_with_its_whole_group_and_is_as_it_was_afte
     assert lease.exclusive >= {"pci-0000-41-00-0", "pci-0000-41-00-1"}
     writes = len(machine.kernel.writes)
     assert await machine.prepare(CARD) == prepared
-    assert len(machine.kernel.writes) == writes  # what is so already is not touched
+    assert len(machine.kernel.writes) == writes  # nothing is written if the state is right
     await machine.unprepare(CARD)
     assert machine.kernel.drivers() == BEFORE
     assert (machine.units(), machine.files()) == ([], [])
@@ -114,7 +114,7 @@ async def test_a_claims_card_is_bound_with_its_whole_group_and_is_as_it_was_afte
 
 
 async def test_while_it_is_bound_it_is_the_device_that_it_was(machine: Machine) -> None:
-    """Selected by a driver that it does not have now, with a part that is not there, and no group to offer."""
+    """Although its resource selects another driver, its child is gone, and its IOMMU group could be offered."""
     before = machine.assigned().devices
     machine.resources.insert(0, Resource("example.com/vfio", Kinds(("vfio",)), api="dra"))
     await machine.prepare(CARD)
@@ -149,7 +149,7 @@ async def test_after_a_crash_between_any_two_steps_of_preparing(machine: Machine
     for writes in range(STEPS):
         machine.kernel.left = writes
         await machine.refusal(CARD)
-        assert machine.units() == (["pci-0000-41-00-0"] if writes else [])  # what is not undone has a lease
+        assert machine.units() == (["pci-0000-41-00-0"] if writes else [])  # leased until it is undone
         await _begin_again(machine, f"boot-{writes}" if then == "rebooted" else "this-boot")
         if then != "unprepared":
             await machine.prepare(CARD)
@@ -182,7 +182,7 @@ async def _begin_again(machine: Machine, boot_id: str) -> None:
     if is_rebooted:
         machine.kernel.reboot()
     await machine.begin(boot_id)
-    assert not (is_rebooted and machine.kernel.writes)  # nothing of before the boot is done, nor undone
+    assert not (is_rebooted and machine.kernel.writes)  # after a reboot nothing of before is redone or undone
 
 
 async def test_after_a_reboot_what_drivers_are_now_is_on_record_before_they_change(machine: Machine) -> None:
@@ -212,7 +212,7 @@ async def test_of_a_lost_ledger_nobody_knows_the_driver_of_before(machine: Machi
     await machine.preparer.lost.restore(CARD)
     assert machine.units() == ["pci-0000-41-00-0"]
     await machine.unprepare(CARD)
-    assert machine.kernel.drivers() == BOUND  # it stays, for somebody may have bound it for good
+    assert machine.kernel.drivers() == BOUND  # vfio-pci stays, because an administrator could have bound it
     assert machine.units() == []
 
 
@@ -234,10 +234,10 @@ async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
 
 
 async def test_without_a_thread_left_nothing_is_bound(machine: Machine) -> None:
-    with no_more_threads():  # for the write, or already for who writes: one that was busy may not be free again yet
+    with no_more_threads():  # the thread of the write, or that of the worker: a worker that was busy can still be busy
         assert "can't start new thread" in await machine.refusal(CARD)
     assert machine.kernel.drivers() == BEFORE
-    await machine.unprepare(CARD)  # on a slow disk its lease could not be taken back without a thread, either
+    await machine.unprepare(CARD)  # on a slow disk, its lease could not be undone without a thread, either
     assert (machine.units(), machine.files()) == ([], [])
 
 
@@ -256,7 +256,7 @@ async def test_without_a_thread_left_what_is_bound_stays_so(machine: Machine) ->
 
 async def test_what_another_driver_took_meanwhile_or_had_before_stays(machine: Machine) -> None:
     kernel = machine.kernel
-    kernel.takes[GPU] = VFIO  # an administrator's, with driverctl
+    kernel.takes[GPU] = VFIO  # bound by an administrator, with driverctl
     kernel.reboot()
     machine.resources = [bound("gpu", VFIO)]
     machine.scan()
@@ -373,7 +373,7 @@ async def test_a_console_and_an_open_node_are_in_use(machine: Machine) -> None:
 
 
 async def test_a_disk_that_lies_elsewhere_in_sysfs_is_in_use(machine: Machine) -> None:
-    """Of NVMe with native multipath: the disk's place is at the subsystem, in /sys/devices/virtual."""
+    """With native multipath of NVMe, the disk is below the subsystem, in /sys/devices/virtual."""
     made = machine.kernel.made
     function = machine.kernel.function("0000:44:00.0", 9, "nvme", pci_class="010802")
     controller = made.child(function, "nvme/nvme0", group="class/nvme", node="nvme0", state="live")
@@ -391,7 +391,7 @@ async def test_a_disk_that_lies_elsewhere_in_sysfs_is_in_use(machine: Machine) -
 async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be listed has nothing in it: no process has the node open."""
+    """Otherwise an unreadable /proc would mean that no process has the node open."""
     kernel = machine.kernel
     kernel.made.path("/proc/77/fd").mkdir(parents=True)
     kernel.made.path("/proc/77/fd/3").symlink_to("/dev/dri/card1")
@@ -411,7 +411,7 @@ async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
 async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_gone(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """A function, or its driver: the claim ends only once it has that again."""
+    """The function or its driver: the claim ends only once the driver is bound again."""
     await machine.prepare(CARD)
     plain, wanting = machine.kernel.resolve, [path]
 
@@ -419,7 +419,7 @@ async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_
         if asked not in wanting:
             return plain(asked)
         wanting.clear()
-        with no_more_descriptors():  # a made-up tree needs none, the machine's own does
+        with no_more_descriptors():  # a made-up tree needs no descriptor, the machine's own does
             return LiveTree().resolve("/sys")
 
     monkeypatch.setattr(machine.kernel, "resolve", resolve)
@@ -430,7 +430,7 @@ async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_
 
 
 async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) -> None:
-    """Between the lease and the driver a daemon may have died; or there is another card in the slot."""
+    """A daemon died between the lease and the binding; the interface came up meanwhile."""
     nic = claim(result("pci-0000-42-00-0"))
     machine.kernel.left = 1
     await machine.refusal(nic)
@@ -447,7 +447,7 @@ async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) 
 
 async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(machine: Machine) -> None:
     await machine.prepare(CARD)
-    machine.kernel.reboot()  # a card that was plugged in has its own driver
+    machine.kernel.reboot()  # a newly inserted card has its own driver
     machine.kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/device", "0x73bf")
     assert "another device than the claim was allocated" in await machine.refusal(CARD)
     machine.scan()

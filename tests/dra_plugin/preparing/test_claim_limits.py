@@ -1,4 +1,4 @@
-"""What a claim cannot do although anybody can write it: large specs, groups for processes, files that stay for ever."""
+"""Limits of claims, which any user can write: large specs, groups for processes, files that would stay forever."""
 
 import json
 import tracemalloc
@@ -23,12 +23,12 @@ from resources.template import ValueTooLong
 
 DRIVER = "nodeplug.dev"
 CLAIM = ClaimRef("default", "mine", "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")
-COUNT = 32  # the most devices of a claim
+COUNT = 32  # the maximum number of devices of a claim
 
 
 @pytest.fixture
 def devices(tmp_path: Path) -> tuple[Presence, list[Device]]:
-    """As many devices with long names as a claim can have."""
+    """The maximum number of devices of a claim, with long names."""
     (tmp_path / "sys").mkdir()
     presence = Presence(Host(tmp_path))
     name = "gadget-with-a-rather-long-name-of-fifty-charact-{:02}"
@@ -51,14 +51,14 @@ def config(source: str = "FromClaim", **said: Any) -> v1.DeviceAllocationConfigu
 
 
 def settings(*configs: v1.DeviceAllocationConfiguration, access: NodeAccess | None = None) -> Settings:
-    """What holds for a device of a claim with these configurations."""
+    """The settings for a device of a claim with these configurations."""
     allocation = v1.DeviceAllocationResult(results=(result("d"),), config=configs)
     resource = Resource("example.com/misc", Kinds(("misc",)), access=access)
     return read_configs(allocation, DRIVER, ()).settings(resource, allocation.results[0])
 
 
 def record(presence: Presence, devices: list[Device], *held: Settings) -> Record:
-    """A claim with a request for each of `held`, of all devices."""
+    """A claim's record with a request for each of `held`, each with all devices."""
     allocated = tuple(
         AllocatedDevice(f"r{i}", device.id, "example.com/misc", presence.seen(device), "rw", each)
         for i, each in enumerate(held)
@@ -68,7 +68,7 @@ def record(presence: Presence, devices: list[Device], *held: Settings) -> Record
 
 
 def test_a_value_that_names_too_much_is_refused_by_its_name(devices: tuple[Presence, list[Device]]) -> None:
-    """One such configuration made 2.4 MB of CDI, 32 of them 76 MB; a container has room for 2 MiB at the most."""
+    """Such a configuration created 2.4 MB of CDI, 32 of them 76 MB; a container has room for at most 2 MiB."""
     found = settings(config(env={"MODEL": "{model}", "A0": "{devnodes}{ids}" * 660}))
     written = record(*devices, found)
     tracemalloc.start()
@@ -116,20 +116,20 @@ def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, li
         ({"uid": 0, "gid": 44}, {"mode": "0660"}, (44,)),
         ({"uid": 0, "gid": 44}, {"mode": "0600"}, ()),
         ({"uid": 0, "gid": 44}, {"uid": 1000}, (44,)),
-        ({"gid": 44}, {"uid": 1000}, ()),  # the class gives its nodes that group, and no process
+        ({"gid": 44}, {"uid": 1000}, ()),  # the class sets the group of its nodes, but adds it to no process
         ({"uid": 0, "gid": 44, "mode": "0600"}, {"mode": "0660"}, ()),
     ],
 )
 def test_no_process_gets_a_group_by_what_a_claim_says(
     by_class: dict[str, Any], by_claim: dict[str, Any], groups: tuple[int, ...], devices: tuple[Presence, list[Device]]
 ) -> None:
-    """Where policies say which groups a pod may have, a claim must not go around them."""
+    """Policies can restrict the groups of a pod; a claim must not bypass them."""
     found = settings(config(access=by_claim), config("FromClass", access=by_class))
     spec = claim_spec(DRIVER, record(devices[0], devices[1][:1], found), devices[0])
     assert spec is not None
     (device,) = spec.devices
     assert device.container_edits.additional_gids == groups
-    (node,) = device.container_edits.device_nodes  # which are the container's own
+    (node,) = device.container_edits.device_nodes  # the container's own node
     assert (node.uid, node.gid) == tuple((by_class | by_claim).get(name) for name in ("uid", "gid"))
 
 
@@ -161,7 +161,7 @@ def metadata(claim: ClaimRef) -> RequestMetadata:
 
 
 def test_the_longest_names_have_files_and_they_go(tmp_path: Path) -> None:
-    """Their device was lost: writing failed after the lease was there, and so did undoing."""
+    """Without the limit, writing failed after the grant, undoing failed as well, and the device was lost."""
     folder = MetadataFolder(tmp_path, DRIVER)
     claim, other = (ClaimRef("n" * 63, "a" * 253, uid * 128) for uid in "uv")
     request = "r" * 63

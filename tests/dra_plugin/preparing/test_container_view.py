@@ -1,4 +1,4 @@
-"""What a resource says of devices, and what a claim's containers see of it."""
+"""What a claim's containers see of a device, according to its resource."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from tests.running import until
 
 
 async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
-    """The resource's own word, and what a claim says."""
+    """The same holds for the resource's settings and for a claim's configuration."""
     wanted = claim(result("misc-fuse"), configs=[config(env={"MAC": "{mac}"})])
     assert await world.refusal(wanted) == "request gpu: device misc-fuse has no mac, which the variable MAC uses"
     world.scan(fuse=replace(world.made_up.devices()["misc-fuse"], unavailable="it has no serial"))
@@ -35,7 +35,7 @@ async def test_what_is_withheld_is_for_no_new_claim_and_stays_with_one_that_has_
 
 
 async def test_a_claim_keeps_what_its_variables_said_of_a_device(world: World) -> None:
-    """Also when the device does not say it any more: its containers must be able to start again."""
+    """Its containers must be able to restart after the device lost the attribute."""
     found = world.made_up.devices()["misc-fuse"]
     world.scan(fuse=replace(found, attributes={**found.attributes, "serial": "A1"}))
     devices = await world.prepare(claim(result("misc-fuse"), configs=[config(env={"SERIAL": "{serial}"})]))
@@ -60,7 +60,7 @@ BY_PORT = Resource("example.com/coral", Kinds(("usb",)), api="dra", identity="po
 
 
 def plug_in(world: World, name: str, node: str) -> None:
-    """Have a scan find this USB device at the port, with the node of a device that there is."""
+    """Make a scan find this USB device at the port, with the node of an existing device."""
     nodes = world.made_up.devices()[node].devnodes
     found = Inventory.of([Device(name, "usb", name, parents=("usb-port-2",), devnodes=nodes)])
     assigned = assign(found, [BY_PORT]).devices
@@ -79,7 +79,7 @@ async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(wo
 
 
 async def test_the_scheduler_knows_who_has_a_port_whatever_is_there(node: Node) -> None:
-    """No taint says that somebody else has it."""
+    """No taint may say that another claim has it."""
     node.plugin.configure([BY_PORT])
     plug_in(node, "usb-1a6e-089a-2", "misc-fuse")
     await node.ledger.grant([claimed("usb-port-2", uid(1), BY_PORT.name, exclusive="usb-port-2 usb-1a6e-089a-2")])
@@ -114,7 +114,7 @@ async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
 
 
 async def test_the_scheduler_is_told_who_has_what_where_counters_cannot_say_it(node: Node) -> None:
-    """A claim has a group of a hundred devices, which are offered one by one since: more than a device's counters."""
+    """A claim has a group of a hundred devices, now offered individually: more than the counters of a device."""
     gpus = Resource("example.com/gpu", Kinds(("gpu",)), api="dra")
     members = [Device(f"gpu-{i}", "gpu", f"gpu{i}") for i in range(100)]
     whole = Device("all", "group", "all", children=tuple(x.id for x in members))

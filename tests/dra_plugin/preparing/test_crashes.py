@@ -1,4 +1,4 @@
-"""Whatever moment the daemon dies at: afterwards nothing is half done, nothing is stale, nothing is lost."""
+"""After a crash at any moment, no claim is half prepared, no file is stale, and no lease is lost."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def remove(world: World, files: tuple[str, ...]) -> None:
 
 
 async def intend(world: World) -> None:
-    """Put the leases back to what they were while the host was changed."""
+    """Restore the leases to their state while the host was changed."""
     await world.ledger.grant([replace(lease, phase="intended") for lease in world.ledger.leases()])
 
 
@@ -48,7 +48,7 @@ async def test_death_while_preparing_is_undone_at_start(world: World, missing: t
 
 @pytest.mark.parametrize("missing", SOME_FILES, ids=str)
 async def test_what_was_done_is_whole_again_at_start(world: World, missing: tuple[str, ...]) -> None:
-    """That is death while unpreparing, too: files go first, so the kubelet's next try finds all of it again."""
+    """This includes a crash while unpreparing, which removes files first: the kubelet's next call finds them again."""
     answer = await world.prepare(WANTED)
     before = {path: (world.folder / path).read_bytes() for path in FILES}
     remove(world, missing)
@@ -92,7 +92,7 @@ async def test_after_a_reboot_specs_are_back_and_claims_are_prepared_again(world
     await world.begin("third-boot")
     world.scan()
     assert "misc-fuse is not offered on this node any more" in await world.refusal(WANTED)
-    assert world.units() == ["misc-fuse", "misc-kvm"]  # until the kubelet unprepares it
+    assert world.units() == ["misc-fuse", "misc-kvm"]  # until the kubelet unprepares the claim
 
 
 async def test_another_versions_leases_and_files_are_left_alone(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_another_versions_leases_and_files_are_left_alone(world: World) ->
     await world.ledger.grant([replace(lease, record=b"\x00") for lease in world.ledger.leases()])
     await world.restart()
     assert (world.units(), world.files()) == (["misc-fuse", "misc-kvm"], FILES)
-    await world.prepare(WANTED)  # the kubelet asks: it is ours to answer now
+    await world.prepare(WANTED)  # after a call of the kubelet, this version answers for the claim
     await world.ledger.grant([replace(x, record=b"\x00", phase="intended") for x in world.ledger.leases()])
     await world.restart()
     assert world.units() == []
@@ -136,7 +136,7 @@ async def test_of_claims_that_are_half_prepared_the_one_that_cannot_be_undone_is
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
 async def test_a_stop_at_any_turn_of_the_loop_that_leaves_no_time(world: World, turns: int) -> None:
-    """What dies in the middle is done or undone afterwards, never between."""
+    """Interrupted work is completed or undone afterwards."""
     other = claim(result("misc-kvm"), name="other", uid=uid(2))
     first = await world.prepare(other)
     calls = [
@@ -190,7 +190,7 @@ async def test_a_full_disk_refuses_and_leaves_nothing(world: World, small_disk: 
 async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) -> None:
     (database,) = world.state.glob("*.sqlite3")
     with closing(sqlite3.connect(database, isolation_level=None)) as intruder:
-        intruder.execute("begin exclusive")  # whoever keeps the file locked makes it as useless as a full disk
+        intruder.execute("begin exclusive")  # a locked file is as useless as a full disk
         assert "cannot write the lease database" in await world.refusal(WANTED)
         intruder.execute("rollback")
     assert (world.units(), world.files()) == ([], [])
@@ -218,14 +218,14 @@ async def test_a_claim_of_the_same_name_is_not_robbed_of_its_metadata(world: Wor
     world.resources = [resource("fuse"), resource("kvm")]
     old, new = claim(result("misc-fuse", "a")), claim(result("misc-kvm", "a"), uid=uid(2))
     await world.prepare(old)
-    answer = await world.prepare(new)  # deleted and made again while the first still runs
+    answer = await world.prepare(new)  # the claim was deleted and created again while the first one's pod runs
     await world.unprepare(old)
     (mount,) = world.container(answer).mounts
     assert world.container(answer).metadata(mount)[0]["metadata"]["uid"] == uid(2)
 
 
 async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> None:
-    """Each has a request that the other one has not, too."""
+    """Each also has a request that the other one does not have."""
     old = claim(result("misc-fuse", "a"), result("misc-fuse", "b", admin_access=True))
     new = claim(result("misc-kvm", "a"), result("misc-kvm", "c", admin_access=True), uid=uid(2))
     await world.prepare(old)

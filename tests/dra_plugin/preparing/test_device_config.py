@@ -1,4 +1,4 @@
-"""Reading DeviceConfigs: what they can say, and how hostile ones are refused."""
+"""DeviceConfigs: valid ones, and how malicious ones are refused."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ GPU = Resource("example.com/gpu", Kinds(("gpu",)))
 
 
 def problems(parameters: Any, *, from_class: bool = False, allowed_mounts: tuple[str, ...] = ("/opt",)) -> list[str]:
-    """Return why a configuration is refused."""
+    """Return the errors of a configuration."""
     with pytest.raises(InvalidConfig) as refused:
         read(parameters, from_class=from_class, allowed_mounts=allowed_mounts)
     return list(refused.value.problems)
@@ -68,7 +68,7 @@ def test_class_before_claim_and_later_before_earlier_field_by_field() -> None:
     found = settings(configs, resource)
     assert found.env == {"A": "claim", "B": "class 2", "C": "resource"}
     assert found.access == NodeAccess(7, 44, 0o600)
-    assert found.reset  # a claim cannot do without what its class asks for
+    assert found.reset  # a claim cannot switch off a reset that its class requires
     assert found.mounts == (Mount("/opt/a", "/lib/a"), Mount("/opt/c", "/lib/c"))
 
 
@@ -209,7 +209,7 @@ def test_depth_is_refused_before_anything_recurses() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert problems(CONFIG | {"env": deep}) == ["parameters: more than 16 levels deep"]
-    while isinstance(deep, list):  # or the interpreter frees it recursively
+    while isinstance(deep, list):  # otherwise the interpreter frees the list recursively
         deep = deep[0]
 
 

@@ -65,7 +65,7 @@ async def test_others_entries_stay_and_a_repeat_changes_nothing(node: Node, clus
     first = await cluster.until("mine", lambda found: len(found.status.devices) == 2)
     await node.prepare(wanted)
     await node.prepare(wanted)
-    await node.end()  # gives up what is not written yet
+    await node.end()  # drops what is not written yet
     assert (await cluster.get("mine")).status == first.status
     await node.begin()
 

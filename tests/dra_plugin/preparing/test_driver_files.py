@@ -1,4 +1,4 @@
-"""A claim's containers get the driver's files, those of now."""
+"""A claim's containers get the driver's current files."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ async def test_a_claims_container_that_starts_again_has_the_driver_of_now(world:
 
 
 async def test_no_container_starts_without_the_drivers_files(tmp_path: Path) -> None:
-    """Of the time before the first scan nobody knows them, nor while a driver is half installed."""
+    """Before the first scan they are unknown, and during an installation they are incomplete."""
     world = World(tmp_path)
     world.resources = [resource("fuse", userspace="nvidia"), resource("kvm")]
     wanted = claim(result("misc-fuse", "gpu"), result("misc-kvm", "other"))

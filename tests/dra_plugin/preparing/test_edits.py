@@ -1,4 +1,4 @@
-"""What a claim's CDI spec says, without a ledger."""
+"""The content of a claim's CDI spec, without a ledger."""
 
 import json
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ def device(name: str, *paths: str, kind: str = "gpu", attributes: Mapping[str, A
 
 
 def allocated(what: Device, request: str = "gpu", settings: Settings = PLAIN, **options: Any) -> ClaimDevice:
-    """A device that a claim got, and that is where it was."""
+    """A device of a claim, unchanged since its allocation."""
     seen = Seen(replace(what, attributes={}), ())
     resource = f"example.com/{what.kind}"
     return ClaimDevice(AllocatedDevice(request, what.id, resource, seen, "rw", settings, **options), what)
 
 
 def described(*devices: ClaimDevice) -> cdi.Spec:
-    """What a runtime finds of a claim with these devices."""
+    """The CDI spec of a claim with these devices."""
     presence = Presence(Host("/"))
     presence.update({x.device.id: x.device for x in devices if x.device is not None}, ())
     record = Record(claim=MINE, results=(), allocated_at="", devices=(), allocated=tuple(x.allocated for x in devices))
@@ -68,7 +68,7 @@ def test_nodes_belong_to_whom_the_configuration_says() -> None:
     ("access", "gids", "version"),
     [
         (NodeAccess(), set(), "0.5.0"),
-        (NodeAccess(gid=44, mode=0o660), set(), "0.5.0"),  # the process owns the node, whatever its group
+        (NodeAccess(gid=44, mode=0o660), set(), "0.5.0"),  # the process owns the node, whatever its group is
         (NodeAccess(uid=0, gid=44, mode=0o660), {44}, "0.7.0"),
         (NodeAccess(uid=0, gid=44), {44}, "0.7.0"),
         (NodeAccess(uid=0, gid=44, mode=0o606), set(), "0.5.0"),
@@ -132,7 +132,7 @@ def test_an_interface_stays_on_the_host() -> None:
 
 
 def test_a_name_stands_for_what_a_device_is_and_not_for_where_it_is() -> None:
-    """The kubelet repeats the names of an old answer; what stands behind them may be somewhere else by then."""
+    """The kubelet repeats the names of an old answer; the device can be at another node by then."""
     here, there = allocated(device("a")), allocated(device("a", "/dev/other"))
     assert device_names(DRIVER, MINE, [here]) == device_names(DRIVER, MINE, [there])
     assert edits(here) != edits(there)

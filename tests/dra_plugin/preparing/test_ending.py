@@ -1,4 +1,4 @@
-"""Ending a claim on behalf of the reconciler, which has judged by what was known some time ago."""
+"""Ending a claim for the reconciler, whose evidence can be outdated."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ NAME = ClaimName("default", "mine", UID)
 
 
 async def test_a_claim_that_somebody_works_for_is_left_alone_and_not_waited_for(world: World) -> None:
-    """The call may wait for the very pass that would end the claim."""
+    """The call can be waiting for the very pass that would end the claim."""
     pipe = world.hold_reset("fuse")
     call = asyncio.create_task(world.prepare(claim(result("misc-fuse"), configs=[config(reset=True)])))
     await until(world.units)

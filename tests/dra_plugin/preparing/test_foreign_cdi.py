@@ -1,4 +1,4 @@
-"""CDI devices that others describe go with a claim's devices."""
+"""CDI devices of other programs' specs are added to a claim's devices."""
 
 from msgspec.structs import replace
 
@@ -6,7 +6,7 @@ from tests.dra_plugin.preparing.world import World, claim, resource, result
 
 
 async def test_a_claims_device_brings_the_cdi_devices_that_others_describe(world: World) -> None:
-    """Behind ours, and again with the same answer."""
+    """They come after ours, and a repeated call returns the same answer."""
     world.resources = [resource("fuse", cdi_devices=("nvidia.com/gpu={name}",))]
     world.offers.configure(world.resources)
     world.scan()

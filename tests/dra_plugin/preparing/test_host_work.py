@@ -1,4 +1,4 @@
-"""What is done to the host for claims, several at a time."""
+"""Work on the host for claims, partly in parallel."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from tests.threads import no_more_threads
 
 
 async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
-    """Eight resets at once that take a minute each, and somebody who wants to write alone: other claims go on."""
+    """With nine slow resets and one exclusive writer, other claims continue."""
     work, answers = HostWork(), threading.Event()
     waiting = [asyncio.ensure_future(work.run_blocking(answers.wait)) for _ in range(9)]
     try:
@@ -42,7 +42,7 @@ async def test_after_a_slow_write_a_thread_does_the_next() -> None:
 
 
 async def test_what_no_thread_was_left_for_is_refused_and_not_done_later() -> None:
-    """A driver that is bound after its claim was refused would be nobody's."""
+    """A driver that is bound after its claim was refused would have no owner."""
     work, done = HostWork(), list[str]()
     with no_more_threads(), pytest.raises(HostExhausted, match="no thread is left: can't start new thread"):
         await work.run_blocking(lambda: done.append("refused"))

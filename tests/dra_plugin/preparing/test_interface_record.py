@@ -1,4 +1,4 @@
-"""Which interface is a claim's, whatever a pod has made of it."""
+"""Identifies a claim's interface after any change by its pod."""
 
 from msgspec import structs
 

@@ -1,4 +1,4 @@
-"""Interfaces of claims that move: what is wrong with a wish, and which one is another at the same hardware."""
+"""Interfaces of claims that move: errors in their configuration, and another interface of the same hardware."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ MAC = "02:00:00:00:00:11"
     ("link", "is_so"),
     [
         (Link(7, "np0", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), True),
-        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent=MAC), False),  # itself
-        (Link(7, "np0", parent="pci/0000:3b:00.2"), False),  # an older kernel does not say
+        (Link(7, "np0", parent="pci/0000:3b:00.2", permanent=MAC), False),  # the interface itself
+        (Link(7, "np0", parent="pci/0000:3b:00.2"), False),  # an older kernel does not report it
         (Link(7, "np0", parent="pci/0000:3b:00.3", permanent="02:00:00:00:00:77"), False),
         (Link(7, "np1", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), False),  # the card's second port
     ],

@@ -1,4 +1,4 @@
-"""Interfaces of claims that move into pods and back: real ones, in network namespaces of the test's own."""
+"""Interfaces of claims that move into pods and back: real ones, in the test's own network namespaces."""
 
 import errno
 import os
@@ -45,7 +45,7 @@ def nic(name: str, moves: InterfaceMoves | None = ALL) -> Resource:
 
 
 class Network(World):
-    """A node with the interfaces np0 and np1, which is its peer, and mv0, a macvlan on np1."""
+    """A node with the interfaces np0, its peer np1, and mv0, a macvlan on np1."""
 
     def __init__(self, folder: Path, home: str) -> None:
         super().__init__(folder)
@@ -60,16 +60,16 @@ class Network(World):
         return dict(self.preparer.hardware.with_original_devices(super().found()))
 
     def show(self, name: str) -> None:
-        """Have /sys show an interface that is here."""
+        """Add an interface of this namespace to the made-up /sys."""
         show_in_sysfs(self.made_up.root, name)
 
     def hide(self, name: str) -> None:
-        """Have /sys show one that has moved no more."""
+        """Remove an interface that moved away from the made-up /sys."""
         shutil.rmtree(self.made_up.root / "sys/devices/virtual/net" / name)
         (self.made_up.root / "sys/class/net" / name).unlink()
 
     def moves(self, name: str = "np0", inside: str = "data0") -> PodNetwork:
-        """Have the runtime move an interface as the CDI files ask for it."""
+        """Move an interface as the runtime does according to the CDI files."""
         assert cdi.NetDevice(host_interface_name=name, name=inside) in self.asked()
         pod = PodNetwork(self.home)
         pod.take(name, inside)
@@ -78,7 +78,7 @@ class Network(World):
         return pod
 
     def asked(self) -> list[cdi.NetDevice]:
-        """What a runtime is asked to move."""
+        """The interfaces that the CDI files ask a runtime to move."""
         return [x for edits in self.devices().values() for x in edits.net_devices]
 
 
@@ -103,7 +103,7 @@ def there(name: str) -> Link | None:
 
 
 def state(name: str) -> tuple[Any, ...] | None:
-    """What an interface here has: MTU, address, alias, addresses, whether it is up."""
+    """State of an interface of this namespace: MTU, MAC, alias, addresses, whether it is up. None if there is none."""
     with Connection() as kernel:
         found = link(kernel, name)
         if found is None:
@@ -136,11 +136,11 @@ async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: N
     pod = network.moves()
     inside = pod.ip("addr", "show", "dev", "data0")
     assert all(text in inside for text in ("mtu 1300", WANTED["mac"], "198.51.100.7/24", "2001:db8::7/64", "UP"))
-    await until(lambda: not network.asked())  # or no container of the pod could start again, nor a second one start
+    await until(lambda: not network.asked())  # otherwise no further container of the pod could start
     assert network.container(prepared).env["NODEPLUG_CLAIM_1__NET__INTERFACES"] == "data0"
     pod.back("data0")
     pod.end()
-    await until(network.asked)  # another sandbox may want it
+    await until(network.asked)  # a new sandbox of the pod needs it
     await network.unprepare(mine)
     assert state("np0") == before
     assert network.units() == network.files() == []
@@ -150,7 +150,7 @@ async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: N
 async def test_its_addresses_come_back_with_all_that_was_said_of_them(
     network: Network, interface: dict[str, Any]
 ) -> None:
-    """One that comes back with a route of its own would take over what the node sends to that network."""
+    """An address that returned with its own route would receive the node's traffic to that network."""
     for words in (
         "192.0.2.1/24 broadcast 192.0.2.255 label np0:first noprefixroute",
         "192.0.2.129/25 metric 200",
@@ -188,14 +188,14 @@ async def test_a_pod_is_told_what_it_has(network: Network) -> None:
     (lease,) = network.ledger.leases()
     record = record_of(lease)
     assert record is not None
-    told = {
+    network_data = {
         "interfaceName": "data0",
         "hardwareAddress": WANTED["mac"],
         "ips": ["198.51.100.7/24", "2001:db8::7/64"],
     }
-    assert record.status[0]["networkData"] == told
+    assert record.status[0]["networkData"] == network_data
     (entry,) = record.metadata[0].content["requests"][0]["devices"]
-    assert entry["networkData"] == told
+    assert entry["networkData"] == network_data
 
 
 async def test_what_is_not_chosen_stays_and_two_interfaces_go_together(network: Network) -> None:
@@ -217,7 +217,7 @@ async def test_a_repeated_call_and_a_restart_find_it_in_its_pod(network: Network
     await network.restart()
     assert await network.prepare(mine) == prepared
     assert network.asked() == []
-    assert [x.name for x in network.offers] == ["nic-mv0", "nic-np0", "nic-np1"]  # it is the node's, and well
+    assert [x.name for x in network.offers] == ["nic-mv0", "nic-np0", "nic-np1"]  # still offered, and healthy
     offered = network.offers.find("nic-np0")
     assert offered is not None
     assert offered.device.health.healthy
@@ -266,7 +266,7 @@ async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network)
     await network.prepare(wanted(**WANTED))
     await network.end()
     shutil.rmtree(network.state)
-    ip("link", "set", "np0", "name", "data0")  # as hardware is after its pod
+    ip("link", "set", "np0", "name", "data0")  # the kernel returns hardware from a pod with its name there
     network.hide("np0")
     network.show("data0")
     network.resources = [nic("data0")]
@@ -279,14 +279,14 @@ async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network)
 
 
 async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Network) -> None:
-    """Hardware comes back under its name in the pod; by then another one may have that of before."""
+    """Hardware returns with its name in the pod; another interface can have its old name by then."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
     pod = network.moves()
     ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
     pod.back("data0")
     pod.end()
-    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses what nobody describes
+    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses names without a spec
     ip("link", "del", "np0")
     network.scan()
     await until(network.asked)  # it has its name again
@@ -311,7 +311,7 @@ async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Netwo
     ],
 )
 async def test_a_mark_that_a_pod_has_written_is_none(network: Network, mark: str, interface: dict[str, Any]) -> None:
-    """Whoever may change interfaces inside a pod may write what no interface ever was."""
+    """A process that can change interfaces in a pod can write impossible values."""
     ip("link", "set", "np0", "alias", f"nodeplug:{mark}")
     before = state("np0")
     mine = wanted(**interface)
@@ -340,7 +340,7 @@ async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(net
 async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What an interface can have depends on others: here the MTU on that of the one below, which was changed."""
+    """Some settings depend on another interface: here the MTU depends on the lower interface, which was changed."""
     mine = wanted("nic-mv0", **WANTED)
     before = state("mv0")
     assert before is not None
@@ -350,7 +350,7 @@ async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     ip("link", "set", "np1", "mtu", "1280")
     pod.back("data0")
     pod.end()
-    # no other sandbox of the pod starts without it
+    # no new sandbox of the pod starts without it
     await until(lambda: not any("/claim=" in x for x in network.devices()))
     await network.unprepare(mine)
     assert "mv0 does not get back its MTU 1500" in caplog.text
@@ -380,7 +380,7 @@ async def test_a_veth_ends_with_its_pod(network: Network, caplog: pytest.LogCapt
 
 
 async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(network: Network) -> None:
-    """Unplugged in its pod; what comes instead has its name, and no container that starts again gets it."""
+    """It was unplugged in its pod, and a new interface has its name. No restarted container gets the new one."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
     network.moves().end()
@@ -389,7 +389,7 @@ async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(n
     network.show("np0")
     network.scan()
     other = state("np0")
-    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses what nobody describes
+    await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses names without a spec
     await network.unprepare(mine)
     assert state("np0") == other
     assert network.units() == network.files() == []
@@ -425,7 +425,7 @@ async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_chan
     before = state("np0")
     await network.begin("next-boot")
     shutil.rmtree(network.cdi)
-    network.cdi.touch()  # what comes after the change fails
+    network.cdi.touch()  # the work after the interface's change fails
     assert "File exists" in await network.refusal(mine)
     network.cdi.unlink()
     await network.unprepare(mine)
@@ -436,13 +436,13 @@ async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_chan
 async def test_without_a_thread_left_a_claim_is_looked_after_later(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The node may have none, or a cgroup: that ends no daemon."""
+    """The thread limit of the node or of a cgroup must not end the daemon."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
     work = network.preparer._work
     threads = work._threads
     with no_more_threads():
-        work._threads = ThreadPoolExecutor(1)  # which is to start its first
+        work._threads = ThreadPoolExecutor(1)  # it has not started its first thread
         network.preparer.update()
         await until(lambda: "no thread is left: can't start new thread" in caplog.text)
         assert "can't start new thread" in await network.refusal(wanted("nic-mv0", number=2))
@@ -466,7 +466,7 @@ async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
 async def test_what_cannot_be_looked_for_just_now_is_not_gone(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network namespace whose interfaces cannot be listed for want of memory is a namespace all the same."""
+    """If the kernel has no memory to list a namespace's interfaces, the namespace still exists."""
     mine = wanted("nic-mv0", name="data0")
     await network.prepare(mine)
     pod = network.moves("mv0")
@@ -484,7 +484,7 @@ async def test_what_cannot_be_looked_for_just_now_is_not_gone(
         (failure,) = (await network.failures(ref(mine))).values()
         assert failure is not None
         assert "No buffer space available" in failure.reason
-    assert there("mv0") is None  # another one of its address would be beside it
+    assert there("mv0") is None  # a second macvlan would have the same MAC
     pod.back("data0")
     pod.end()
     await network.unprepare(mine)
@@ -494,7 +494,7 @@ async def test_what_cannot_be_looked_for_just_now_is_not_gone(
 async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Network) -> None:
     ip("link", "set", "np1", "mtu", "1200")
     before = state("mv0")
-    mine = wanted("nic-mv0", mtu=1300, name="data0")  # more than the interface has that it is made on
+    mine = wanted("nic-mv0", mtu=1300, name="data0")  # more than the lower interface allows
     assert "mv0" in await network.refusal(mine)
     assert state("mv0") == before
     assert network.units() == network.files() == []
@@ -540,7 +540,7 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     route = network.made_up.root / "proc/net/route"
     route.parent.mkdir()
     route.write_text("Iface\tDestination\nnp0\t00000000\t01020304\t0003\t0\t0\t0\t00000000\n")
-    assert "carries the node's own traffic" in await network.refusal(wanted())  # also before the next scan
+    assert "carries the node's own traffic" in await network.refusal(wanted())  # already before the next scan
 
 
 async def test_what_the_kernel_keeps_in_its_namespace_is_refused_before_the_runtime_tries(network: Network) -> None:
@@ -562,7 +562,7 @@ async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network:
 
 @pytest.mark.parametrize("table", ["main", "100"])
 async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: Network, table: str) -> None:
-    """Of a route with several ways /proc names the first, and of other tables nothing."""
+    """/proc lists only the first hop of a multipath route, and no other tables."""
     ip("link", "del", "mv0")
     for name, address in (("np0", "192.0.2.1/30"), ("np1", "192.0.2.5/30")):
         ip("address", "add", address, "dev", name)
@@ -577,7 +577,7 @@ async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: 
 
 @pytest.mark.parametrize("address", ["192.0.2.7/24", "2001:db8::7/64"])
 async def test_what_the_node_talks_over_never_moves(network: Network, address: str) -> None:
-    """As the kubelet does over the address of its node, which need not be that of the default route."""
+    """For example, the kubelet uses its node's address, which can differ from that of the default route."""
     ip("address", "add", address, "dev", "np0", *(["nodad"] if ":" in address else []))
     for name in ("lo", "np0", "np1"):
         ip("link", "set", name, "up")
@@ -635,7 +635,7 @@ async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: 
 
 
 async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
-    """Which one containers get is known to the container runtime alone: Docker's may lie beside another one."""
+    """Only the container runtime knows which one it uses; for example, Docker's runtime can be installed as well."""
     able, other = tmp_path / "sbin/runc", tmp_path / "bin/runc"
     for path, enabled in ((able, "true"), (other, "false")):
         path.parent.mkdir()
@@ -659,7 +659,7 @@ async def test_a_lost_lease_is_restored_with_its_record_once_there_is_a_descript
     await network.begin()
     with no_more_descriptors(), pytest.raises(HostExhausted):
         await network.preparer.lost.restore(mine)
-    assert network.units() == []  # one without a record would never be set back
+    assert network.units() == []  # without a record, the interface would never be restored
     await network.preparer.lost.restore(mine)
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)

@@ -1,4 +1,4 @@
-"""Claims as no API server should send them: refused in words or prepared soundly, and nothing is ever left behind."""
+"""Claims that no API server should send: refused with a reason or prepared correctly, and nothing is left behind."""
 
 import asyncio
 import tempfile
@@ -33,7 +33,7 @@ hostile = st.sampled_from(HOSTILE) | st.text(max_size=20)
 
 
 def mostly(*sound: str) -> st.SearchStrategy[str]:
-    """What is right more often than not, so that what stands beside it is reached."""
+    """Mostly valid values, so that the checks of other fields are reached."""
     return st.sampled_from(sound) | st.sampled_from(sound) | hostile
 
 
@@ -95,5 +95,5 @@ async def live(wanted: v1.ResourceClaim, names: list[str]) -> None:
 
 
 def everything(world: World) -> set[Path]:
-    """All files but those of the ledger."""
+    """All files except the ledger's."""
     return {x for x in world.folder.rglob("*") if x.is_file() and world.state not in x.parents}

@@ -1,4 +1,4 @@
-"""Reading metadata, as a container does: the words of the consumer library."""
+"""Reading metadata as in a container, with the rules of the consumer library."""
 
 import json
 from pathlib import Path
@@ -190,7 +190,7 @@ def test_what_is_written_is_read_back_in_every_version(metadata: DeviceMetadata)
     text = encode(to_dict(metadata)).decode()
     assert read_stream(text, validate=False) == metadata
     _, length = json.JSONDecoder().raw_decode(text)
-    assert read_stream(text[length:], validate=False) == metadata  # v1alpha1 says the same
+    assert read_stream(text[length:], validate=False) == metadata  # v1alpha1 has the same content
 
 
 @given(text=st.text(max_size=60))

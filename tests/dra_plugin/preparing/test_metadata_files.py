@@ -1,4 +1,4 @@
-"""Metadata files: what preparing writes, how it is updated, and that it goes."""
+"""Metadata files: how preparing writes them, how they are updated, and that they are removed."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Devices of prepared claims that move, go and come back: the answer stays, and what a runtime finds is where they are.
+"""Devices of prepared claims that move, disappear and return: the answer stays, and runtimes find the current nodes.
 
-The kubelet repeats an old answer whenever a container starts again, and asks nobody.
+When a container restarts, the kubelet repeats an old answer without a call.
 """
 
 import shutil
@@ -16,7 +16,7 @@ WANTED = claim(result("misc-fuse"))
 
 
 def nodes(world: World, answer: tuple[PreparedDevice, ...]) -> list[str]:
-    """Return what a container gets that starts now; nothing where the runtime refuses it."""
+    """Return the nodes of a container that starts now; empty if the runtime refuses a device's name."""
     known = world.devices()
     return [
         node.path for x in answer for name in x.cdi_device_ids if name in known for node in known[name].device_nodes
@@ -24,7 +24,7 @@ def nodes(world: World, answer: tuple[PreparedDevice, ...]) -> list[str]:
 
 
 def move(world: World) -> None:
-    """Have a scan find the fuse device at the other node."""
+    """Make a scan find the fuse device at the other node."""
     world.scan(fuse=replace(world.made_up.devices()["misc-kvm"], id="misc-fuse"))
 
 
@@ -35,7 +35,7 @@ async def test_a_device_that_moves_is_described_where_it_is_now(world: World) ->
     await until(lambda: nodes(world, answer) == ["/dev/kvm"])
     world.scan()
     await until(lambda: nodes(world, answer) == ["/dev/fuse"])
-    assert world.ledger.leases() == leases  # a lease does not depend on where its device is
+    assert world.ledger.leases() == leases  # a lease does not depend on the device's node
 
 
 async def test_a_moved_device_is_described_before_anybody_asks_again_after_a_restart(world: World) -> None:
@@ -56,7 +56,7 @@ async def test_a_device_that_is_unplugged_has_no_description_and_the_same_one_ag
     world.scan()
     await until(lambda: nodes(world, answer) == [])
     assert "device misc-fuse is unhealthy: it is gone" in await world.refusal(WANTED)
-    assert world.units() == ["misc-fuse"]  # still the claim's: a container may have it open
+    assert world.units() == ["misc-fuse"]  # still leased, because a container can have it open
     world.made_up.renumber("fuse", 0)
     world.scan()
     await until(lambda: nodes(world, answer) == ["/dev/fuse"])
@@ -65,7 +65,7 @@ async def test_a_device_that_is_unplugged_has_no_description_and_the_same_one_ag
 
 async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(world: World) -> None:
     answer = await world.prepare(WANTED)
-    world.made_up.renumber("fuse", 77)  # /dev/fuse opens something else, and no scan has seen it yet
+    world.made_up.renumber("fuse", 77)  # /dev/fuse opens another device, and no scan has seen it yet
     assert "changed since it was published" in await world.refusal(WANTED)
     assert world.units() == ["misc-fuse"]
     world.made_up.renumber("fuse", 0)
@@ -73,7 +73,7 @@ async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(
 
 
 async def test_a_moved_device_that_cannot_be_reset_is_its_claims_still(world: World) -> None:
-    """A container may have it; what is asked again and fails must not cost the claim what it has."""
+    """A container can have it; a repeated call that fails must not end the claim's lease."""
     reset = world.made_up.root / "sys/bus/pci/devices/0000:00:05.0/reset"
     reset.parent.mkdir(parents=True)
     reset.touch()

@@ -1,4 +1,4 @@
-"""The page about claims says what is true."""
+"""The examples of the page about claims work."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Preparing and unpreparing, from claim to lease, files and answer."""
+"""Preparing and unpreparing, from the claim to the lease, the files and the answer."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ async def test_a_claim_becomes_a_lease_a_spec_and_an_answer(world: World) -> Non
 
 
 async def test_its_pods_are_known_where_the_kubelets_file_is_not_seen(world: World) -> None:
-    """A DaemonSet does not see it; then the cgroups of these pods say whether somebody still uses the devices."""
+    """A DaemonSet cannot read it. The cgroups of these pods then show whether the devices are in use."""
     users = [("pods", "uid-1"), ("pods", "uid-2"), ("widgets", "uid-3")]
     reserved = tuple(v1.ResourceClaimConsumerReference(resource=kind, name=x, uid=x) for kind, x in users)
     found = claim(result("misc-fuse"))
@@ -59,7 +59,7 @@ async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
 
 
 async def test_what_is_withheld_after_the_plan_is_made_is_given_to_nobody_new(world: World) -> None:
-    """What is offered here does not say that it is withheld: so it is for as long as that is on its way."""
+    """The offers do not contain the withholding yet, because it arrives there later."""
     fuse = claim(result("misc-fuse"))
     prepared = await world.prepare(fuse)
     await world.ledger.withhold([Withheld("misc-fuse", "noise", 0.0), Withheld("misc-kvm", "", 0.0)])
@@ -173,7 +173,7 @@ async def test_a_claim_that_was_allocated_anew_is_prepared_anew(world: World) ->
     early, late = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2))
     hot, cold = config(env={"MODE": "hot"}), config(env={"MODE": "cold"})
     first = await world.prepare(claim(result("misc-kvm"), configs=[hot], allocation_timestamp=early))
-    assert world.container(first).env.get("MODE") is None  # nobody said that it is another allocation
+    assert world.container(first).env.get("MODE") is None  # without a newer timestamp it counts as the same allocation
     await world.unprepare(claim())
     await world.prepare(claim(result("misc-kvm"), configs=[hot], allocation_timestamp=early))
     second = await world.prepare(claim(result("misc-kvm"), configs=[cold], allocation_timestamp=late))
@@ -205,14 +205,14 @@ async def test_an_administrator_sees_what_others_hold_and_what_is_unhealthy(worl
     sick = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
     world.scan(kvm=sick)
     looks = [result("misc-fuse", "look", admin_access=True), result("misc-kvm", "look", admin_access=True)]
-    devices = await world.prepare(claim(*looks, configs=[config(reset=True)]))  # which is never done for them
+    devices = await world.prepare(claim(*looks, configs=[config(reset=True)]))  # a reset is never done for admin access
     assert world.container(devices).env == {
         "NODEPLUG_MINE__LOOK": "misc-fuse,misc-kvm",
         "NODEPLUG_MINE__LOOK__ADMIN_ACCESS": "true",
     }
     assert world.units() == ["misc-fuse", f"misc-fuse@{UID}", f"misc-kvm@{UID}"]
     await world.unprepare(claim(name="user", uid=uid(1)))
-    await world.prepare(claim(result("misc-fuse"), name="next", uid=uid(2)))  # nobody is in its way
+    await world.prepare(claim(result("misc-fuse"), name="next", uid=uid(2)))  # admin access does not block it
 
 
 @scenario(194, 269)
@@ -282,7 +282,7 @@ async def test_a_class_can_limit_how_many_share_a_device(tmp_path: Path) -> None
 
 
 async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) -> None:
-    """The scheduler takes a pod that was deleted by force for gone, whatever its container does."""
+    """The scheduler considers a force-deleted pod ended, although its container can still run."""
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=3)]
 
@@ -301,7 +301,7 @@ async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) ->
         assert len(world.units()) == 2
         world.resources = [resource("fuse", shares=2)]
         await world.restart(boot_id="another-boot")
-        await world.prepare(sharer(2, taken="2"))  # it has what it has
+        await world.prepare(sharer(2, taken="2"))  # keeps what it has
         await world.unprepare(sharer(1))
         assert "this claim needs 1" in await world.refusal(sharer(3))
         await world.unprepare(sharer(2))
@@ -352,7 +352,7 @@ async def test_a_wrong_configuration_is_refused_with_its_place(world: World) -> 
 
 
 async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: World) -> None:
-    world.cdi.write_text("no folder can be made here")  # as a disk without inodes
+    world.cdi.write_text("no folder can be made here")  # as on a disk without inodes
     wanted = claim(result("misc-fuse"))
     assert "File exists" in await world.refusal(wanted)
     assert world.units() == []

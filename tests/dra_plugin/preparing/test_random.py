@@ -1,4 +1,4 @@
-"""Random lives of a node: whatever happens in whatever order, devices have one holder and files have leases."""
+"""Random histories of a node: after any sequence of events, each device has one holder and each file has a lease."""
 
 import asyncio
 import tempfile
@@ -25,7 +25,7 @@ CLAIMS = [
 
 
 class Life:
-    """A node and what must be true of it."""
+    """A node and its invariants."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Life:
         self.answers.pop(wanted.metadata.uid, None)
 
     async def die(self, turns: int, numbers: Sequence[int], reboot: bool) -> None:
-        """End in the middle of calls, and start again."""
+        """Stop in the middle of calls, and start again."""
         calls = [
             asyncio.ensure_future(self.world.outcomes(CLAIMS[n]) if n % 2 else self.world.failures(ref(CLAIMS[n])))
             for n in numbers
@@ -56,7 +56,7 @@ class Life:
             await asyncio.sleep(0)
         await self.world.end(grace=0.0)
         await asyncio.gather(*calls, return_exceptions=True)
-        for number in numbers:  # nobody knows how far it went: the kubelet would ask again
+        for number in numbers:  # their results are unknown, and the kubelet would repeat them
             self.answers.pop(CLAIMS[number].metadata.uid, None)
         self.boots += reboot
         if reboot:
@@ -96,10 +96,10 @@ class Life:
             assert len(whole) <= 1
             assert not whole or parts <= whole
         holders = {lease.owner.removeprefix("claim/") for lease in leases if lease.api == "dra"}
-        assert self.answers.keys() <= holders  # no prepared claim is lost
+        assert self.answers.keys() <= holders  # each prepared claim has a lease
         files = {path.name.rpartition("~")[2].removesuffix(".json") for path in self.world.cdi.glob("[!.]*")}
         metadata = {path.name.partition("~")[0] for path in self.world.metadata.glob("*")}
-        assert files == holders  # no file is stale, none is missing
+        assert files == holders  # no file is stale or missing
         assert metadata == holders
 
 

@@ -1,4 +1,4 @@
-"""Claims that nobody unprepares: they end when all who could contradict have spoken (checkpoint/holdings.py)."""
+"""Claims that are never unprepared end once all witnesses that could contradict have answered (holdings.py)."""
 
 import asyncio
 
@@ -20,16 +20,16 @@ SHARES = [f"8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6{n}" for n in range(4)]
 
 @pytest.fixture
 async def gone(node: Node, cluster: Cluster) -> v1.ResourceClaim:
-    """A prepared claim of the fuse device that was deleted by force, and that nobody names any more."""
+    """A prepared claim of the fuse device that was force-deleted, and that no witness names."""
     found = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(found)
-    await node.reconcile()  # the pass that a first lease has made is over
+    await node.reconcile()  # the pass that the first lease triggered
     await cluster.delete("mine")
     return found
 
 
 async def is_kept(node: Node) -> bool:
-    """Tell whether the claim of the fuse device outlives a pass; its files go with its lease."""
+    """Run a pass; return whether the fuse device's claim still has its lease. Its files go with the lease."""
     await node.reconcile()
     assert bool(node.files()) == (node.units() == ["misc-fuse"])
     return node.units() == ["misc-fuse"]
@@ -41,7 +41,7 @@ def devices_of(claim: v1.ResourceClaim) -> list[PreparedDevice]:
     return [PreparedDevice((x.request,), x.pool, x.device, share_id=x.share_id) for x in results]
 
 
-# the rows of the table, in its order
+# The rows of the table, in its order.
 
 
 async def test_a_claim_whose_devices_pod_resources_names_is_held(node: Node, gone: v1.ResourceClaim) -> None:
@@ -52,7 +52,7 @@ async def test_a_claim_whose_devices_pod_resources_names_is_held(node: Node, gon
 
 
 async def test_a_claim_whose_pod_has_a_cgroup_is_held(node: Node, gone: v1.ResourceClaim) -> None:
-    """Deleted by force: the kubelet has forgotten the pod, and its container runs."""
+    """The pod was force-deleted: the kubelet has forgotten it, but its container runs."""
     node.kubelet.run("pod", gone, devices_of(gone))
     assert await is_kept(node)
     node.kubelet.hide("pod")
@@ -68,7 +68,7 @@ async def test_a_kubelet_that_does_not_know_its_pods_ends_no_claim(
 ) -> None:
     await node.kubelet.stop()
     if kubelet == "started":
-        await node.kubelet.start()  # it lists nothing, and then what it found in files
+        await node.kubelet.start()  # starts with an empty list, and then lists the pods of its files
         assert await is_kept(node)
         node.kubelet.show("etcd-worker-1")
     assert await is_kept(node)
@@ -91,7 +91,7 @@ async def test_while_the_kubelets_file_cannot_be_read_only_the_kernel_can_say_th
     node.kubelet.file.write_bytes(b"{")
     assert await is_kept(node)
     node.kubelet.run("pod", gone, devices_of(gone))
-    assert await is_kept(node)  # and its pods are known from now on
+    assert await is_kept(node)  # its pods are known from now on
     node.kubelet.end("pod", gone)
     node.kubelet.file.write_bytes(b"{ ")
     assert not await is_kept(node)
@@ -126,13 +126,13 @@ async def test_while_the_server_does_not_answer_no_claim_ends(
     await road.open()
     kinds = [kind for kind in server.registry if kind.plural == "resourceclaims"]
     serve_claims(server)
-    assert await is_kept(node)  # a server without the API has not said that claims are gone
+    assert await is_kept(node)  # a server without the API does not say that claims are gone
     for kind in kinds:
         server.registry.add(kind)
     assert not await is_kept(node)
 
 
-# which claim is meant
+# Which claim is meant.
 
 
 async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
@@ -157,7 +157,7 @@ async def test_servers_of_every_age_are_understood(
 
 
 async def test_a_claim_with_the_longest_name_ends_as_any_other(node: Node, cluster: Cluster) -> None:
-    """What can be granted can be undone."""
+    """A claim that can be prepared can be unprepared."""
     name = ".".join(["a" * 62] * 4)
     await node.prepare(await cluster.allocate(name, result("misc-fuse")))
     await cluster.delete(name)
@@ -176,16 +176,16 @@ async def test_a_claim_whose_resource_left_the_configuration_is_looked_after(nod
 
 
 async def test_a_half_prepared_claim_that_is_over_is_undone(node: Node, cluster: Cluster) -> None:
-    """As a disk leaves it that refuses to have it undone; the kubelet has never heard that it was prepared."""
+    """As after a disk error during the undo; the kubelet was never told that the claim is prepared."""
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await node.ledger.grant([replace(lease, phase="intended") for lease in node.ledger.leases()])
-    assert await is_kept(node)  # it is wanted, and will be tried again
+    assert await is_kept(node)  # the API server wants it, and the kubelet will try again
     await cluster.delete("mine")
     assert not await is_kept(node)
 
 
 async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(node: Node, cluster: Cluster) -> None:
-    """Its leases do not name their claims, and nobody can read what it recorded."""
+    """Its leases do not name their claims, and its records are unreadable."""
     mine = await cluster.allocate("mine", result("misc-fuse"))
     answer = await node.prepare(mine)
     await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
@@ -197,7 +197,7 @@ async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(n
     assert await is_kept(node)
     await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
     await cluster.delete("mine")
-    assert await is_kept(node)  # the server cannot be asked about a claim without a name; the kubelet can undo it
+    assert await is_kept(node)  # without a name the server cannot be asked; the kubelet can still unprepare the claim
     await node.unprepare(mine)
     assert (node.units(), node.files()) == ([], [])
 
@@ -216,7 +216,7 @@ async def test_what_the_first_version_left_ends_like_any_claim_once_the_kubelets
     assert not await is_kept(node)
 
 
-# who comes at the same time
+# Concurrent calls.
 
 
 async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(node: Node, cluster: Cluster) -> None:
@@ -231,7 +231,7 @@ async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(node: No
 async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_another_for_ever(
     node: Node, cluster: Cluster
 ) -> None:
-    """Each of them has a pass made, and each pass unprepares what others are preparing just now."""
+    """Each of them triggers a pass, and each pass unprepares claims that other calls are preparing."""
     old = [await cluster.allocate(f"old-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(SHARES)]
     for each in old:
         await node.prepare(each)
@@ -239,7 +239,7 @@ async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_ano
     new = [await cluster.allocate(f"new-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(SHARES)]
     await asyncio.gather(*(node.outcomes(x) for x in (*new, *old)))
     for each in new:
-        await node.prepare(each)  # some may have been told to come back
+        await node.prepare(each)  # some calls can have been refused temporarily
     assert len(node.units()) == len(SHARES)
 
 
@@ -251,7 +251,7 @@ async def test_a_claim_that_is_answered_during_a_pass_is_left_to_the_next_one(
     looking = asyncio.create_task(node.reconcile())
     await asyncio.wait_for(node.kubelet.is_asked.wait(), 30)
     [lease] = node.ledger.leases()
-    node.ledger.answered([lease])  # as for a call that came before the claim was deleted
+    node.ledger.answered([lease])  # like a call from before the claim's deletion
     node.kubelet.gate.set()
     await looking
     assert node.units() == ["misc-fuse"]
@@ -259,7 +259,7 @@ async def test_a_claim_that_is_answered_during_a_pass_is_left_to_the_next_one(
 
 
 async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(node: Node, cluster: Cluster) -> None:
-    """No pod has it before the answer. The other claim of the call has a pass made: its device is somebody else's."""
+    """No pod has the claim before the answer. The call's other claim triggers a pass, because its device is held."""
     earlier = await cluster.allocate("earlier", result("misc-fuse"))
     node.kubelet.run("pod", earlier, await node.prepare(earlier))
     mine = await cluster.allocate("mine", result("misc-kvm", share_id=SHARES[0]))
@@ -270,7 +270,7 @@ async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(node: Node, cl
     assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
 
 
-# a ledger that was lost
+# A lost ledger.
 
 
 async def test_what_pods_have_is_leased_again_and_what_is_over_leaves_no_file(node: Node, cluster: Cluster) -> None:
@@ -298,7 +298,7 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
     node.kubelet.run("pod", running, devices)
     await node.kubelet.stop()
     await node.kubelet.start()
-    node.kubelet.remove_cgroup("pod")  # as where none can be seen
+    node.kubelet.remove_cgroup("pod")  # as if cgroups could not be seen
     node.patience = patience
     await node.lose()
     for wanted in (running, new):
@@ -306,7 +306,7 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
     assert node.units() == []
     node.kubelet.show("pod", "running", devices)
     if first == "running":
-        assert await node.prepare(running) == devices  # the call waits until its claim is restored
+        assert await node.prepare(running) == devices  # waits until the claim is restored
     assert "wait until that claim is unprepared" in await node.refusal(new)
     assert await node.prepare(running) == devices
     assert node.units() == ["misc-fuse"]
@@ -315,7 +315,7 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
 async def test_a_claim_that_was_prepared_since_it_was_missed_keeps_the_record_of_that(
     node: Node, gone: v1.ResourceClaim
 ) -> None:
-    """And is not leased again without one, for the API server does not know it any more."""
+    """Otherwise it would be leased again without a record, because the API server does not have the claim any more."""
     before = node.ledger.leases()
     missed = ClaimName("default", "mine", gone.metadata.uid)
     assert await node.plugin.restorer.restore_claim(missed, {"misc-fuse"}) == ""
@@ -370,7 +370,7 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
     await node.lose()
     await node.reconcile()
     assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
-    assert "not offered on this node any more" in await node.refusal(running)  # which costs it nothing
+    assert "not offered on this node any more" in await node.refusal(running)  # the lease stays
     assert "whole or in parts" in await node.refusal(await cluster.allocate("other", result("misc-kvm")))
     node.made_up.renumber("fuse", 0)
     node.scan()
@@ -408,7 +408,7 @@ async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_el
     running = await cluster.allocate("running", result("misc-fuse"))
     devices = await node.prepare(running)
     node.kubelet.run("pod", running, devices)
-    if not seen:  # as where only the kubelet may look
+    if not seen:  # as if only the kubelet could read its file
         node.kubelet.file.unlink()
     await cluster.deallocate("running") if how == "deallocated" else await cluster.delete("running")
     if how == "replaced":
@@ -442,13 +442,13 @@ async def test_shares_of_a_device_that_is_offered_whole_now_are_restored_as_shar
     assert node.units() == [f"misc-kvm/{share}" for share in SHARES[:2]]
     assert "whole or in parts" in await node.refusal(await cluster.allocate("whole", result("misc-kvm")))
     third = await cluster.allocate("third", result("misc-kvm", share_id=SHARES[2]))
-    assert "of 1 shares" in await node.refusal(third)  # there is one holder at a time from now on
+    assert "of 1 shares" in await node.refusal(third)  # from now on there is one holder at a time
 
 
 async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_devices(
     node: Node, cluster: Cluster
 ) -> None:
-    """Pod-resources does not tell the one from the other."""
+    """Pod-resources does not distinguish admin access."""
     mine = await cluster.allocate("mine", result("misc-kvm"))
     assert mine.status.allocation is not None
     node.kubelet.run("pod", mine, await node.prepare(mine))

@@ -1,4 +1,4 @@
-"""Repairing while the kubelet calls, as once a lost ledger is restored: nobody's work is undone."""
+"""Repairs while the kubelet calls, as after a lost ledger is restored: no call's work is undone."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ MANY = 20
 
 
 class OnPci(World):
-    """A node whose devices sit on two functions each."""
+    """A node whose devices each have two PCI functions."""
 
     def found(self) -> dict[str, Device]:
         functions = ("0000:00:05.0", "0000:00:05.1")
@@ -57,7 +57,7 @@ async def test_files_are_those_of_leases_whoever_comes_and_goes_meanwhile(tmp_pa
 
 
 async def test_after_a_restart_variables_name_the_functions_that_devices_had(tmp_path: Path) -> None:
-    """What is repaired then is so before the first scan, and of a device is known what its claim's lease says."""
+    """The repair runs before the first scan, when only the claim's lease describes the device."""
     world = OnPci(tmp_path)
     async with world:
         wanted = claim(
@@ -74,7 +74,7 @@ async def test_after_a_restart_variables_name_the_functions_that_devices_had(tmp
 async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its variables have a limit, and what they name may be longer by then; one version may have another limit."""
+    """A variable has a limit, and its value can have grown; another version can have another limit."""
     wanted = claim(result("misc-fuse"), configs=[config(env={"NODES": "{devnodes}"})])
     other = claim(result("misc-kvm"), name="other", uid=uid(2))
     async with World(tmp_path) as world:
@@ -94,7 +94,7 @@ async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_startin
 async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
     node: Node, cluster: Cluster, how: str
 ) -> None:
-    """The kubelet does not ask twice: no container of the claim could start until the daemon does."""
+    """The kubelet does not call again: no container of the claim could start until a restart of the daemon."""
     wanted = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(wanted)
     specs = {path: path.read_bytes() for path in node.cdi.glob("*.json")}
@@ -134,7 +134,7 @@ async def test_somebody_who_removes_specs_of_claims_all_the_time_is_said_once(
         return len(removed) >= 5
 
     await until(remove)
-    assert caplog.text.count("were removed") <= 2  # once more where a busy machine let us be first
+    assert caplog.text.count("were removed") <= 2  # once more if a busy machine let our removal come first
 
 
 async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its_claim_in_vain(
@@ -149,7 +149,7 @@ async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its
     call = asyncio.create_task(node.outcomes(wanted))
     await until(lambda: b"/resourceclaims/mine HTTP" in road.held)
     spec.unlink()
-    await node.failures(ref(other))  # by then it was noticed
+    await node.failures(ref(other))  # by then the removal was noticed
     await road.cut()
     assert isinstance((await call)[wanted.metadata.uid], ClaimFailed)
     await until(spec.exists)
@@ -159,7 +159,7 @@ async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world
     wanted = claim(result("misc-fuse"))
     await world.prepare(wanted)
     with closing(sqlite3.connect(world.state / "ledger.sqlite3", isolation_level=None)) as tool:
-        tool.execute("BEGIN IMMEDIATE")  # so that no lease can end
+        tool.execute("BEGIN IMMEDIATE")  # no lease can end
         assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
     assert not world.files()
     assert world.preparer.touched_files() == (False, set())
@@ -169,7 +169,7 @@ async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world
 
 
 async def test_files_of_another_daemon_that_shares_the_folder_stay(node: Node, cluster: Cluster) -> None:
-    """When it begins it takes what is there for its own, from before; what comes later is not."""
+    """At its start it takes existing files for its own stale ones, but not files that appear later."""
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     mine, *_ = node.cdi.glob("*.json")
     other = mine.with_name(mine.name.replace(mine.stem.rpartition("~")[2], uid(7)))
@@ -239,7 +239,7 @@ async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
 async def test_of_a_device_that_goes_while_the_daemon_runs_nobody_has_removed_the_spec(
     node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The daemon itself has: a runtime must not find what is not there."""
+    """The daemon removed it itself: a runtime must not find an absent device."""
 
     def specs() -> set[Path]:
         return set(node.cdi.glob("*.json"))
@@ -252,7 +252,7 @@ async def test_of_a_device_that_goes_while_the_daemon_runs_nobody_has_removed_th
     left = specs()
     await node.prepare(await cluster.allocate("other", result("misc-kvm")))
     for path in (of_other := specs() - left):
-        path.unlink()  # what somebody does remove is noticed after that
+        path.unlink()  # the removal by another program is still noticed
     await until(lambda: specs() == left | of_other)
     assert caplog.text.count("were removed") == 1
 

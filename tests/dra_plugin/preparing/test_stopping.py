@@ -1,4 +1,4 @@
-"""A stop while the driver works for the kubelet: what is under way is brought to its end and answered."""
+"""A stop while the driver works for the kubelet: running calls are finished and answered."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ from tests.running import until
 async def test_what_is_being_prepared_is_done_or_undone_before_the_end(
     node: Node, cluster: Cluster, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine may take more than the usual
+    monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine can need more than the default
     pipe = node.hold_reset("fuse")
     wanted = await cluster.allocate("mine", result("misc-fuse"), configs=(config(reset=True),))
     call = asyncio.create_task(node.outcomes(wanted))

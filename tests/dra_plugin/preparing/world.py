@@ -1,4 +1,4 @@
-"""A node that prepares claims: a made-up host, a real ledger, real files; and claims as an allocator leaves them."""
+"""A node that prepares claims: a made-up host, a real ledger and real files, and claims as an allocator writes them."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def resource(name: str, **options: Any) -> Resource:
 
 
 def result(device: str, request: str = "gpu", **options: Any) -> v1.DeviceRequestAllocationResult:
-    """What a request got."""
+    """The allocation result of a request."""
     if "consumed" in options:
         options["consumed_capacity"] = {k: Quantity.parse(x) for k, x in options.pop("consumed").items()}
     return v1.DeviceRequestAllocationResult(
@@ -48,7 +48,7 @@ def result(device: str, request: str = "gpu", **options: Any) -> v1.DeviceReques
 def config(
     *requests: str, source: str = v1.FROM_CLAIM, driver: str = DRIVER, **parameters: Any
 ) -> v1.DeviceAllocationConfiguration:
-    """A DeviceConfig as it stands in an allocation."""
+    """A DeviceConfig of an allocation."""
     opaque = v1.OpaqueDeviceConfiguration(driver=driver, parameters=CONFIG | parameters)
     return v1.DeviceAllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
@@ -70,17 +70,17 @@ def claim(
 
 
 def uid(number: int) -> str:
-    """A claim's uid."""
+    """The uid of a claim."""
     return f"{number:08x}-0000-4000-8000-000000000000"
 
 
 def ref(of: v1.ResourceClaim) -> ClaimRef:
-    """How the kubelet names a claim."""
+    """The kubelet's reference to a claim."""
     return ClaimRef(of.metadata.namespace, of.metadata.name, of.metadata.uid)
 
 
 class World:
-    """One node's preparing side, with no API server: a claim is what the last call said of it. Entered, it runs."""
+    """The preparing side of one node, without an API server: it uses the claim of the last call. Runs while entered."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
@@ -134,7 +134,7 @@ class World:
         await self._parts.enter_async_context(running(*parts))
 
     async def end(self, grace: float = PATIENCE) -> None:
-        """Stop as the daemon does; what is under way is cancelled after `grace` seconds."""
+        """Stop as the daemon does; running work is cancelled after `grace` seconds."""
         self.calls.close()
         await self._parts.aclose()
         await self.calls.finish(grace)
@@ -142,23 +142,23 @@ class World:
         await self.ledger.close()
 
     async def restart(self, boot_id: str = "this-boot") -> None:
-        """Be another process."""
+        """Stop, and start as a new process would."""
         await self.end()
         await self.begin(boot_id)
 
     def scan(self, **devices: Device) -> None:
-        """See what the host has; `fuse=...` stands for the device `misc-fuse`."""
+        """Scan the host; `fuse=...` replaces the device `misc-fuse`."""
         found = self.found() | {f"misc-{name}": device for name, device in devices.items()}
         assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
         self.presence.update(found, [device for offered in assigned.values() for device in offered])
         self.offer(assigned)
 
     def found(self) -> dict[str, Device]:
-        """What the host has."""
+        """The devices of the host."""
         return self.made_up.devices()
 
     def hold_reset(self, name: str) -> Path:
-        """Put a device on a PCI bus; its reset takes until somebody reads the pipe that is returned."""
+        """Put a device on a PCI bus; its reset blocks until a process reads the returned pipe."""
         address = "0000:00:05.0"
         pipe = self.made_up.root / "sys/bus/pci/devices" / address / "reset"
         pipe.parent.mkdir(parents=True)
@@ -168,13 +168,13 @@ class World:
         return pipe
 
     def offer(self, assigned: Mapping[str, tuple[Device, ...]]) -> None:
-        """Offer what a scan has found."""
+        """Offer the devices of a scan."""
         leased = {x.unit.partition("@")[0].partition("/")[0] for x in self.ledger.leases()}
         self.offers.update(assigned, leased)
         self.preparer.update()
 
     async def fetch(self, named: ClaimRef) -> v1.ResourceClaim:
-        """Return a claim as it is (`serving.claims.ClaimSource`)."""
+        """Return the current claim (`serving.claims.ClaimSource`)."""
         return self._claims[named.uid]
 
     async def outcomes(self, *wanted: v1.ResourceClaim) -> Mapping[str, Prepared]:
@@ -207,7 +207,7 @@ class World:
         return sorted(lease.unit for lease in self.ledger.leases())
 
     def specs(self) -> dict[str, cdi.Spec]:
-        """The CDI specs by kind, which must be sound."""
+        """The CDI specs by kind; checks that they are valid."""
         found = {}
         for path in sorted(self.cdi.glob("*.json")):
             spec = cdi.decode(path.read_bytes())
@@ -216,7 +216,7 @@ class World:
         return found
 
     def devices(self) -> dict[str, cdi.ContainerEdits]:
-        """What a runtime finds in the CDI directory: edits by qualified name."""
+        """The edits in the CDI directory by qualified name, as a runtime finds them."""
         return {
             cdi.qualified_name(spec.kind, device.name): device.container_edits
             for spec in self.specs().values()
@@ -224,7 +224,7 @@ class World:
         }
 
     def container(self, prepared: Sequence[PreparedDevice], request: str = "") -> "Container":
-        """What a container gets that refers to a claim, or to one of its requests."""
+        """The edits for a container that refers to a claim, or to one of its requests."""
         named = [x for x in prepared if not request or request in {y.partition("/")[0] for y in x.requests}]
         return Container([self.devices()[i] for i in dict.fromkeys(i for x in named for i in x.cdi_device_ids)])
 
@@ -235,7 +235,7 @@ class World:
 
 
 class Container:
-    """What a runtime does with edits."""
+    """Edits applied as by a runtime."""
 
     def __init__(self, edits: Sequence[cdi.ContainerEdits]) -> None:
         self.env = dict(each.split("=", 1) for one in edits for each in one.env)

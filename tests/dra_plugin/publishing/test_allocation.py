@@ -1,4 +1,4 @@
-"""What the scheduler makes of the pool: the structured allocator on what is published, with the generated classes."""
+"""The structured allocator applied to the published pool, with the generated classes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ GPU = "example.com/gpu"
 
 
 class Scheduler:
-    """Gives devices to claims, one after the other."""
+    """Allocates devices to claims, one after the other."""
 
     def __init__(self, resources: Sequence[Resource], offers: Offers) -> None:
         slices = pool(offers).slices
@@ -33,13 +33,13 @@ class Scheduler:
         self._claims: list[v1.ResourceClaim] = []
 
     def hold(self, device: str) -> None:
-        """Remember a claim that has a device from before."""
+        """Add a claim that already has a device."""
         result = v1.DeviceRequestAllocationResult(request="r", driver=DRIVER, pool=NODE, device=device)
         allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=(result,)))
         self._claims.append(v1.ResourceClaim(status=v1.ResourceClaimStatus(allocation=allocation)))
 
     def give(self, name: str) -> str | None:
-        """Return the device of `name` that one more claim gets; None where there is none left."""
+        """Allocate one device of the class `name` to a new claim and return it; None if none is left."""
         number = f"claim-{len(self._claims)}"
         request = {
             "name": "r",
@@ -62,10 +62,10 @@ class Scheduler:
         return result.device
 
     def give_all(self, name: str) -> list[str]:
-        """Give claims devices of `name` until there are none left."""
+        """Allocate devices of the class `name` to new claims until none is left."""
         found: list[str] = []
-        while (given := self.give(name)) is not None:
-            found.append(given)
+        while (allocated := self.give(name)) is not None:
+            found.append(allocated)
         return found
 
 
@@ -106,7 +106,7 @@ def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
 def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the_device(
     restarted: bool, counters: dict[str, str], part: dict[str, str], left: int
 ) -> None:
-    """What it has is all of it, where today's counters do not say: the pool must be one that can be published."""
+    """If the current counters cannot express it, the part takes the whole device. The pool must stay valid."""
     before = resource(dra=HALVES)
     now = resource(dra=DraOptions(counters=counters, partitions=(Partition("part", part, count=4),)))
     held = {"a-half-0"}
@@ -124,8 +124,8 @@ def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the
     assert kept is not None
     scheduler = Scheduler([now], offers)
     scheduler.hold(kept.name)
-    given = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
-    assert given == [f"a-part-{i}" for i in range(0 if restarted else left)]
+    allocated = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
+    assert allocated == [f"a-part-{i}" for i in range(0 if restarted else left)]
 
 
 def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a slice says of a device, within the API's limits."""
+"""The attributes of a device in a slice, within the API's limits."""
 
 import pytest
 from msgspec.structs import replace
@@ -57,8 +57,8 @@ def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() 
 
 
 def test_a_text_that_is_one_attribute_has_its_type() -> None:
-    """What `dra.net/numaNode` of dra-driver-cpu is compared with has to be a number, too."""
-    said = DraOptions(
+    """For example, a selector compares `dra.net/numaNode` of dra-driver-cpu with a number."""
+    options = DraOptions(
         attributes={
             "dra.net/numaNode": "{resource.kubernetes.io/numaNode}",
             "dra.net/virtual": "{virtual}",
@@ -74,8 +74,8 @@ def test_a_text_that_is_one_attribute_has_its_type() -> None:
         "driverVersion": Version("535.129.3"),
         "model": "A100\x07",
     }
-    shown = published(offering([resource(dra=said)], {GPU: [device("gpu-1", attributes=known)]}))["gpu-1"].attributes
-    assert {name: value for name, value in shown.items() if name in said.attributes} == {
+    shown = published(offering([resource(dra=options)], {GPU: [device("gpu-1", attributes=known)]}))["gpu-1"].attributes
+    assert {name: value for name, value in shown.items() if name in options.attributes} == {
         "dra.net/numaNode": v1.DeviceAttribute(int_value=1),
         "dra.net/virtual": v1.DeviceAttribute(bool_value=False),
         "gpu.nvidia.com/driverVersion": v1.DeviceAttribute(version_value="535.129.3"),
@@ -86,14 +86,14 @@ def test_a_text_that_is_one_attribute_has_its_type() -> None:
 
 
 def test_what_a_device_lacks_is_not_said_of_it() -> None:
-    """It is unavailable then: it has a taint, and what it has must still be a slice that a server takes."""
+    """The device is unavailable and has a taint; the remaining attributes must still be a valid slice."""
     shown = published(offering([resource(dra=CNI)], {GPU: [device("gpu-1")]}))["gpu-1"].attributes
     assert set(shown) == {"resource", "kind", "k8s.cni.cncf.io/resourceName", "tier", "fast"}
 
 
 def test_parts_have_what_is_said_of_their_device_and_their_own() -> None:
-    said = replace(HALVES, attributes={"rack": "{name}", "profile": "whole"})
-    shown = published(offering([resource(dra=said)], {GPU: [device("gpu-1", attributes={"name": "card0"})]}))
+    options = replace(HALVES, attributes={"rack": "{name}", "profile": "whole"})
+    shown = published(offering([resource(dra=options)], {GPU: [device("gpu-1", attributes={"name": "card0"})]}))
     halves = {x.attributes["profile"].string_value for x in shown.values()}
     assert halves == {"3g.40gb", "whole"}
     assert {x.attributes["rack"].string_value for x in shown.values()} == {"card0"}
@@ -134,8 +134,8 @@ def test_memory_is_a_capacity_of_a_whole_device() -> None:
     assert whole.capacity == {"memory": v1.DeviceCapacity(value=Quantity.of(80 << 30))}
     shared = published(offering([resource(shares=2)], {GPU: [known]}))["gpu-1"]
     assert list(shared.capacity) == ["shares"]
-    said = resource(dra=DraOptions(capacity={"memory": Capacity("79Gi")}))
-    assert published(offering([said], {GPU: [known]}))["gpu-1"].capacity["memory"].value == Quantity.parse("79Gi")
+    offered = resource(dra=DraOptions(capacity={"memory": Capacity("79Gi")}))
+    assert published(offering([offered], {GPU: [known]}))["gpu-1"].capacity["memory"].value == Quantity.parse("79Gi")
     parts = published(offering([resource(dra=HALVES)], {GPU: [known]}))
     assert not any(x.capacity for x in parts.values())
 

@@ -1,4 +1,4 @@
-"""Shared counters say what leases say: who excludes whom."""
+"""Shared counters express the same exclusions as leases."""
 
 from itertools import combinations
 
@@ -26,7 +26,7 @@ def part(own: str, *of: str) -> Piece:
 
 
 def fit_together(counters: Counters, *names: str) -> bool:
-    """Tell whether the pool's counters allow all of these devices at once, as the scheduler adds them up."""
+    """Return whether the pool's counters allow all of these devices at once, with the scheduler's sums."""
     total: dict[tuple[str, str], int] = {}
     for consumption in (x for name in names for x in counters.taken.get(name, ())):
         for counter, amount in consumption.counters.items():

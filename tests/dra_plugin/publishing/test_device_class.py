@@ -1,4 +1,4 @@
-"""The generated DeviceClass: servers take it, and it means the resource's devices and no others."""
+"""The generated DeviceClass: servers accept it, and it selects the resource's devices and no others."""
 
 from dra_plugin.publishing.device_class import class_name, device_class
 from resourceapi.cel import DeviceView, compile_selector, device_environment
@@ -7,7 +7,7 @@ from resourceapi.objects.validate import validate_create
 from resources.resource import DraOptions
 from tests.dra_plugin.offering import DRIVER, device, offering, published, resource
 
-# what a server of any age takes in a new class
+# The features of a new class that servers of all versions accept.
 ENVIRONMENT = device_environment(stored=False, consumable_capacity=False, list_type_attributes=False)
 
 

@@ -1,4 +1,4 @@
-"""Whole machines: everything that the builtin configuration offers of them can be published and selected."""
+"""Whole machines: all devices that the built-in configuration offers can be published and selected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_recorded_machines(archive: Any, unpacked: Callable[[Path], Path]) -> No
 
 
 def check(host: Host) -> dict[str, Resource]:
-    """Hold what is published of a host to the API's rules, and every class to its resource; return who has what."""
+    """Check a host's slices against the API's rules, each class against its resource; return resources by device."""
     offers = offering(RESOURCES, assign(scan(host), RESOURCES).devices)
     shown = published(offers)
     views = {name: DeviceView(DRIVER, x.attributes, x.capacity) for name, x in shown.items()}

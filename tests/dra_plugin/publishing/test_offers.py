@@ -1,4 +1,4 @@
-"""What is offered under which name, what its lease takes, and what stays while a claim holds it."""
+"""Names of offered devices, what their leases take, and which offers stay while a claim holds them."""
 
 import logging
 
@@ -106,7 +106,7 @@ def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_
 
 
 def test_what_a_claim_holds_stays_though_it_excludes_more_than_counters_can_say() -> None:
-    """A group of a hundred, whose members are offered one by one since: the scheduler looks for what was allocated."""
+    """A group of a hundred devices, now offered individually: the scheduler looks for the device of the allocation."""
     members = gpus(100)
     whole = device("all", children=tuple(x.id for x in members))
     offers = Offers([resource()], is_present=frozenset(x.id for x in members).__contains__)
@@ -179,7 +179,7 @@ def test_what_somebody_keeps_from_claims_is_in_use_for_as_long_as_that_is_said()
     del holders["pci-2"]
     asked.clear()
     assert offers.update(assigned, changed_ids={"pci-2", "nic-1"})
-    assert (offers.in_use("gpu-2"), asked) == (None, ["gpu-2"])  # nobody else can be concerned
+    assert (offers.in_use("gpu-2"), asked) == (None, ["gpu-2"])  # no other device can be affected
     assert not offers.update(assigned, changed_ids={"pci-2"})
     holders.clear()
     assert offers.update(assigned)

@@ -1,4 +1,4 @@
-"""The pool: what every server takes, and what changes when a device falls ill, comes or goes."""
+"""The pool: every server accepts it; changes when a device becomes unhealthy, appears or disappears."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ def test_a_slice_has_room_for_every_device_to_fall_ill() -> None:
 
 
 def test_a_device_of_which_the_resource_says_what_it_has_not_is_for_no_new_claim() -> None:
-    """Whatever the resource wants of unhealthy ones: whoever has it keeps it."""
+    """Even if the resource's taint for unhealthy devices evicts: a current holder keeps the device."""
     lacking = structs.replace(gpus(1)[0], unavailable="it has no mac, which env.MAC of x/y uses")
     offers = offering([structs.replace(resource(), dra=DraOptions(taint="NoExecute"))], {GPU: [lacking]})
     (taint,) = published(offers)["gpu-0000"].taints
@@ -200,7 +200,7 @@ OPTIONS = st.one_of(
 
 @st.composite
 def inventories(draw: st.DrawFn, names: tuple[str, ...]) -> dict[str, list[Device]]:
-    """What may be assigned, even if no assignment would: wholes beside their parts, virtual functions of anything."""
+    """More inputs than real assignments: wholes beside their parts, virtual functions of anything."""
     ids = st.sampled_from(NAMES)
     found: dict[str, list[Device]] = {}
     for i in draw(st.lists(ids, unique=True)):

@@ -1,4 +1,4 @@
-"""Places keep: who is there stays in its slice, whoever else comes and goes."""
+"""Devices stay in their slices while other devices come and go."""
 
 from hypothesis import given
 from hypothesis import strategies as st

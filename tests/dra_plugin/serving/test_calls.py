@@ -1,4 +1,4 @@
-"""Calls that meet: of one claim, of different claims, given up, waiting for a driver, and at the end."""
+"""Concurrent calls: of one claim, of different claims, cancelled, waiting for a driver, and during a stop."""
 
 import asyncio
 import random
@@ -27,18 +27,18 @@ from tests.dra_plugin.kubelet_end import (
 )
 from tests.dra_scenarios import scenario
 
-SHORT = 0.2  # seconds that a kubelet waits for an answer that cannot come
+SHORT = 0.2  # seconds that a kubelet waits for an answer that never comes
 
 
 async def given_up(call: "asyncio.Task[object]") -> None:
-    """Return when a call has failed that cannot be answered in time."""
+    """Wait until a call fails because it cannot be answered in time."""
     with pytest.raises(RpcError) as failed:
         await call
     assert failed.value.code in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 
 
 def assert_one_after_another(journal: Sequence[str]) -> None:
-    """Every piece of work ends before the next one begins."""
+    """Check that each piece of work ends before the next one begins."""
     for begun, done in zip(journal[::2], journal[1::2], strict=True):
         assert done.split() == [begun.split()[0] + "d", *begun.split()[1:]]
 
@@ -186,7 +186,7 @@ async def test_stopping_answers_those_who_wait_and_those_who_work(
         await asyncio.wait([stopping], timeout=0)
         gate.set()
         assert (await works)[running.uid].error == ""
-        await asyncio.gather(waits, return_exceptions=True)  # it was answered, or came too late
+        await asyncio.gather(waits, return_exceptions=True)  # either answered or refused
         await asyncio.wait_for(stopping, PATIENCE)
     assert_one_after_another(driver.journal)
 
@@ -222,13 +222,13 @@ async def test_stopping_ends_calls_that_wait_for_a_driver(server: Server, start:
     plugin = await start(driver=asyncio.get_running_loop().create_future())
     async with kubelet_end(plugin.endpoint) as kubelet:
         waits = asyncio.create_task(kubelet.prepare(claim))
-        assert await kubelet.prepare() == {}  # so the one that waits has arrived, too
+        assert await kubelet.prepare() == {}  # so the waiting call has arrived as well
         await plugin.stop()
         await given_up(waits)
 
 
 class RestlessDriver:
-    """Takes its time with everything, and notes whether it ever works twice at once for a claim."""
+    """Pauses randomly, and records whether it ever works concurrently for one claim."""
 
     def __init__(self, pauses: random.Random) -> None:
         self.pauses = pauses
@@ -274,7 +274,7 @@ class RestlessDriver:
         st.tuples(
             st.booleans(),
             st.sets(st.sampled_from(["a", "b", "c", "missing"]), min_size=1),
-            st.none() | st.integers(0, 12),  # turns of the loop after which the caller is gone
+            st.none() | st.integers(0, 12),  # iterations of the loop before the caller cancels
         ),
         max_size=10,
     ),

@@ -1,4 +1,4 @@
-"""Claims from API servers that have them, do not have them, speak older versions, hang, and are away."""
+"""Claims from API servers that have them, do not have them, use older versions, hang, or are down."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def client_of(url: str) -> AsyncClient:
 
 
 async def nothing(request: Request) -> None:
-    """Answer nothing until the client gives up."""
+    """Send no answer until the client gives up."""
     await request.reader.read()
 
 
@@ -47,7 +47,7 @@ async def test_an_allocated_claim_is_the_whole_claim(server: Server) -> None:
     ("results", "configs", "said"), [(257, 0, "257 devices and 0"), (1, 257, "1 devices and 257"), (256, 256, "")]
 )
 async def test_a_claim_that_no_api_server_stores_is_refused(results: int, configs: int, said: str) -> None:
-    """A server that lies, or somebody in its place: 10,000 devices of one claim cost 50 MiB, for good."""
+    """For a wrong or impersonated server: 10,000 devices of one claim would use 50 MiB permanently."""
     result = {"request": "r", "driver": "nodeplug.dev", "pool": "n", "device": "d"}
     opaque = {"driver": "nodeplug.dev", "parameters": {}}
     devices = {"results": [result] * results, "config": [{"source": "FromClaim", "opaque": opaque}] * configs}
@@ -106,7 +106,7 @@ async def test_claims_are_read_in_whichever_version_the_server_has(version: str)
         with claims_of(client_of(peer.url)) as claims:
             for _ in range(2):
                 assert isinstance(await claims.fetch(ONE), v1.ResourceClaim)
-            assert [x.path for x in peer.asked[-2:]] == [path_of(version)] * 2  # the second time nothing else is tried
+            assert [x.path for x in peer.asked[-2:]] == [path_of(version)] * 2  # only this version the second time
             assert claims.on_server.version == version
 
 
@@ -135,7 +135,7 @@ async def test_a_server_that_hangs_is_waited_for_only_so_long() -> None:
     async with serving(nothing) as peer:
         with claims_of(client_of(peer.url), patience=0.05) as claims:
             late = "retrieve claim default/one: no answer from the API server within 0.05 s"
-            # more than are asked for at once: those that wait in line are given up as well
+            # more than the concurrent requests: those in the queue time out as well
             assert set(await asyncio.gather(*(claims.fetch(ONE) for _ in range(20)))) == {
                 ClaimFailed(late, "no-answer")
             }
@@ -145,7 +145,7 @@ async def test_which_claims_the_server_wants_prepared(server: Server) -> None:
     ready, pending = await make_claim(server, "ready"), await make_claim(server, "pending", allocated=False)
     names = [ClaimName(ref.namespace, ref.name, ref.uid) for ref in (ready, pending)]
     others = [ClaimName("default", "ready", "uid-of-an-older-one"), ClaimName("default", "gone", "uid-of-gone")]
-    nameless = ClaimName("", "", "uid-of-a-ledger-of-before")  # nobody can be asked about that
+    nameless = ClaimName("", "", "uid-of-a-ledger-of-before")  # the server cannot be asked about it
     with claims_of(api_client(server, attempts=1)) as claims:
         assert await claims.wanted([*names, *others, nameless]) == {
             ready.uid: True,

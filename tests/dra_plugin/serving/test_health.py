@@ -1,4 +1,4 @@
-"""Health streams: all of it at once, every change once, and nothing that piles up."""
+"""Health streams: a complete first report, each change once, and no growing backlog."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +26,7 @@ UNKNOWN = DeviceHealth("pool", "dev2", None)
 
 @pytest.fixture
 def board() -> HealthBoard:
-    """A board whose clock stands still and that repeats nothing while a test runs."""
+    """A board with a fixed clock, which repeats no report during a test."""
     return HealthBoard(clock=lambda: NOW, resend=3600)
 
 
@@ -83,7 +83,7 @@ async def test_each_change_is_one_report_of_everything(board: HealthBoard, kubel
     better = DeviceHealth("pool", "dev1")
     board.publish([better, WELL])
     assert await heard(reports) == [WELL, better]
-    board.publish([WELL, better])  # nothing new, in another order
+    board.publish([WELL, better])  # unchanged, in another order
     board.publish([WELL])
     assert await heard(reports) == [WELL]
     board.publish([])
@@ -141,7 +141,7 @@ async def test_streams_and_calls_share_a_connection(board: HealthBoard, kubelet:
 
 
 class NoDeadline:
-    """The context of a call whose caller waits without end."""
+    """The context of a call without a deadline."""
 
     def time_remaining(self) -> float | None:
         return None

@@ -1,4 +1,4 @@
-"""Signing on with the kubelet, staying signed on, and signing off."""
+"""Registering with the kubelet, staying registered, and deregistering."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def claims() -> ClaimSource:
 
 
 class DraHandler:
-    """What a kubelet does with the DRA plugins that it finds: notes them, and refuses if told to."""
+    """A kubelet's handler of DRA plugins: records them, and refuses them on demand."""
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[tuple[str, str, str, list[str]]] = asyncio.Queue()
@@ -62,7 +62,7 @@ class DraHandler:
         self.events.put_nowait(("gone", name, endpoint, []))
 
     async def next(self) -> tuple[str, str]:
-        """Return what happens next, and at which endpoint."""
+        """Return the next event and its endpoint."""
         what, name, endpoint, _ = await asyncio.wait_for(self.events.get(), PATIENCE)
         assert name == DRIVER
         return what, endpoint
@@ -70,7 +70,7 @@ class DraHandler:
 
 @asynccontextmanager
 async def watching(folders: Folders) -> AsyncIterator[DraHandler]:
-    """A kubelet's plugin watcher over the registry."""
+    """A kubelet's plugin watcher on the registry folder."""
     dra = DraHandler()
     dra.watcher = PluginWatcher(folders.registry, {"DRAPlugin": dra}, SystemClock(), period=0.01)
     await dra.watcher.start()
@@ -88,7 +88,7 @@ async def info_at(path: Path) -> api.PluginInfo:
 
 
 async def another_at(path: Path, before: tuple[int, int] | None) -> None:
-    """Return when another file than before is at a path."""
+    """Wait until a path has a new file."""
     await until(lambda: identity(path) not in (None, before))
 
 
@@ -122,7 +122,7 @@ async def test_info_is_given_any_number_of_times(start: StartPlugin, folders: Fo
 
 @scenario(11, 13)
 async def test_sockets_are_there_while_it_runs_and_gone_afterwards(start: StartPlugin, folders: Folders) -> None:
-    plugin = await start(health=HealthBoard())  # about which nobody ever says anything
+    plugin = await start(health=HealthBoard())  # without any report
     assert plugin.endpoint == folders.data / "dra.sock"
     assert (os.listdir(folders.data), os.listdir(folders.registry)) == (["dra.sock"], [f"{DRIVER}-reg.sock"])
     await plugin.stop()
@@ -140,7 +140,7 @@ async def test_every_kubelet_that_starts_finds_the_driver(start: StartPlugin, fo
     for count in (1, 2):
         async with watching(folders) as dra:
             assert await dra.next() == ("registered", str(plugin.endpoint))
-            await dra.watcher.idle()  # the plugin is told after its handler was called
+            await dra.watcher.idle()  # the plugin is notified after the handler's call
             assert plugin.registrations == count
     assert plugin.registration_status == Registration(registered=True)
 
@@ -168,7 +168,7 @@ async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Pat
     kubelet_socket = socket_dir / "kubelet.sock"
     with closing(FolderWatcher()) as watcher:
         gone = asyncio.create_task(kubelet_gone(kubelet_socket, watcher, period=0.001))
-        with pytest.raises(TimeoutError):  # it never ends
+        with pytest.raises(TimeoutError):  # it does not end
             await asyncio.wait_for(asyncio.shield(gone), 0.05)
         kubelet = UnixServer(kubelet_socket, [])
         await kubelet.start()
@@ -181,7 +181,7 @@ async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Pat
 
 
 async def test_who_had_no_descriptor_to_dial_with_has_not_seen_a_kubelet(socket_dir: Path) -> None:
-    """A pod of claims alone need not have the folder: what was registered stays so."""
+    """A pod that serves only claims might not have the folder; the registration stays."""
     with closing(FolderWatcher()) as watcher:
         with no_more_descriptors():
             gone = asyncio.create_task(kubelet_gone(socket_dir / "kubelet.sock", watcher, period=0.001))
@@ -258,7 +258,7 @@ async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_aga
     for _ in range(2):
         before = identity(path)
         async with connect(path) as channel:
-            with suppress(RpcError):  # the socket may be another one by now
+            with suppress(RpcError):  # the socket can have been replaced
                 await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
                 if verdict is not None:
                     await Client(channel, SERVICE).call("NotifyRegistrationStatus", verdict)
@@ -266,7 +266,7 @@ async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_aga
     async with connect(path) as channel:
         kubelet, before = Client(channel, SERVICE), identity(path)
         await kubelet.call("NotifyRegistrationStatus", api.RegistrationStatus(plugin_registered=True))
-        for _ in range(20):  # as a kubelet does that looks whether we are there
+        for _ in range(20):  # a kubelet that checks the plugin
             await kubelet.call("GetInfo", api.InfoRequest())
     assert identity(path) == before
 

@@ -1,4 +1,4 @@
-"""What the kubelet is answered, claim by claim, in both versions."""
+"""The answers to the kubelet, claim by claim, in both versions of the API."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""Names of sockets: they fit, they say who, and no two instances share one."""
+"""Socket names: short enough, with the driver's name, and unique for each instance."""
 
 import os
 import socket

@@ -40,7 +40,7 @@ gobuild kubernetes-$K8S kube-apiserver          k8s.io/kubernetes/cmd/kube-apise
 gobuild kubernetes-$K8S kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler          "$KLD"
 gobuild kubernetes-$K8S kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager "$KLD"
 gobuild kubernetes-$K8S kubectl                 k8s.io/kubernetes/cmd/kubectl                 "$KLD"
-# what does not depend on Kubernetes is shared with the default node, where that is built
+# programs that do not depend on Kubernetes are shared with the default node, if it is built
 DEFAULT=$HOME/.cache/realnode/bin
 [ "$BIN" -ef "$DEFAULT" ] || for n in etcd containerd containerd-shim-runc-v2 ctr runc helm host-device; do
   if [ -x "$DEFAULT/$n" ] && [ ! -e "$BIN/$n" ]; then ln "$DEFAULT/$n" "$BIN/$n"; fi

@@ -14,7 +14,7 @@ P_KUBELET=${P_KUBELET:-11250} P_KUBELETHZ=${P_KUBELETHZ:-11248} P_KCM=${P_KCM:-1
 export KUBECONFIG=$RUN/conf/admin.kubeconfig
 CRI=${CRI:-containerd}                                 # which container runtime: a file of runtimes/
 CRI_NAME=${CRI%%-*}                                    # containerd, crio: its program and its socket
-OCI=${OCI:-$BIN/runc}                                  # what makes a container of a bundle: /usr/bin/crun, for one
+OCI=${OCI:-$BIN/runc}                                  # the OCI runtime, for example /usr/bin/crun
 # seen only inside the private mount namespace (short: unix socket paths end at 107 bytes)
 NSRUN=/run/realnode
 CRI_SOCKET=$NSRUN/$CRI_NAME.sock

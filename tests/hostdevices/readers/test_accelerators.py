@@ -26,7 +26,7 @@ def test_each_class_is_read(tree: Tree) -> None:
 
 
 def test_cards_whose_numbers_are_counted_are_known_by_their_place(tree: Tree) -> None:
-    """As Hailo's and Tenstorrent's drivers have them, whose numbers go by the order in which cards answer."""
+    """Hailo's and Tenstorrent's drivers number cards in the order in which they answer. Their ids are PCI addresses."""
     hailo = tree.pci("0000:01:00.0", vendor="1e60", device="2864", pci_class="120000", driver="hailo")
     tree.child(hailo, "hailo_chardev/hailo0", group="class/hailo_chardev", node="hailo0")
     newer = tree.pci("0000:03:00.0", vendor="1e60", device="45c4", pci_class="120000", driver="hailo1x")
@@ -61,7 +61,7 @@ def test_a_qat_function_held_by_vfio_is_a_part_of_its_group(inventory: Inventory
     assert device.parents == ("pci-0000-6b-00-1", "vfio-0000-6b-00-1")
     assert device.attributes.items() >= {"sriov": "vf", "pf": "0000:6b:00.0", "services": "sym;asym"}.items()
     assert device.attributes["state"] == "up"
-    assert "qat-0000-6b-00-0" not in inventory.devices  # the driver of the physical function keeps it for itself
+    assert "qat-0000-6b-00-0" not in inventory.devices  # a physical function cannot be passed on: its driver uses it
 
 
 def test_only_enabled_user_queues_are_devices(inventory: Inventory) -> None:

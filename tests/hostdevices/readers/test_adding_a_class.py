@@ -1,4 +1,4 @@
-"""docs/add-a-device-class.md is true: what it says is run."""
+"""Runs the code of docs/add-a-device-class.md."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ BLOCKS = dict(re.findall(r"```python\n# (\w+)\n(.*?)```", PAGE.read_text(), re.D
 
 @pytest.fixture
 def module() -> ModuleType:
-    """The file that the page writes."""
+    """The file that the page describes."""
     module = ModuleType("gnss")
     exec(compile(BLOCKS["reader"], str(PAGE), "exec"), module.__dict__)
     return module

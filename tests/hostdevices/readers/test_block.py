@@ -1,4 +1,4 @@
-"""Disks and NVMe controllers: listed, and known by what they are."""
+"""Disks and NVMe controllers: found, with attributes that identify them."""
 
 from hostdevices import Inventory, scan
 from resources.danger import why_dangerous
@@ -24,7 +24,7 @@ def test_a_disk_is_known_by_its_worldwide_name(inventory: Inventory) -> None:
 
 
 def test_a_disk_of_an_nvme_subsystem_is_a_part_of_each_controller(tree: Tree) -> None:
-    """With native multipath, the default, disks of a controller that may share them have their place at a subsystem."""
+    """With native multipath, the default, disks that several controllers can share are below a subsystem."""
     subsystem = tree.device("/sys/devices/virtual/nvme-subsystem/nvme-subsys0", group="class/nvme-subsystem")
     disk = tree.device(f"{subsystem}/nvme0n1", group="class/block", node="nvme0n1", kind="b", wwid="eui.1")
     tree.device(f"{disk}/nvme0n1p1", group="class/block", node="nvme0n1p1", kind="b", partition=1)
@@ -55,7 +55,7 @@ def test_disks_without_a_name_are_known_by_their_place(tree: Tree) -> None:
 
 
 def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) -> None:
-    """Virtual machines and card readers have disks without a name of their own: by their order the next would be it."""
+    """Disks of virtual machines and card readers have no serial. With a counter, the next disk would get the id."""
     controller = tree.pci("0000:03:00.0", driver="vmw_pvscsi")
 
     def disk(target: str, name: str) -> None:
@@ -77,7 +77,7 @@ def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) ->
 
 
 def test_a_drive_at_a_sata_port_leaves_its_id_to_none_at_another(tree: Tree) -> None:
-    """Drives for discs say no name of their own, and the kernel counts the ports of all controllers up together."""
+    """Optical drives report no serial, and the kernel numbers the ports of all controllers consecutively."""
     controller = tree.pci("0000:00:17.0", pci_class="010601")
     for port in (2, 4):
         ata = f"{controller}/ata{port + 6}"

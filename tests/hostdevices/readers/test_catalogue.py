@@ -1,4 +1,4 @@
-"""What holds for every reader: names and limits of DRA, ids, and that one file's trouble is one device's trouble."""
+"""Rules for every reader: names and limits of DRA, ids, and that a broken file affects only its own device."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "hexadecimal": (str,),
     "integer": (int,),
     "boolean": (bool,),
-    "version": (Version, str),  # a version that is none is a text
+    "version": (Version, str),  # an invalid version is a string
 }
 READER_IDS = [reader.kind for reader in READERS]
 DAMAGES = {
@@ -121,7 +121,7 @@ def test_an_empty_host_has_no_devices(reader: Reader, tree: Tree) -> None:
 
 
 class Traced(Host):
-    """A host that remembers which files were read."""
+    """A host that records which files are read."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -134,7 +134,7 @@ class Traced(Host):
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The machine again, to be damaged one file at a time."""
+    """A second copy of the machine, whose files are damaged one at a time."""
     return build_machine(tmp_path_factory.mktemp("fragile") / "root")
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, 
 
 
 def _two_of_each_name(paths: Iterable[str]) -> list[str]:
-    """Choose the files to damage: there are eighteen PCI functions with the same ones."""
+    """Choose the files to damage: at most two of each name, because eighteen PCI functions have the same files."""
     by_name: dict[str, list[str]] = {}
     for path in paths:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
@@ -211,7 +211,7 @@ def _devices(findings: Iterator[Finding] | list[Finding]) -> dict[str, Device]:
 
 
 def _concerned(device: Device, path: str) -> bool:
-    """Tell whether a file says something about the hardware that a device sits on, or about a parent of it."""
+    """Return whether a file describes the hardware of a device, or of one of its parents."""
     folder = path.rpartition("/")[0]
     if device.syspath.startswith(folder) or folder.startswith(device.syspath):
         return True
@@ -225,7 +225,7 @@ def _concerned(device: Device, path: str) -> bool:
 
 
 def _siblings(tree: Tree) -> dict[str, list[str]]:
-    """Make two devices at one place for several classes; return their syspaths by class."""
+    """Create two devices at one place for several classes; return their syspaths by class."""
     card = tree.pci("0000:05:00.0")
     keyboard = "/sys/devices/platform/i8042/serio0/input"
     return {

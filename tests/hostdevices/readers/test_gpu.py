@@ -1,4 +1,4 @@
-"""GPUs of DRM, NVIDIA's MIG, AMD's kfd."""
+"""GPUs of DRM, MIG instances of NVIDIA, kfd of AMD."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> Non
 
 
 def test_the_memory_of_intels_cards(tree: Tree) -> None:
-    """Source: Linux, xe_tile_sysfs.c: of each tile; Intel's own i915: of the card. Integrated ones have none."""
+    """Source: Linux, xe_tile_sysfs.c: per tile; Intel's own i915: per card. Integrated GPUs have no own memory."""
     for number, driver in enumerate(("xe", "i915", "i915", "xe")):
         parent = tree.pci(f"0000:0{number + 3}:00.0", driver=driver)
         card = tree.child(parent, f"drm/card{number}", group="class/drm", node=f"dri/card{number}")
@@ -60,9 +60,9 @@ def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
 
 
 def test_what_only_shows_pictures_is_a_display(tree: Tree) -> None:
-    """A server's BMC (ast), the firmware's frame buffer, a virtual machine's screen; no board says a GPU's vendor.
+    """A server's BMC (ast), the firmware's frame buffer, a virtual machine's screen; boards report no GPU vendor.
 
-    Rockchip's kernels have an NPU (RKNPU) as a DRM device, too, and XRT an FPGA (xocl).
+    Rockchip's NPU (RKNPU) and XRT's FPGAs (xocl) are DRM devices as well.
     """
     places = {
         "ast": tree.pci("0000:04:00.0", vendor="1a03", driver="ast"),
@@ -118,7 +118,7 @@ def test_the_driver_of_nvidia_has_a_version(line: str, expected: Version | None,
     tree.file("/proc/driver/nvidia/version", line)
     (gpu,) = gpus(tree).values()
     assert gpu.attributes.get("driverVersion") == expected
-    assert "uuid" not in gpu.attributes  # the driver does not know it yet
+    assert "uuid" not in gpu.attributes  # the driver does not report it yet
 
 
 def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
@@ -205,7 +205,7 @@ def test_every_partition_of_an_amd_gpu_is_a_gpu_of_amd(tree: Tree) -> None:
             "resource.kubernetes.io/pciBusID": "0000:05:00.0",
         }.items()
     )
-    assert not {"uuid", "memory"} & found["gpu-0000-05-00-0"].attributes.keys()  # the whole GPU's
+    assert not {"uuid", "memory"} & found["gpu-0000-05-00-0"].attributes.keys()  # those describe the whole GPU
 
 
 def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
@@ -218,11 +218,11 @@ def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
 
 
 def test_links_of_xgmi_are_counted_between_gpus_that_it_joins_directly(tree: Tree) -> None:
-    """Two modules of two GPUs: kfd says for each other node how far it is, and how wide the way is."""
+    """Two modules of two GPUs: kfd lists the weight and the bandwidth of the link to each other node."""
     nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
     tree.device("/sys/devices/virtual/kfd/kfd", group="class/kfd", node="kfd", numbers="235:0")
     tree.file(f"{nodes}/0/properties", "cpu_cores_count 64\nsimd_count 0")
-    ways = {  # type, weight, bandwidth: inside a module four links, one to another module's, or two hops
+    ways = {  # type, weight, bandwidth: four links inside a module, one or two hops to another module
         (1, 0): (2, 20, 32000),
         (1, 2): (11, 15, 200000),
         (1, 3): (11, 15, 0),

@@ -1,4 +1,4 @@
-"""Network interfaces: facts, identity, and which of them carry the node."""
+"""Network interfaces: attributes, identity, and which of them carry the node's traffic."""
 
 import subprocess
 import sys
@@ -63,7 +63,7 @@ def test_an_interface_says_what_it_is(tree: Tree) -> None:
         of_virtual_function.items()
         >= {"sriov": "vf", "pf": "0000:3b:00.0", "vfIndex": 0, "pfName": "ens1f0np0"}.items()
     )
-    assert "speed" not in of_virtual_function  # -1 while there is no link
+    assert "speed" not in of_virtual_function  # the kernel reports -1 without a link
 
 
 def test_a_renamed_interface_keeps_its_id(tree: Tree) -> None:
@@ -170,13 +170,13 @@ DEFAULT_BY_ETH0 = "Iface Destination\neth0 00000000 0100A8C0 0003 0 0 0 00000000
 
 
 def listed(*names: str) -> str:
-    """Return what /proc/net/dev says of interfaces."""
+    """Return the content of /proc/net/dev for these interfaces."""
     return "\n".join(["Inter-| Receive", " face |bytes", *(f"{name:>6}: 0 0 0" for name in names)])
 
 
 @pytest.fixture
 def node(tree: Tree) -> Tree:
-    """A node's /sys, as a pod has it mounted: a NIC with virtual functions, a bridge on it, other cards."""
+    """A node's /sys as mounted into a pod: a NIC with virtual functions, a bridge on it, other cards."""
     physical = tree.pci("0000:03:00.0", pci_class="020000", driver="ice", sriov_totalvfs=8)
     eno1 = interface(tree, physical, "eno1", mac=MAC)
     bridge = virtual(tree, "br0")
@@ -203,7 +203,7 @@ def suspects(tree: Tree) -> set[str]:
 def test_routes_of_another_network_namespace_say_nothing_of_these_interfaces(node: Tree) -> None:
     node.file("/proc/net/dev", listed("eth0", "lo"))
     inventory = scan(node.host)
-    # not the virtual function that is down, nor what no driver of the kernel has, nor what has no hardware
+    # without the virtual function that is down, functions without a kernel driver, and virtual interfaces
     expected = {"br0", "eno1", "eno1v1", "0000:03:00.0", "0000:03:00.2", "0000:04:00.2"}
     assert suspects(node) == expected
     for device in inventory.devices.values():
@@ -233,17 +233,17 @@ def test_default_routes_that_end_at_no_hardware_leave_it_open(node: Tree) -> Non
     node.file("/proc/net/route", "Iface Destination\nveth7 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
     assert "eno1" in suspects(node)
     assert "lead to no hardware" in scan(node.host).problems[0].reason
-    node.file("/proc/net/route", "Iface Destination")  # a node without a way out has no uplink
+    node.file("/proc/net/route", "Iface Destination")  # a node without a default route has no uplink
     assert suspects(node) == set()
 
 
 def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tree) -> None:
-    """A lease that is being renewed, or a network of its own: the card is not to be had in the meantime."""
+    """During a lease renewal, or in an isolated network: the card must not be offered."""
     node.file("/proc/net/dev", listed(*HERE))
     by = "br0 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\nveth7 0000A80A 00000000 0001 0 0 0 00FFFFFF 0 0 0"
     node.link("/sys/devices/virtual/net/br0/lower_eno1", node.host.resolve("/sys/class/net/eno1") or "")
     node.file("/proc/net/route", f"Iface Destination\n{by}")
-    assert uplinks(node.host).carrying == {"br0", "eno1"}  # not what ends at no hardware
+    assert uplinks(node.host).carrying == {"br0", "eno1"}  # without veth7, which leads to no hardware
     assert scan(node.host).devices["pci-0000-03-00-0"].attributes["uplink"] is True
     node.file("/proc/net/route", "Iface Destination")
     anywhere, own = "0" * 32, "fd" + "0" * 30
@@ -257,11 +257,11 @@ def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tre
     assert uplinks(node.host).carrying == {"eno1v1"}
     routes.append(f"{anywhere} 00 {anywhere} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003     eno1")
     node.file("/proc/net/ipv6_route", "\n".join(routes))
-    assert uplinks(node.host).carrying == {"eno1"}  # a node of IPv6 alone
+    assert uplinks(node.host).carrying == {"eno1"}  # the node uses only IPv6
 
 
 def test_a_node_whose_routes_are_in_a_vrf(node: Tree) -> None:
-    """Its table is not in /proc: what is part of it is not to be had."""
+    """A VRF's routing table is not in /proc, so that its members must not be offered."""
     node.file("/proc/net/dev", listed(*HERE, "mgmt"))
     vrf = virtual(node, "mgmt")
     eno1 = node.host.resolve("/sys/class/net/eno1") or ""

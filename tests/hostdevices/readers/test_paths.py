@@ -11,7 +11,7 @@ from tests.hostdevices.tree import Tree
 
 @pytest.fixture(autouse=True)
 def nodes(tree: Tree) -> None:
-    """Some nodes and links."""
+    """Some device nodes and links."""
     for name, numbers in (
         ("ttyUSB0", "188:0"),
         ("ttyUSB1", "188:1"),
@@ -31,7 +31,7 @@ def found(tree: Tree, *globs: str) -> dict[str, Device]:
 
 
 class Live(Folder):
-    """A folder that takes itself for the running machine."""
+    """A folder that is treated as the running machine."""
 
     def is_live(self) -> bool:
         return True
@@ -94,12 +94,12 @@ def test_a_circle_of_folders_ends(tree: Tree) -> None:
     [
         ("/dev/**/one", ["custom/a/one", "custom/b/one", "dri/one"]),
         ("/dev/*/one", ["dri/one"]),
-        ("/dev/shm/one", ["shm/one"]),  # named, so meant
+        ("/dev/shm/one", ["shm/one"]),  # named explicitly
         ("/dev/nfs/*", ["nfs/one"]),
     ],
 )
 def test_a_wildcard_does_not_lead_into_other_file_systems(glob: str, names: list[str], tree: Tree) -> None:
-    tree.node("/dev/shm/one", "240:3")  # made by anybody
+    tree.node("/dev/shm/one", "240:3")  # any user can create it
     tree.node("/dev/nfs/one", "240:4")
     tree.node("/dev/dri/one", "240:5")
     mounts = (

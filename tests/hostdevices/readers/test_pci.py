@@ -128,15 +128,15 @@ def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
     interface(tree, physical, "ens1", mac="02:00:00:00:00:01")
     virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020700")
     tree.child(virtual, "infiniband/mlx5_1", group="class/infiniband", ports__1__pkeys__0="0x8001")
-    tree.device(f"{virtual}/blue", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")  # whoever makes it names it
+    tree.device(f"{virtual}/blue", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")  # its name is chosen at creation
     tree.device(f"{physical}/mlx5_core.sf.4/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
     tree.pci("0000:00:1f.0", pci_class="060100", acpi_index=4)
     found = functions(tree)
     of_card, of_function = (found[f"0000:3b:00.{n}"].attributes for n in (0, 1))
     assert (of_card["acpiIndex"], of_card["linkType"]) == (3, "ethernet")
     assert (of_function["pKey"], of_function["vdpaType"], of_function["vdpa"]) == ("8001", "vhost", "blue")
-    assert "vdpaType" not in of_card  # its sub-function has one
-    assert of_function["linkType"] == "ethernet"  # its own interface may be in a pod
+    assert "vdpaType" not in of_card  # only its sub-function has one
+    assert of_function["linkType"] == "ethernet"  # known without its own interface, which can be in a pod
     assert "acpiIndex" not in found["0000:00:1f.0"].attributes
 
 
@@ -155,7 +155,7 @@ def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
 
 
 def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(tree: Tree) -> None:
-    """In switchdev mode the driver makes an interface for each function beside the card's own."""
+    """In switchdev mode the driver creates an interface for each function, in addition to the card's own."""
     physical = tree.pci("0000:3b:00.0", pci_class="020000")
     others = {"a0": "pf0vf0", "a1": "c1pf0sf7", "a2": "pf0", "a3": "p0pf0vf1"}
     for name, port in (*others.items(), ("ens1f0np0", "p0")):
@@ -169,7 +169,7 @@ def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(
     interface(tree, f"{physical}/mlx5_core.sf.4", "enp59s0f0s7", mac="02:00:00:00:00:02")
     (subfunction,) = (x for x in scan(tree.host).devices.values() if x.name == "enp59s0f0s7")
     assert subfunction.attributes["pfName"] == "ens1f0np0"
-    for name in ("ens1f0np0", "a1", "a2"):  # in another network namespace, but for one
+    for name in ("ens1f0np0", "a1", "a2"):  # moved to another network namespace; one stays
         tree.path(f"{physical}/net/{name}").rename(tree.path(f"/sys/{name}"))
     assert "pfName" not in functions(tree)["0000:3b:00.1"].attributes
 
@@ -187,7 +187,7 @@ def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
 
 
 def test_a_function_says_at_once_that_a_vdpa_device_was_made_of_it(tree: Tree) -> None:
-    """Of the function itself the kernel tells nothing then."""
+    """The kernel sends no event for the function itself."""
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     scanner = Scanner(tree.host)
     assert "vdpaType" not in scanner.scan().devices["pci-0000-3b-00-1"].attributes

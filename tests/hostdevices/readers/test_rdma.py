@@ -1,4 +1,4 @@
-"""RDMA devices, their nodes, and the interface that goes with them."""
+"""RDMA devices, their nodes, and their network interface."""
 
 from hostdevices import Device, Inventory, Version
 from hostdevices.readers.rdma import read

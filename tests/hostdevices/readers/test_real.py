@@ -1,4 +1,4 @@
-"""The readers on this machine's own /sys: they agree with what the kernel says elsewhere."""
+"""The readers on this machine's own /sys agree with other sources of the kernel."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from hostdevices import Device, Host, Inventory, scan
 
 @pytest.fixture(scope="module")
 def here() -> Inventory:
-    """What a scan finds here."""
+    """The inventory of this machine."""
     return scan(Host())
 
 
@@ -39,7 +39,7 @@ def test_every_interface_is_found(here: Inventory) -> None:
 
 def test_nodes_are_those_of_this_machine(here: Inventory) -> None:
     for device in here.devices.values():
-        for node in device.devnodes if device.kind != "loop" else ():  # other tests make and remove those
+        for node in device.devnodes if device.kind != "loop" else ():  # other tests create and remove loop devices
             status = os.stat(node.path)
             assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (node.major, node.minor)
 

@@ -14,7 +14,7 @@ def paths(device: Device) -> list[str]:
 
 
 def test_ports_without_hardware_are_no_devices(inventory: Inventory) -> None:
-    # ttyS1 is an empty slot of the 8250 driver, tty1 a virtual console.
+    # ttyS1 is an empty slot of the 8250 driver; tty1 is a virtual console.
     assert {x.name for x in inventory.devices.values() if x.kind == "tty"} == {"ttyS0", "ttyUSB0"}
     assert inventory.devices["tty-ttys0"].attributes.items() >= {"bus": "platform", "driver": "serial"}.items()
 
@@ -107,7 +107,7 @@ def test_a_name_with_the_end_of_a_line_in_it_adds_no_lines(end: str, tree: Tree)
     tree.child(device, "hidraw/hidraw0", group="class/hidraw", node="hidraw0")
     (hidraw,) = (x for x in scan(tree.host).devices.values() if x.kind == "hidraw")
     assert (hidraw.attributes["vendor"], hidraw.attributes["product"]) == ("1a86", "7523")
-    # with a line of its own nobody knows which one is the kernel's
+    # if the forged name contains a line of its own, the kernel's line cannot be recognized
     assert hidraw.attributes.get("phys") == (None if end == "\n" else "usb-1/input0")
 
 
@@ -144,7 +144,7 @@ def test_a_name_that_leads_out_of_dev_is_no_node(tree: Tree) -> None:
 
 @pytest.mark.parametrize("is_first_there", [True, False])
 def test_what_is_paired_with_a_receiver_leaves_its_id_to_no_other(tree: Tree, is_first_there: bool) -> None:
-    """A mouse that is switched off is gone, and the keyboard at the same receiver is no mouse."""
+    """A mouse that is switched off disappears; the keyboard at the same receiver must not get its id."""
     stick = tree.usb(
         tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="046d", product="c52b", interfaces=("03",)
     )

@@ -1,4 +1,4 @@
-"""The attributes that Kubernetes has named for all drivers, derived as its own library does."""
+"""The standard attributes of Kubernetes for all drivers, derived as by its own library."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ROOT, BUS_ID, NUMA = (f"resource.kubernetes.io/{name}" for name in ("pcieRoot", 
 
 
 def standard(host: Host) -> dict[str, dict[str, AttributeValue]]:
-    """Return the standard attributes of every PCI function, by its name."""
+    """Return the standard attributes of every PCI function, by name."""
     functions = (x for x in scan(host).devices.values() if x.kind == "pci")
     return {x.name: {k: v for k, v in x.attributes.items() if k in (ROOT, BUS_ID, NUMA)} for x in functions}
 

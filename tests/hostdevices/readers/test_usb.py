@@ -1,4 +1,4 @@
-"""USB devices and what sits on them: identities that outlive replugging, renumbering and twins."""
+"""USB devices and their children: ids that survive replugging and renumbering, and differ for identical devices."""
 
 import shutil
 from collections.abc import Callable
@@ -15,7 +15,7 @@ CONTROLLER = "0000:00:14.0"
 
 @pytest.fixture
 def controller(tree: Tree) -> str:
-    """A USB controller with a USB 2 and a USB 3 root hub."""
+    """A USB controller with root hubs for USB 2 and USB 3."""
     syspath = tree.pci(CONTROLLER, pci_class="0c0330", driver="xhci_hcd", numa_node=0)
     for bus in (1, 2):
         tree.device(
@@ -29,7 +29,7 @@ def devices(tree: Tree) -> dict[str, Device]:
 
 
 def serial_port(tree: Tree, controller: str, name: str, port: str, **facts: Any) -> str:
-    """A USB serial adapter with its tty; returns the adapter's syspath."""
+    """Create a USB serial adapter with its tty; return the adapter's syspath."""
     adapter = tree.usb(controller, name, interfaces=("ff",), **facts)
     tree.child(f"{adapter}/{name}:1.0/{port}", f"tty/{port}", group="class/tty", node=port)
     return adapter
@@ -89,7 +89,7 @@ def test_replugging_into_another_port_keeps_the_identity_of_a_serial_number(tree
 
 
 def test_bus_and_device_numbers_are_no_identity(tree: Tree) -> None:
-    # The same sockets; at the next boot another controller was first, or the device was plugged again.
+    # The same ports; another controller came first at the next boot, or the device was plugged in again.
     ids = []
     for name, devnum in (("1-2", 4), ("3-2", 77)):
         boot = Tree(tree.root / f"boot{devnum}")
@@ -157,7 +157,7 @@ def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller:
     ],
 )
 def test_its_place_is_named_as_udev_does(tree: Tree, above: str, place: str) -> None:
-    """So that of two sticks without serial numbers each can be meant, also where no udev makes links."""
+    """With it, users can select one of two sticks without serial numbers, even if no udev creates links."""
     parts = above.split("/")
     for depth, part in enumerate(parts):
         if parts[0] == "platform" and depth and "pci0000:00" not in parts[: depth + 1]:

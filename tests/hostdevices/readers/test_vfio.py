@@ -10,7 +10,7 @@ from tests.hostdevices.tree import Tree
 
 @pytest.fixture
 def group(tree: Tree) -> list[str]:
-    """A group with a bridge and two functions that vfio-pci holds; returns the functions."""
+    """A group with a bridge and two functions that vfio-pci is bound to; returns the functions."""
     bridge = tree.pci("0000:40:01.0", root="pci0000:40", pci_class="060400", driver="pcieport")
     functions = [tree.pci(f"0000:41:00.{n}", root="pci0000:40", driver="vfio-pci", numa_node=n) for n in (0, 1)]
     tree.iommu_group(7, bridge, *functions)
@@ -102,7 +102,7 @@ def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
             "vendor": "10de",
         }.items()
     )
-    assert device.pci_functions == ()  # the parent's address would be the whole parent
+    assert device.pci_functions == ()  # the parent's address would mean the whole parent
     assert not [x for x in inventory.devices.values() if x.kind == "vfio" and x.attributes["iommuGroup"] == 52]
 
 

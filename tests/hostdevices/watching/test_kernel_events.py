@@ -1,4 +1,4 @@
-"""The real kernel: links and loop devices that come and go, a full receive buffer, and nothing left behind."""
+"""Events of the real kernel: links and loop devices come and go, a receive buffer overflows, and nothing leaks."""
 
 import asyncio
 import fcntl
@@ -21,7 +21,7 @@ from tests.held import HeldSince
 NETLINK_KOBJECT_UEVENT = 15
 KERNEL_GROUP, UDEVD_GROUP = 1, 2
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
-LOOP = 200 + os.getpid() % 1000  # a number that nobody else uses
+LOOP = 200 + os.getpid() % 1000  # a number that no other program uses
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="adding devices needs root")
 
@@ -48,7 +48,7 @@ def loop_device(number: int) -> Iterator[None]:
 
 
 async def until(watcher: Watcher, device: str, *, there: bool = True) -> Change:
-    """Wait until `device` is there, or gone, and return the last change; others may use this machine too."""
+    """Wait until `device` appears or disappears; return the last change. Other programs can cause changes as well."""
     change = Change(watcher.inventory or Inventory(), Diff())
     async with asyncio.timeout(30):
         while (device in change.inventory.devices) != there:
@@ -117,11 +117,11 @@ async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.Mon
     source = UdevEvents()
     source.start(lambda subsystem, _: woken.put_nowait(subsystem))
     try:
-        for _ in range(300):  # no turn for the loop meanwhile
+        for _ in range(300):  # the loop cannot read meanwhile
             Path("/sys/class/mem/null/uevent").write_text("change")
         await woken_with(None)
         Path("/sys/class/mem/null/uevent").write_text("change")
-        await woken_with("mem")  # the source goes on after the loss
+        await woken_with("mem")  # the source works after the loss
     finally:
         source.close()
 
@@ -186,7 +186,7 @@ async def test_no_message_but_the_kernels_wakes_or_stops_who_hears_the_kernel() 
 @root_only
 @pytest.mark.parametrize("what", MALFORMED)
 async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever may send them as root may wake us, and no more: the next event counts."""
+    """Any root process can send such messages. They cause at most a scan, and the next event is still received."""
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents("udev")
     source.start(lambda subsystem, _: woken.put_nowait(subsystem))
@@ -203,7 +203,7 @@ async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixtu
 
 
 def of_udevd(subsystem: bytes) -> bytes:
-    """A message with the header that udevd writes."""
+    """A message with udevd's header."""
     properties = b"\0".join([b"ACTION=change", b"DEVPATH=/devices/virtual/mem/null", b"SUBSYSTEM=" + subsystem, b""])
     sizes = struct.pack("=III", 40, 40, len(properties))
     return b"libudev\0\xfe\xed\xca\xfe" + sizes + bytes(16) + properties
@@ -246,10 +246,10 @@ async def test_no_message_of_udevd_that_somebody_else_than_root_sends_wakes_anyb
 def netlink_sender() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_KOBJECT_UEVENT) as sender:
         try:
-            sender.sendto(FORGED, (0, 1 << 10))  # a group that nobody hears
+            sender.sendto(FORGED, (0, 1 << 10))  # a group without listeners
         except PermissionError:
             pytest.skip("root may not send to others here")
-        except ConnectionRefusedError:  # nobody heard it
+        except ConnectionRefusedError:  # no listener
             pass
         yield sender
 
@@ -263,10 +263,10 @@ async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path
                 await asyncio.wait_for(anext(watcher), 0)
 
     watched = f"{tmp_path}/*"
-    await start_and_stop(watched)  # what libraries keep for the process
+    await start_and_stop(watched)  # libraries keep some objects for the whole process
     since = HeldSince()
     for _ in range(100):
         await start_and_stop(watched, "/dev/**/nodeplug*")
-    for thread in since.threads():  # what was under way ends by itself
+    for thread in since.threads():  # running work ends by itself
         thread.join(30)
     assert (since.descriptors(), since.threads()) == ([], set())

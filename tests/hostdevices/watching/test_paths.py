@@ -1,4 +1,4 @@
-"""Wake-ups from folders that hold what configured globs mean."""
+"""Wake-ups from folders that configured globs match."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def watching(root: Path, *patterns: str) -> AsyncIterator[asyncio.Queue[st
 
 
 async def told(queue: asyncio.Queue[str | None]) -> None:
-    """Wait until something was told, and forget what else was told up to now."""
+    """Wait for an event, and drop the other events of until now."""
     assert await asyncio.wait_for(queue.get(), 30) == "paths"
     while not queue.empty():
         queue.get_nowait()
@@ -52,19 +52,19 @@ async def test_names_that_match_come_and_go(tmp_path: Path) -> None:
 
 async def test_names_that_come_and_go_are_told_by_their_paths(tmp_path: Path) -> None:
     (tmp_path / "dev/snd").mkdir(parents=True)
-    told: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
+    seen: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
     events = PathEvents(["/dev/tty*", "/dev/snd/*"], "path", Host(tmp_path, Folder(str(tmp_path))), FolderWatcher())
-    events.start(lambda *what: told.put_nowait(what))
+    events.start(lambda *what: seen.put_nowait(what))
     with contextlib.closing(events):
         for path in ("dev/ttyS0", "dev/snd/timer"):
             (tmp_path / path).touch()
-            assert await asyncio.wait_for(told.get(), 30) == ("path", f"/{path}")
+            assert await asyncio.wait_for(seen.get(), 30) == ("path", f"/{path}")
         (tmp_path / "dev/ttyS0").rename(tmp_path / "dev/ttyS1")
         (tmp_path / "dev/snd/timer").unlink()
-        renamed = {await asyncio.wait_for(told.get(), 30) for _ in range(3)}
+        renamed = {await asyncio.wait_for(seen.get(), 30) for _ in range(3)}
         assert renamed == {("path", "/dev/ttyS0"), ("path", "/dev/ttyS1"), ("path", "/dev/snd/timer")}
         (tmp_path / "dev/snd").rmdir()
-        assert await asyncio.wait_for(told.get(), 30) == ("path", "")  # whatever was in it
+        assert await asyncio.wait_for(seen.get(), 30) == ("path", "")  # for any of its files
 
 
 async def test_other_names_and_mere_opening_are_not_told(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_other_names_and_mere_opening_are_not_told(tmp_path: Path) -> None
         (tmp_path / "dev/ttyUSB0").read_bytes()
         (tmp_path / "dev/ttyUSB0").write_bytes(b"x")
         (tmp_path / "dev/null").touch()
-        (tmp_path / "dev/ttyUSB1").touch()  # the events are told in order: nothing came before this one
+        (tmp_path / "dev/ttyUSB1").touch()  # events are in order: an earlier file would have been reported before
         await told(queue)
         assert queue.empty()
 
@@ -85,7 +85,7 @@ async def test_folders_that_do_not_exist_yet_are_waited_for(tmp_path: Path, patt
     async with watching(tmp_path, pattern) as queue:
         (tmp_path / "dev/a/b").mkdir(parents=True)
         await told(queue)
-        for _ in range(3):  # the wake-up before may have been for one folder of the two
+        for _ in range(3):  # the last wake-up can be for only one of the two folders
             (tmp_path / "dev/a/b/card0").touch()
             await told(queue)
             (tmp_path / "dev/a/b/card0").unlink()
@@ -116,12 +116,12 @@ async def test_a_link_on_the_way_is_followed(tmp_path: Path) -> None:
 async def test_a_wildcard_does_not_lead_to_where_users_make_folders(tmp_path: Path) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     async with watching(tmp_path, "/dev/**/card*", "/dev/*/card*") as queue:
-        await told(queue)  # the folders are watched
+        await told(queue)  # the folders are watched now
         while not queue.empty():
             queue.get_nowait()
         (tmp_path / "dev/shm/a").mkdir()
         (tmp_path / "dev/shm/card0").touch()
-        (tmp_path / "dev/last").touch()  # the events are reported in order: nothing came before this one
+        (tmp_path / "dev/last").touch()  # events are in order: an earlier file would have been reported before
         assert await asyncio.wait_for(queue.get(), 30) == "paths"
         assert queue.empty()
 
@@ -135,7 +135,7 @@ async def test_of_very_many_folders_some_wait_for_the_rescan(tmp_path: Path, cap
         await told(queue)
         (tmp_path / "dev/new").mkdir()
         await told(queue)
-        assert len(since.threads()) <= 1  # the search itself
+        assert len(since.threads()) <= 1  # only the search
     assert caplog.text.count("only 512 folders are watched; changes in others wait for a rescan") == 1
 
 
@@ -154,7 +154,7 @@ async def test_a_search_that_ends_after_the_end_watches_nothing(tmp_path: Path) 
 
 
 class Remembering(Folder):
-    """A tree that remembers what was found in its folders."""
+    """A tree that records which folders were listed."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
@@ -166,13 +166,13 @@ class Remembering(Folder):
 
 
 async def test_a_search_for_which_no_descriptor_was_left_is_made_again(tmp_path: Path) -> None:
-    """What is watched stays watched, and what came meanwhile is found."""
+    """The watches stay, and changes of the meantime are found."""
     (tmp_path / "dev/one").mkdir(parents=True)
     tree, queue = Remembering(tmp_path), asyncio.Queue[str | None]()
     events = PathEvents(["/dev/*/card*"], "paths", Host(tmp_path, tree), FolderWatcher())
     events.start(lambda subsystem, _: queue.put_nowait(subsystem))
     with contextlib.closing(events):
-        await until(lambda: len(tree.found) == 2)  # once more because the first search found a folder
+        await until(lambda: len(tree.found) == 2)  # twice, because the first search found a folder
         with no_more_descriptors():
             (tmp_path / "dev/two").mkdir()
             await until(lambda: None in tree.found)
@@ -184,7 +184,7 @@ async def test_a_search_for_which_no_descriptor_was_left_is_made_again(tmp_path:
 
 
 class Waiting(Folder):
-    """A tree that does not list a folder until it is let go."""
+    """A tree that blocks the listing of one folder until `let_go` is set."""
 
     def __init__(self, root: Path, folder: str) -> None:
         super().__init__(str(root))

@@ -1,4 +1,4 @@
-"""The watcher: what makes it look, how often, and that it gives back what it took."""
+"""The watcher: what triggers a scan, how often scans run, and that all resources are released."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from tests.threads import no_more_threads
 
 
 class Bell:
-    """A source that a test rings."""
+    """A source that tests trigger."""
 
     def __init__(self) -> None:
         self._wake: Wake = lambda *_: None
@@ -43,7 +43,7 @@ class Bell:
 
 
 def reader(kind: str, *subsystems: str, seen: Callable[[], None] = lambda: None) -> Reader:
-    """Make a reader of /sys/class/KIND that calls `seen` each time it reads."""
+    """A reader of /sys/class/KIND that calls `seen` at each read."""
 
     def read(host: Host) -> Iterator[Device]:
         seen()
@@ -96,14 +96,14 @@ async def test_an_event_has_only_the_readers_concerned_read_again(root: Path) ->
         await soon(watcher)
         reads.clear()
         add(root, "pci", "0000:00:01.0")
-        bell.ring("queues")  # nobody's
+        bell.ring("queues")  # no reader uses this subsystem
         bell.ring("pci")
         assert ids(await soon(watcher)) == ["pci-0000:00:01.0"]
         assert reads == ["pci"]
 
 
 async def test_functions_are_known_by_the_new_name_of_their_cards_interface(tmp_path: Path) -> None:
-    """The kernel's only event of it is the interface's own."""
+    """The kernel sends only the interface's own event."""
     tree = Tree(tmp_path / "root")
     card = tree.pci("0000:3b:00.0", pci_class="020000", driver="mlx5_core", sriov_totalvfs=8)
     interface(tree, card, "eth0", mac="b8:ce:f6:00:00:01")
@@ -122,7 +122,7 @@ async def test_functions_are_known_by_the_new_name_of_their_cards_interface(tmp_
         assert {devices[x].attributes["pfName"] for x in ("pci-0000-3b-00-2", "nic-0000-3b-00-2")} == {"ens1f0"}
         reads.clear()
         tree.path("/sys/class/net/eth1").unlink()
-        bell.ring("net", f"{virtual}/net/eth1")  # as a pod is given it
+        bell.ring("net", f"{virtual}/net/eth1")  # as when a pod gets the interface
         assert [x.id for x in (await soon(watcher)).diff.removed] == ["nic-0000-3b-00-2"]
         assert reads == []
 
@@ -196,7 +196,7 @@ async def test_events_that_change_nothing_give_no_change(root: Path) -> None:
         await asyncio.to_thread(read.acquire)
         waiting = asyncio.ensure_future(soon(watcher))
         bell.ring("misc")
-        await asyncio.to_thread(read.acquire)  # it has looked
+        await asyncio.to_thread(read.acquire)  # the scan has run
         add(root, "misc", "kvm")
         bell.ring("misc")
         assert ids(await waiting) == ["misc-kvm"]
@@ -216,7 +216,7 @@ async def test_512_vfs_one_after_another_give_at_most_5_changes(root: Path) -> N
         for number in range(512):
             add(root, "pci", f"vf{number}")
             bell.ring("pci")
-            await asyncio.sleep(0)  # the loop and the scan have their turns in between
+            await asyncio.sleep(0)  # lets the loop and the scan run
         await consumer
     assert sum(len(change.diff.added) for change in changes) == 512
     assert len(changes) <= 5
@@ -235,7 +235,7 @@ async def test_events_of_very_many_devices_take_little_and_the_device_of_each_is
         name.write_text("new")
         tracemalloc.start()
         for number in range(20_000):
-            bell.ring("misc", f"/sys/{number:05}{'x' * 2000}")  # 2 KiB: an event of the kernel has no more
+            bell.ring("misc", f"/sys/{number:05}{'x' * 2000}")  # 2 KiB, the longest event of the kernel
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         bell.ring("misc", "/sys/class/misc/kvm")
@@ -306,7 +306,7 @@ async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(
     (problem,) = inventory.problems
     assert (problem.where, problem.reason, problem.hidden_kind) == ("reader pci", "ValueError: no such luck", "pci")
     scanner.scan()
-    assert [x.message for x in caplog.records] == ["reader pci failed"]  # once
+    assert [x.message for x in caplog.records] == ["reader pci failed"]  # logged once
 
 
 async def test_a_watcher_that_waits_has_no_thread_and_leaving_closes_the_sources(root: Path) -> None:
@@ -340,7 +340,7 @@ async def test_a_source_that_is_not_to_be_had_leaves_the_rescans(root: Path, cap
 
 
 class TestPace:
-    """The pace alone, with a made-up clock."""
+    """The pace alone, with a fake clock."""
 
     def test_the_first_event_of_a_quiet_time_is_due_at_once(self) -> None:
         pace = Pace()
@@ -368,7 +368,7 @@ class TestPace:
 
 
 def scans(seconds: float, *, changed: bool) -> list[float]:
-    """Return when a burst with an event every 10 ms from 100.0 on is scanned."""
+    """Return the times of the scans for a burst with an event every 10 ms from 100.0 on."""
     pace, found = Pace(), []
     for tick in range(int((seconds + 10) * 1000)):
         now = 100 + tick / 1000
@@ -382,7 +382,7 @@ def scans(seconds: float, *, changed: bool) -> list[float]:
 
 
 class TestGaps:
-    """The numbers of events."""
+    """Sequence numbers of events."""
 
     def test_a_hole_is_counted_and_a_late_event_fills_it(self) -> None:
         gaps = Gaps()
@@ -424,7 +424,7 @@ async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
 async def test_what_is_added_without_a_descriptor_left_is_added_later(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Health is sampled without a scan, and where nothing can be read nothing is wrong."""
+    """Health is sampled without a scan. An unreadable host is no fault of a device."""
     monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
     add(root, "misc", "fuse")
     looks: list[None] = []
@@ -448,7 +448,7 @@ async def test_what_is_added_without_a_descriptor_left_is_added_later(
 async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was found before counts; the defect is in the log once, with where it is."""
+    """The last inventory stays valid; the defect is logged once, with a traceback."""
     monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
     add(root, "misc", "fuse")
     looks: list[None] = []
@@ -479,7 +479,7 @@ async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
 async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A configuration that is read again has all sources restart, at whatever moment."""
+    """A configuration reload restarts all sources, even when no descriptor is left."""
 
     class Needy(Bell):
         def start(self, wake: Wake) -> None:
@@ -504,7 +504,7 @@ async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_
 async def test_who_gets_no_thread_keeps_what_was_found_and_looks_again(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pod that forks for ever leaves the node none."""
+    """For example, a pod that forks without end uses all threads."""
     monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
     add(root, "misc", "fuse")
     bell = Bell()

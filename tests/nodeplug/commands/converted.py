@@ -1,4 +1,4 @@
-"""What becomes of another plugin's file on a made-up machine."""
+"""Converts another plugin's file for a made-up machine."""
 
 from click.testing import CliRunner, Result
 

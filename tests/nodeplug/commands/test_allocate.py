@@ -1,4 +1,4 @@
-"""`nodeplug allocate` on files, as a person runs it."""
+"""`nodeplug allocate` with files, as run by a user."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ spec: {devices: {requests: [{name: g, deviceClassName: gpu, count: COUNT}]}}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A dump of a cluster and a claim that is not allocated, in an older version."""
+    """A dump of a cluster, and a claim without an allocation, in an older version."""
     (tmp_path / "dump.yaml").write_text(DUMP)
     (tmp_path / "claim.yml").write_text(_claim("wanted", 1))
     return tmp_path
@@ -88,7 +88,7 @@ def test_wide_shows_each_node_with_whose_device_is_which(folder: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("output", ["table", "wide"])
 def test_names_are_shown_as_they_are_and_mean_nothing_to_the_terminal(folder: Path, count: int, output: str) -> None:
-    """Brackets are no markup, and escapes are escaped."""
+    """Brackets are not interpreted as markup, and control characters are escaped."""
     (folder / "claim.yml").write_text(CLAIM.replace("NAME", r'"[/red]\x1b[31m"').replace("COUNT", str(count)))
     dump = DUMP.replace("node-a", r'"node[/a]\x1b[31m"').replace("name: gpu-1", r'name: "gpu[/b]\x07"')
     (folder / "dump.yaml").write_text(dump)

@@ -1,4 +1,4 @@
-"""`nodeplug allocate --kubeconfig`: what a server has, and what files change about it."""
+"""`nodeplug allocate --kubeconfig`: the server's objects, and files that replace or add some."""
 
 from pathlib import Path
 

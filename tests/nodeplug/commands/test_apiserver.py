@@ -21,7 +21,7 @@ _NODE = "---\napiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {capa
 
 
 def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
-    """Manifests are there from the start, the kubeconfig leads to them, SIGTERM is a clean end."""
+    """Manifests are loaded before it serves, the kubeconfig is valid, and SIGTERM ends it with code 0."""
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests/one.yaml").write_text(_CLASS + _NODE + _POOL)
     config = tmp_path / "config"
@@ -31,7 +31,7 @@ def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
-        process.stdout.readline()  # the hint; the kubeconfig is there
+        process.stdout.readline()  # the hint is printed after the kubeconfig is written
         (cluster,) = yaml.safe_load(config.read_text())["clusters"]
         server = cluster["cluster"]["server"]
         in_path = f"http://{server.rpartition('@')[2]}"  # for clients that send no password
@@ -47,7 +47,7 @@ def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
-    """With the file and the reason of the API."""
+    """The message contains the file and the API's reason."""
     bad = tmp_path / "bad.yaml"
     bad.write_text(_CLASS.replace("gpu", "A_B"))
     done = CliRunner().invoke(main, ["apiserver", "--load", str(bad)])
@@ -56,7 +56,7 @@ def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
-    """The error names the file that was asked for."""
+    """The error names the requested file."""
     done = CliRunner().invoke(main, ["apiserver", "--kubeconfig", str(tmp_path / "missing/config")])
     assert (done.exit_code, done.output.splitlines()[-1]) == (
         1,
@@ -65,7 +65,7 @@ def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_modes_have_one_spelling() -> None:
-    """The one that kube-apiserver has."""
+    """They are spelled as for kube-apiserver."""
     assert "[AlwaysAllow|RBAC]" in CliRunner().invoke(main, ["apiserver", "--help"]).output
     refused = CliRunner().invoke(main, ["apiserver", "--authorization-mode", "rbac"])
     assert refused.exit_code == 2
@@ -73,7 +73,7 @@ def test_modes_have_one_spelling() -> None:
 
 
 def test_a_port_that_is_taken() -> None:
-    """One line that says which."""
+    """One line names the port."""
     import socket
 
     with socket.socket() as taken:

@@ -1,4 +1,4 @@
-"""`nodeplug check`, as a user types it."""
+"""`nodeplug check`, as run by a user."""
 
 import json
 import os
@@ -201,8 +201,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_file_that_this_user_may_not_read_is_told_like_other_mistakes(
     file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    """A click.Path that must be readable says it in words of its own, without the place, and without `-o json`."""
-    monkeypatch.setattr("os.access", lambda path, mode, **_: path != os.fspath(file))  # root may read everything
+    """A click.Path that checks for readability would print its own text, without the place and `-o json`."""
+    monkeypatch.setattr("os.access", lambda path, mode, **_: path != os.fspath(file))  # root can read every file
     file.write_text("resources: [")
     assert f"{file}:1:" in CliRunner().invoke(main, [*words, str(file)]).output
 
@@ -246,7 +246,7 @@ def test_the_schema_needs_no_file(file: Path) -> None:
 
 
 def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) -> None:
-    """A container that asks for one would not start; a file that is no spec is said, too."""
+    """A container that uses such a device would not start. An invalid spec is reported as well."""
     file.write_text(
         'resources: [{name: example.com/fuse, select: fuse, cdiDevices: ["v.com/ab={name}", "v.com/bc=all"]}]'
     )
@@ -261,7 +261,7 @@ def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) 
 
 
 def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:
-    """Nothing is put together for the answer."""
+    """The command creates no driver folder."""
     root, state = build_machine(tmp_path / "gpus").root, tmp_path / "state"
     file.write_text(
         f"settings: {{stateDirectory: {state}}}\nresources: [{{name: example.com/gpu, select: mig, userspace: nvidia}}]"
@@ -316,7 +316,7 @@ def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
     file.write_text("resources: [{name: example.com/serial, select: {path: /dev/ttyUSB0}}]")
     rest = [x for x in check(file, "--root", tree.root).stdout.splitlines() if x.startswith("-")]
     assert [x for x in rest if "its node" in x and "/dev/ttyS0" not in x] == []
-    assert any("its node /dev/ttyS0 does not match /dev/ttyUSB0" in x for x in rest)  # which might have been meant
+    assert any("its node /dev/ttyS0 does not match /dev/ttyUSB0" in x for x in rest)  # a probable mistake
     assert any("devices" in x and "at no path of a resource" in x for x in rest)
     assert len(rest) < 10
     wide = check(file, "--root", tree.root, "-o", "wide").stdout

@@ -1,4 +1,4 @@
-"""`nodeplug check --state`, as an administrator types it before a new configuration goes to a node where pods run."""
+"""`nodeplug check --state`, which an administrator runs before changing the configuration of a node with pods."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 
 async def keep(folder: Path, *leases: Lease) -> Path:
-    """Make the state directory of a daemon that has granted these."""
+    """Create the state directory of a daemon that has granted these leases."""
     ledger = await opened(folder / "state")
     await ledger.grant(leases)
     await ledger.close()
@@ -42,7 +42,7 @@ def checked(folder: Path, root: Path, state: Path, *resources: dict[str, Any]) -
 
 
 def about(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return of each lease what changes, and which devices nobody gets meanwhile."""
+    """Return the change of each lease, and the devices that are withheld meanwhile."""
     return [(x["change"], [f"{each['resource']} {each['device']}" for each in x["blocks"]]) for x in found]
 
 

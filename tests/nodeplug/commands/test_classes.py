@@ -1,4 +1,4 @@
-"""`nodeplug classes`, as a user types it."""
+"""`nodeplug classes`, as run by a user."""
 
 from pathlib import Path
 

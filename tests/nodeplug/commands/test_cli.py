@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, what it says of typing errors, and what shells complete."""
+"""The whole command line: help, messages about mistyped words, and shell completion."""
 
 import os
 import pty
@@ -62,7 +62,7 @@ OTHER_OUTPUTS = {
     "run": "logs until it is stopped",
     "ui": "serves until it is stopped",
 }
-"""Commands that do not print a table, and what they do."""
+"""Commands that print no table, with the reason."""
 
 
 def test_every_command_that_prints_a_table_prints_it_as_data_too() -> None:
@@ -133,13 +133,13 @@ def test_an_answer_that_cannot_be_written_is_no_defect(words: list[str]) -> None
 @pytest.mark.parametrize("command", ["check /dev/stdin", "discover", "--help"])
 def test_a_standard_output_that_is_closed_is_no_defect(command: str) -> None:
     asking = f"exec {sys.executable} -m nodeplug {command} >&-"
-    given = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
-    done = subprocess.run(["sh", "-c", asking], input=given, stderr=subprocess.PIPE, text=True, check=False)
+    config = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
+    done = subprocess.run(["sh", "-c", asking], input=config, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def _environment() -> dict[str, str]:
-    """One that finds the `nodeplug` of this checkout."""
+    """An environment whose PATH contains the `nodeplug` of this checkout."""
     return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TERM": "dumb"}
 
 
@@ -178,7 +178,7 @@ def test_fish_completes_commands_with_what_they_are() -> None:
 
 
 def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
-    """From a file in `fpath`, which the line editor of a terminal alone uses."""
+    """From a file in `fpath`; only the line editor of a terminal uses it."""
     zsh = shutil.which("zsh")
     if not zsh:
         pytest.skip("no zsh here")
@@ -210,7 +210,7 @@ def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
 
 
 def test_options_that_are_numbers_of_seconds_take_those_alone() -> None:
-    """`float` alone has nan and inf among its values."""
+    """A plain `float` would accept nan and inf."""
     options = [
         (words, each) for words, command in every(main).items() for each in command.params if "float" in each.type.name
     ]

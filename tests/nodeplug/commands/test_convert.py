@@ -1,4 +1,4 @@
-"""`nodeplug convert`, as a user types it."""
+"""`nodeplug convert`, as run by a user."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
         "smarter-devices/video0": 20,
         "smarter-devices/video7": 20,
         "smarter-devices/snd": 2,
-        "smarter-devices/ttyUSB0": 1,  # which is not there; pods may ask for it
+        "smarter-devices/ttyUSB0": 1,  # it does not exist here, but pods can request it
         "smarter-devices/rtc0": 3,
     }
     assert [name for name, resource in found.items() if resource.dangerous] == ["smarter-devices/rtc0"]
@@ -77,7 +77,7 @@ def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     assert {name: resource.vhost_net for name, resource in found.items()} == {"intel.com/a": False, "x.com/fpga": True}
     some, accelerators = (resource["select"] for resource in yaml.safe_load(result.stdout)["resources"])
     assert some["attributes"] == {"class": "02*", "vendor": "14e4"}
-    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]  # of two for one the first
+    functions = [{"pfName": "ens1f0", "vfIndex": [0, "2..7"]}, {"pfName": "ens2f0"}]  # the first of two entries
     assert some["all"] == [{"any": [{"attributes": attributes} for attributes in functions]}]
     assert accelerators["attributes"] == {"class": "12*"}
     assert accelerators["all"] == [{"attributes": {"pf": "0000:8a:00.0", "vfIndex": "1..3"}}]
@@ -138,7 +138,7 @@ flags:
 
 
 def test_nvidia_mig_strategies(tree: Tree) -> None:
-    """Ids and profiles of MIG instances come from NVIDIA's library, so that the file asks for it."""
+    """NVIDIA's library reports the ids and profiles of MIG instances, so that the file enables it."""
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
     (each,) = loads(single.stdout.encode()).resources
     assert each.name == "nvidia.com/gpu"
@@ -181,7 +181,7 @@ sharing:
 
 
 def test_nvidia_mps_goes_by_the_folders_of_the_control_daemon(tree: Tree) -> None:
-    """NVIDIA's own control daemon stays; a container gets what it got."""
+    """NVIDIA's own control daemon keeps running; a container gets the same as before."""
     text = """
 version: v1
 flags: {mpsRoot: /srv/mps}
@@ -278,7 +278,7 @@ data:
 
 
 def test_a_file_for_each_node_as_the_sriov_operator_writes_them(tree: Tree) -> None:
-    """In Go's case where a field has no name of its own, and with its nulls."""
+    """With Go's spelling of fields without a JSON name, and with null values."""
     text = """
 kind: ConfigMap
 data:
@@ -292,9 +292,9 @@ data:
     for node, rdma, last in (("worker-0", True, 4), ("worker-1", None, 9)):
         (found,) = loads(result.stdout.encode(), "f", node).resources
         assert (found.name, found.vhost_net) == ("intel.com/nics", bool(rdma))
-        said = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
-        assert said["select"]["attributes"].get("rdma") == rdma
-        assert said["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
+        resource = next(x for x in yaml.safe_load(result.stdout)["resources"] if x["onNodes"] == node)
+        assert resource["select"]["attributes"].get("rdma") == rdma
+        assert resource["select"]["all"][0]["attributes"]["vfIndex"] == f"0..{last}"
     assert loads(result.stdout.encode(), "f", "worker-2").resources == ()
     one = yaml.safe_load(converted(tree, text, "--entry", "worker-1").stdout)["resources"]
     assert ["onNodes" in x for x in one] == [False]
@@ -316,7 +316,7 @@ data:
 
 
 def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
-    """Of what cannot be read as it was meant, nothing is left that selects more."""
+    """A selector that cannot be converted is left out, not widened."""
     for text, reason in (
         ("[{devicematch: ^video7$, nummaxdevices: 0}]", "no pod could have one (nummaxdevices is 0)"),
         ('{"configList": [{"resourceName": "a", "rdmaHcaMax": 0}]}', "no pod could have it (rdmaHcaMax)"),
@@ -332,11 +332,11 @@ def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
     (found,) = resources(
         converted(tree, "devices: [{name: a, groups: [{count: 0, paths: [{path: /dev/a}]}]}]")
     ).values()
-    assert found.shares == 1  # as the plugin has it
+    assert found.shares == 1  # as in the plugin
 
 
 def test_parts_of_a_usb_device_do_not_come_with_its_node(tree: Tree) -> None:
-    """Only the node that was mounted is handed out; a USB device here has those of its parts, too."""
+    """The plugin passes on only the mounted node; a USB device here includes the nodes of its children."""
     stick = tree.usb(
         tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0403", product="6001", interfaces=("ff",)
     )
@@ -384,7 +384,7 @@ resourceList:
     assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [
         ["ens1f0s4"],
         ["mlx5_4"],
-        ["ens1f0s4"],  # by the number that it was given
+        ["ens1f0s4"],  # selected by its number
         [],
     ]
 

@@ -1,4 +1,4 @@
-"""`nodeplug convert` of whatever files of plugins of paths can say: always a file of ours."""
+"""`nodeplug convert` of any file of a plugin for paths: the result is always valid."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_what_comes_of_it_is_taken_by_check(host: Host, theirs: Any) -> None:
     try:
         conversion = convert(json.dumps(theirs, ensure_ascii=False).encode(), "theirs", host)
     except ConfigError:
-        return  # with its place; the command ends with 2
+        return  # an error with its place; the command exits with 2
     found = loads(conversion.text().encode())
     assert len(found.resources) == sum(isinstance(x, Offered) for x in conversion.resources)
     assert all(x.reason for x in conversion.resources if isinstance(x, LeftOut))

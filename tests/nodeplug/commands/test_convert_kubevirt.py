@@ -1,4 +1,4 @@
-"""`nodeplug convert` of what KubeVirt permits to virtual machines."""
+"""`nodeplug convert` of KubeVirt's `permittedHostDevices`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`nodeplug convert` of what offers nodes, USB devices and functions in its own ways, and what containers have then."""
+"""`nodeplug convert` of plugins for nodes, USB devices and PCI functions, and what containers get afterwards."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def converted(tree: Tree, text: str) -> Config:
-    """Return what a file becomes, of which nothing is left out."""
+    """Return the converted configuration of a file; nothing may be left out."""
     file = tree.host.root.parent / "theirs"
     file.write_text(text)
     result = CliRunner().invoke(main, ["convert", str(file), "--root", str(tree.host.root)])
@@ -69,7 +69,7 @@ def test_json_may_have_tabs(tree: Tree) -> None:
     wrapped = f"kind: ConfigMap\ndata:\n  config.json: |\n    {indented}\n"
     assert [x.name for x in converted(tree, wrapped).resources] == ["intel.com/a"]
     wrong = CliRunner().invoke(main, ["convert", "-"], input='{\n\t"resourceList": [{"resourceNam": "a"}]}')
-    assert "standard input:2:20: unknown key resourceNam" in wrong.stderr  # at its place nevertheless
+    assert "standard input:2:20: unknown key resourceNam" in wrong.stderr  # the error still has its place
 
 
 async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
@@ -79,15 +79,15 @@ async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, s
       {"resourceName": "fpga", "deviceType": "accelerator", "additionalInfo": {"*": {"token": "all"}}}]}"""
     config = converted(tree, text)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        given = await offering.given_to("pod", "intel.com/net")
+        container = await offering.given_to("pod", "intel.com/net")
     address = "0000:3b:02.0"
-    told = json.loads(given.env["PCIDEVICE_INTEL_COM_NET_INFO"])
-    assert told[address] == {"generic": {"deviceID": address}, "extra": {"token": "one", "site": "x"}}
-    assert not config.resources[1].additional_info  # the plugin says it of network functions alone
+    info = json.loads(container.env["PCIDEVICE_INTEL_COM_NET_INFO"])
+    assert info[address] == {"generic": {"deviceID": address}, "extra": {"token": "one", "site": "x"}}
+    assert not config.resources[1].additional_info  # the plugin reports it for network functions only
 
 
 async def test_usb_devices_of_one_group_are_had_together(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
-    """Of KubeVirt a set; of the generic device plugin all that fit, however many."""
+    """KubeVirt: a set of devices; the generic device plugin: all matching devices of the group."""
     sets = """
 kind: KubeVirt
 spec:
@@ -99,9 +99,9 @@ spec:
 """
     config = converted(tree, sets)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        given = await offering.given_to("pod", "kubevirt.io/set")
-    assert given.env["USB_RESOURCE_KUBEVIRT_IO_SET"].split(",") == ["1:3", "1:9"]
-    assert {"/dev/bus/usb/001/003", "/dev/bus/usb/001/009"} <= set(given.nodes)
+        container = await offering.given_to("pod", "kubevirt.io/set")
+    assert container.env["USB_RESOURCE_KUBEVIRT_IO_SET"].split(",") == ["1:3", "1:9"]
+    assert {"/dev/bus/usb/001/003", "/dev/bus/usb/001/009"} <= set(container.nodes)
     both = """devices: [{name: both, groups: [{usb: [
         {vendor: "0403", product: "6001"}, {vendor: "0529", product: "0001"}]}]}]"""
     (one,) = offered(tree, converted(tree, both))["squat.ai/both"]
@@ -188,10 +188,10 @@ spec:
     assert config.selects_nodes
     everywhere = converted(tree, text.replace("      nodeSelector: {habana.ai/driver: ready}\n", ""))
     async with plugins_of(tree.host, everywhere.resources, tmp_path, socket_dir) as offering:
-        given = await offering.given_to("pod", "habana.ai/gaudi", 2)
-    assert given.env["HABANA_VISIBLE_DEVICES"] == "0,1"
-    assert given.env["HABANA_VISIBLE_MODULES"] == "5,2"
-    assert given.nodes == [f"/dev/accel/{name}{n}" for name in ("accel", "accel_controlD") for n in (0, 1)]
+        container = await offering.given_to("pod", "habana.ai/gaudi", 2)
+    assert container.env["HABANA_VISIBLE_DEVICES"] == "0,1"
+    assert container.env["HABANA_VISIBLE_MODULES"] == "5,2"
+    assert container.nodes == [f"/dev/accel/{name}{n}" for name in ("accel", "accel_controlD") for n in (0, 1)]
 
 
 AKRI = """
@@ -231,8 +231,8 @@ def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
 
 
 def with_properties(rule: str, *properties: str) -> str:
-    said = f"    discoveryProperties: [{', '.join(properties)}]\n  brokerSpec"
-    return (AKRI % ("udev", rule)).replace("  brokerSpec", said, 1)
+    discovery = f"    discoveryProperties: [{', '.join(properties)}]\n  brokerSpec"
+    return (AKRI % ("udev", rule)).replace("  brokerSpec", discovery, 1)
 
 
 NAMED = "{name: devicePluginResourceName, value: akri.sh/mine}"
@@ -241,8 +241,8 @@ NAMED = "{name: devicePluginResourceName, value: akri.sh/mine}"
 async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     config = converted(tree, with_properties('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', NAMED, "{name: else}"))
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        given = await offering.given_to("machine", "akri.sh/mine")
-    assert given.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of its udev handler
+        container = await offering.given_to("machine", "akri.sh/mine")
+    assert container.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of Akri's udev handler
 
 
 @pytest.mark.parametrize(

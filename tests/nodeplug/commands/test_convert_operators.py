@@ -1,4 +1,4 @@
-"""`nodeplug convert` of the objects of operators that install a plugin: converted, or told what to give instead."""
+"""`nodeplug convert` of an operator's objects that install a plugin: converted, or the needed file is named."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ WITH_CARDS = {"feature.node.kubernetes.io/pci-15b3.present": "true"}
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """A GPU, another one and a virtual function of it for machines, each in its group with its sound."""
+    """A GPU, and another GPU with a virtual function for virtual machines, each grouped with its audio function."""
     tree = Tree(tmp_path / "root")
     gpu = tree.pci("0000:41:00.0", vendor="1002", device="74a1", pci_class="120000", driver="amdgpu")
     for name in ("card0", "renderD128"):
@@ -104,7 +104,7 @@ def test_the_flag_for_what_amds_gpus_are(tree: Tree) -> None:
 
 
 def test_a_nic_cluster_policy_has_two_plugins_files(tree: Tree) -> None:
-    """On nodes with the vendor's cards, where the operator has its daemon sets."""
+    """On nodes with the vendor's cards, where the operator runs its daemon sets."""
     result = converted(tree, NIC_CLUSTER_POLICY)
     assert result.exit_code == 0, result.output
     found = {x.name: x for x in loads(result.stdout.encode(), "f", "n", labels=WITH_CARDS).resources}

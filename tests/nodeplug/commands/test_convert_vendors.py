@@ -1,4 +1,4 @@
-"""`nodeplug convert` of plugins that have flags and an operator's objects instead of a file: Intel's, and AMD's."""
+"""`nodeplug convert` of plugins that use flags and an operator's objects instead of a file: Intel's and AMD's."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ VFIO = ["/dev/vfio/30", "/dev/vfio/vfio"]
 
 
 class Node:
-    """A machine, and what becomes of files there."""
+    """A machine, and conversions for it."""
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self.tree = tree
@@ -32,7 +32,7 @@ class Node:
         return CliRunner().invoke(main, ["convert", str(self._file), "--root", str(self.tree.host.root), *words])
 
     def offered(self, result: Result) -> dict[str, list[str]]:
-        """Return the ids of the devices that each resource of a conversion has here."""
+        """Return the ids of this machine's devices for each resource of a conversion."""
         resources = loads(result.stdout.encode()).resources
         found = assign(self.inventory, resources)
         return {x.name: [unit_name(x.ids, device) for device in found.devices[x.name]] for x in resources}
@@ -153,7 +153,7 @@ def test_objects_of_the_operator(node: Node, text: str, offered: dict[str, list[
 
 
 async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, socket_dir: Path) -> None:
-    """Ids, variables and nodes, as pods find them that ask for the plugins' own names."""
+    """Ids, variables and nodes are unchanged for pods that request the plugins' names."""
     objects = {"gpu": "{}", "npu": "{}", "sgx": "{}", "dsa": "{sharedDevNum: 2}", "qat": "{}"}
     resources = [
         x
@@ -171,9 +171,9 @@ async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, s
             ("qat.intel.com/cy", ["0000:6b:00.1"], VFIO),
             ("amd.com/gpu", ["0000:c1:00.0"], ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]),
         ):
-            given = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
-            assert (given.ids if ids else None, given.nodes) == (ids, nodes)
-            assert given.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
+            container = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
+            assert (container.ids if ids else None, container.nodes) == (ids, nodes)
+            assert container.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_what_is_not_understood_is_refused(node: Node, text: str, message: str) 
 
 
 def test_nvidias_daemon_set(node: Node) -> None:
-    told = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
-    env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in told.items())
+    variables = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
+    env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in variables.items())
     text = daemon_set(
         "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", "--fail-on-init-error=false", "--mofed-enabled", env=env
     )
@@ -227,8 +227,11 @@ def test_nvidias_daemon_set(node: Node) -> None:
     (found,) = loads(result.stdout.encode()).resources
     assert found.name == "nvidia.com/gpu"
     assert set(found.env) == {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_GDS", "NVIDIA_MOFED"}
-    (said,) = yaml.safe_load(result.stdout)["resources"]
-    assert (said["select"], said["nodeSelector"]) == ({"any": ["mig", "nvidia-gpu"]}, {"kubernetes.io/arch": "amd64"})
+    (resource,) = yaml.safe_load(result.stdout)["resources"]
+    assert (resource["select"], resource["nodeSelector"]) == (
+        {"any": ["mig", "nvidia-gpu"]},
+        {"kubernetes.io/arch": "amd64"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,8 +248,8 @@ def test_nvidias_daemon_set(node: Node) -> None:
 def test_the_xids_that_nvidias_plugin_is_told_of(
     node: Node, disabled: str, enabled: str, ignored: list[int] | None, health: str
 ) -> None:
-    told = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
-    env = ", ".join(f'{{name: {name}, value: "{value}"}}' for name, value in told.items())
+    variables = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
+    env = ", ".join(f'{{name: {name}, value: "{value}"}}' for name, value in variables.items())
     result = node.converted(daemon_set("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", env=env))
     config = loads(result.stdout.encode())
     assert [x.health for x in config.resources] == [health]
@@ -256,7 +259,7 @@ def test_the_xids_that_nvidias_plugin_is_told_of(
 
 
 def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
-    """As the daemon sets of NVIDIA's and AMD's GPU operators do."""
+    """The daemon sets of NVIDIA's and AMD's GPU operators do this."""
 
     def converted(image: str, script: str, env: str = "") -> Result:
         return node.converted(daemon_set(image, env=env).replace("args: []", f"command: [/bin/sh, -c, '{script}']"))
@@ -288,7 +291,7 @@ def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program
 
 
 def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: Node) -> None:
-    """As NVIDIA's chart has it where there are several files: it comes first, and the plugin has CONFIG_FILE."""
+    """NVIDIA's chart has it if there are several files: it is the first container, and the plugin has CONFIG_FILE."""
     image = "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
     text = daemon_set(image, env="{name: CONFIG_FILE, value: /config/config.yaml}")
     chooser = f'{{image: "{image}", command: [config-manager], env: [{{name: ONESHOT, value: "false"}}]}}'

@@ -1,4 +1,4 @@
-"""`nodeplug demo`: the main job, both APIs, on a made-up machine."""
+"""`nodeplug demo`: both APIs on a made-up machine."""
 
 import sys
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.hostdevices.tree import Tree
 def test_both_stories(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path / "host", "fuse", "kvm")
     shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output
-    told = (
+    printed = (
         "Discover: 2 devices",
         "Register: 2 resources",
         "Admit: pod demo asks for one nodeplug.dev/kvm: Running",
         "device nodes  /dev/kvm -> /dev/kvm (rw)",
-        "Restart the kubelet: ",  # before what the daemon logs of it
+        "Restart the kubelet: ",  # printed before the daemon logs the restart
         "all 2 resources are back",
         "kind: DeviceClass",
         "exactly: {deviceClassName: fuse.nodeplug.dev}",
@@ -31,7 +31,7 @@ def test_both_stories(tmp_path: Path) -> None:
         "Stop: sockets are gone",
     )
     at = -1
-    for part in told:
+    for part in printed:
         found = shown.find(part, at + 1)
         assert found > at, f"{part!r} is not there, or not in its place:\n{shown}"
         at = found
@@ -44,7 +44,7 @@ def test_a_machine_with_nothing_to_offer(tmp_path: Path) -> None:
 
 
 def test_without_the_control_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is not installed; `kubelet run` and the demo go without a cluster then."""
+    """Without the extra, `kubelet run` and the demo work without a cluster."""
     host = MadeUpHost(tmp_path / "host", "fuse")
     monkeypatch.setitem(sys.modules, "controlplane.apiserver", None)
     shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output

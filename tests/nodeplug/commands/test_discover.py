@@ -1,4 +1,4 @@
-"""`nodeplug discover` and `nodeplug capture`, as a user types them."""
+"""`nodeplug discover` and `nodeplug capture`, as run by a user."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def discover(root: Path, *words: str) -> dict[str, Any]:
 
 
 def on_a_terminal(columns: int, *words: str | Path) -> list[str]:
-    """Run the command where its output is a terminal; return the lines without colours."""
+    """Run the command on a terminal; return the lines without colours."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "nodeplug", *map(str, words)]
@@ -63,14 +63,14 @@ def on_a_terminal(columns: int, *words: str | Path) -> list[str]:
             while data := os.read(leader, 65536):
                 output += data
         except OSError:
-            pass  # Linux ends a terminal whose other side is closed with EIO
+            pass  # Linux reports EIO when the other end of a terminal is closed
         os.close(leader)
         assert process.wait() == 0, output
     return output.decode().splitlines()
 
 
 class TestJsonAndYaml:
-    """What scripts read."""
+    """Output for scripts."""
 
     def test_everything_is_said_under_stable_names(self, root: Path) -> None:
         found = discover(root)
@@ -98,7 +98,7 @@ class TestJsonAndYaml:
 
 
 class TestWide:
-    """One device a line, with everything."""
+    """One device per line, with all columns."""
 
     def test_no_node_and_no_attribute_is_left_out(self, root: Path) -> None:
         header, *lines = run("discover", "--root", root, "-o", "wide").stdout.splitlines()
@@ -110,7 +110,7 @@ class TestWide:
 
 
 class TestFilters:
-    """--kind and --id."""
+    """The options --kind and --id."""
 
     def test_kinds(self, root: Path) -> None:
         assert {device["kind"] for device in discover(root, "--kind", "nic", "--kind", "misc")["devices"]} == {
@@ -125,9 +125,9 @@ class TestFilters:
         assert "no such kind: 'nics'; did you mean 'nic'?" in result.stderr
 
     def test_a_preset_is_no_kind(self, root: Path) -> None:
-        """`select: usb-serial` is what configurations say, and what somebody tries here first."""
-        said = run("discover", "--root", root, "--kind", "usb-serial").stderr
-        assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in said
+        """Configurations contain `select: usb-serial`, which users try here as well."""
+        errors = run("discover", "--root", root, "--kind", "usb-serial").stderr
+        assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in errors
 
     def test_where_nothing_is_near_all_kinds_are_named(self, root: Path) -> None:
         said = run("discover", "--root", root, "--kind", "zigbee").stderr
@@ -152,7 +152,7 @@ class TestFilters:
 
 
 class TestTable:
-    """What people read."""
+    """Output for people."""
 
     def test_in_a_pipe_one_device_is_one_line(self, root: Path) -> None:
         lines = [line.split() for line in run("discover", "--root", root).stdout.splitlines()]
@@ -187,7 +187,7 @@ class TestTable:
 
 
 class TestCapture:
-    """Recording and reading again."""
+    """Captures, and reading them."""
 
     def test_a_capture_is_a_root(self, root: Path, tmp_path: Path) -> None:
         result = run("capture", tmp_path / "node.jsonl.gz", "--root", root)
@@ -248,11 +248,11 @@ class TestCapture:
 
 
 def lasting(host: Host) -> set[str]:
-    """Return the ids of the devices that do not come and go while tests run."""
+    """Return the ids of devices that do not change while tests run."""
     return {device.id for device in scan(host).devices.values() if device.kind in ("misc", "pci")}
 
 
-# Imported before the user changes: the interpreter may lie where only root can read.
+# Imported before the user changes: the interpreter can be in a folder that only root can read.
 _AS_NOBODY = """
 import difflib, os, sys  # the first one is imported by click for each short option
 from nodeplug.commands import capture as capture_cli, discover as discover_cli
@@ -267,7 +267,7 @@ discover_cli.discover.main(["-o", "json"], standalone_mode=False)
 
 
 def test_what_is_wrong_with_a_device_now_is_said(root: Path, tmp_path: Path) -> None:
-    """What the daemon would count at the first sight of it; `check` says so of what a resource has."""
+    """The same fault that the daemon reports for a new device; `check` reports it for a resource's devices."""
     tree = Tree(root)
     gaudi = tree.pci("0000:b3:00.0", vendor="1da3", driver="habanalabs", status="malfunction")
     tree.child(gaudi, "accel/accel0", group="class/accel", node="accel/accel0")

@@ -1,4 +1,4 @@
-"""What a command says that does not do what it was asked for: as data where data was asked for, with the same code."""
+"""Messages of commands that fail: structured if structured output was requested, with the same exit code."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From YAML to CDI names without a cluster: API server, scheduler and kubelet together, over real HTTP and gRPC."""
+"""From YAML to CDI names in a stand-in cluster: API server, scheduler and kubelet over real HTTP and gRPC."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.nodeplug.cluster import NODE, ClusterStand, using
 
 
 def devices_of(amounts: Json) -> Json:
-    """What a node has of devices."""
+    """The devices in a node's resources."""
     return {name: amount for name, amount in amounts.items() if "/" in name}
 
 
@@ -66,14 +66,14 @@ async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
 
 
 async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
-    """As a real kubelet was recorded to do, in events-dra-prepare-retries-pr1."""
+    """Recorded from a real kubelet in events-dra-prepare-retries-pr1."""
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         driver.behaviours["NodePrepareResources"] = failing("no such gpu")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
 
         async def said(times: int, events: int = 1) -> Json:
-            """The event that counts so many times, or more, as soon as there are so many events."""
+            """Wait for an Event with at least this count and this number of Events; return the first."""
             async with asyncio.timeout(SECONDS):
                 while True:
                     found = [each for each in await stand.all("Event") if each["message"].endswith("no such gpu")]
@@ -88,8 +88,8 @@ async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
         assert again["metadata"]["uid"] == first["metadata"]["uid"]
         assert again["firstTimestamp"] == first["firstTimestamp"] <= again["lastTimestamp"]
         await stand.delete("Event", first["metadata"]["name"])
-        anew = await said(again["count"] + 1)
-        assert anew["metadata"]["uid"] != first["metadata"]["uid"]
+        new = await said(again["count"] + 1)
+        assert new["metadata"]["uid"] != first["metadata"]["uid"]
         await stand.node.restart()
         await said(1, events=2)
 
@@ -247,9 +247,9 @@ async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
 def test_numbers_of_devices_are_quantities() -> None:
     """Observation 16."""
     counts = {"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}
-    told = node_status("n", RELEASES["1.37"], *counts, {}, "now")
-    assert devices_of(told["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
-    assert devices_of(told["allocatable"]) == {"example.com/x": "59999"}
+    status = node_status("n", RELEASES["1.37"], *counts, {}, "now")
+    assert devices_of(status["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
+    assert devices_of(status["allocatable"]) == {"example.com/x": "59999"}
 
 
 async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> None:
@@ -288,7 +288,7 @@ async def test_the_lease_of_a_node_is_renewed_while_its_kubelet_runs(socket_dir:
         assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [node["metadata"]["uid"]]
         assert (await renewed(first))["spec"]["renewTime"] > first["spec"]["renewTime"]
         await stand.node.stop()
-        await lease_later()  # what was under way
+        await lease_later()  # started before the stop
         assert len({(await lease_later())["spec"]["renewTime"] for _ in range(5)}) == 1
 
 

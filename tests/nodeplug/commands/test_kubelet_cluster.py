@@ -1,4 +1,4 @@
-"""`nodeplug kubelet run` with a cluster, as it is typed."""
+"""`nodeplug kubelet run` with a cluster, as run by a user."""
 
 import asyncio
 from pathlib import Path

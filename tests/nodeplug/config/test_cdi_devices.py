@@ -1,4 +1,4 @@
-"""`cdiDevices`: CDI devices that others describe."""
+"""`cdiDevices`: CDI devices of other programs' specs."""
 
 import pytest
 

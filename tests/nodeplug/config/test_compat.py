@@ -1,4 +1,4 @@
-"""`compat`: what other programs read of the devices that a container has, as their own plugins write it."""
+"""`compat`: variables and metadata for other programs, in the format of their own plugins."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ def named(name: str, text: str) -> Resource:
 
 
 def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
-    """The id is the address, which Multus passes on; the variable's name has `_` for `.` and `/` and is in capitals."""
+    """The id is the address, which Multus passes on. The variable's name is in capitals, with `_` for `.` and `/`."""
     found = named("intel.com/sriov_dpdk", "select: sriov-vf, compat: sriov, api: both")
     assert found.ids == "pciBusID"
     assert found.env == {"PCIDEVICE_INTEL_COM_SRIOV_DPDK": ADDRESS}
@@ -39,7 +39,7 @@ def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
     ],
 )
 def test_kubevirt_is_what_virt_launcher_reads(select: str, env: dict[str, str], attributes: dict[str, str]) -> None:
-    """It looks the variable up by the resource's name, where a dash stays; its user must be able to open the node."""
+    """It finds the variable by the resource's name, including dashes; its user must be able to open the node."""
     found = named("example.com/my-gpu", f"select: {select}, compat: kubevirt, api: both")
     assert (found.ids, found.env, found.dra.attributes) == ("identity", env, attributes)
     assert found.access == NodeAccess(107, 107)

@@ -1,4 +1,4 @@
-"""Every value is what it is written as, and every deviation has its place."""
+"""Values are not converted between types, and every error has its place."""
 
 from typing import Annotated
 
@@ -199,7 +199,7 @@ def test_what_a_pattern_wants_is_told_in_words(pattern: str) -> None:
     [
         ("example.com/fuze", "example.com/fuse"),
         ("exmple.com/fuse", "example.com/fuse"),
-        ("example.com/nix", ""),  # what all have in common brings none nearer
+        ("example.com/nix", ""),  # a common domain does not count
         ("fuse", ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a resource may say of DRA: what is accepted here, no API server refuses later."""
+"""The DRA keys of a resource: an accepted value is valid for every API server."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Settings from the environment: what a pod's manifest decides need not stand in the file."""
+"""Settings from the environment: values of a pod's manifest need not be in the file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever the file holds: a configuration or a `ConfigError` with places in the file, never anything else."""
+"""Any file is a configuration, or a `ConfigError` with places in the file."""
 
 from pathlib import Path
 from typing import Any

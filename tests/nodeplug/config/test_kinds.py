@@ -1,4 +1,4 @@
-"""Keys that no device of what a resource selects can have are refused in the file."""
+"""Keys that cannot apply to any device of a resource's selector are errors of the file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`mps`: GPUs that NVIDIA's Multi-Process Service shares."""
+"""`mps`: GPUs shared by NVIDIA's Multi-Process Service."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`onNodes` and `nodeSelector`: one file for unlike nodes."""
+"""`onNodes` and `nodeSelector`: one file for different nodes."""
 
 import pytest
 
@@ -20,7 +20,7 @@ FILE = b"""
     [("big-7", 8, ()), ("huge-1", 8, ("x/other",)), ("small-2", 2, ("x/other",)), ("tiny", 1, ("x/other",))],
 )
 def test_of_one_name_the_first_that_is_for_a_node_counts(node: str, shares: int, elsewhere: tuple[str, ...]) -> None:
-    """What is for another node hides nothing here: A is set by one of them."""
+    """Entries for other nodes hide nothing: this node uses its own entry."""
     config = loads(FILE, "f", node)
     assert next(x.shares for x in config.resources if x.name == "x/gpu") == shares
     assert len({x.name for x in config.resources}) == len(config.resources)
@@ -74,7 +74,7 @@ LABELLED = b"""
         ({"pool": "batch", "zone": ""}, 8),
         ({"pool": "b-7", "zone": "a"}, 8),
         ({"pool": "batch"}, 1),
-        ({"pool": "lab", "zone": "a"}, 1),  # of another node's name
+        ({"pool": "lab", "zone": "a"}, 1),  # matches a nodeSelector, but not onNodes
         ({}, 1),
     ],
 )
@@ -85,7 +85,7 @@ def test_labels_choose_as_names_do(labels: dict[str, str], shares: int) -> None:
 
 
 def test_unknown_labels_are_no_labels() -> None:
-    """The first that depends on them waits, and so do those behind it, which could be given its devices."""
+    """The first entry that depends on labels waits, and so do later ones, which could otherwise get its devices."""
     config = loads(LABELLED, "f", "n1")
     assert [x.name for x in config.resources] == ["x/tun"]
     assert (config.waiting, config.elsewhere) == (("x/gpu", "x/kvm"), ())

@@ -1,4 +1,4 @@
-"""What the configurations of other device plugins select can be selected here, and pods are given what they were."""
+"""Configurations of other device plugins can be expressed, and pods get the same as before."""
 
 from pathlib import Path
 
@@ -185,7 +185,7 @@ def test_smarter_device_manager(tree: Tree) -> None:
 
 
 def converted(tree: Tree, plugin: str, file: str) -> str:
-    """Return a published file as one of ours."""
+    """Return the conversion of a published file."""
     path = PEERS / plugin / file
     if not path.exists():
         pytest.skip(f"no recorded cases at {PEERS}")
@@ -195,7 +195,7 @@ def converted(tree: Tree, plugin: str, file: str) -> str:
 
 
 def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...]]:
-    """Return what is offered by a published file, once it is converted."""
+    """Return the devices that a published file offers after conversion."""
     return offered(tree, converted(tree, plugin, file))
 
 
@@ -230,7 +230,7 @@ def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...
             {
                 "intel.com/intel_sriov_netdevice": {"0000:af:02.0": []},
                 "intel.com/intel_sriov_dpdk": {},  # the physical functions have other names
-                "intel.com/mlnx_sriov_rdma": {},  # asks for the driver mlx5_ib, which no function has
+                "intel.com/mlnx_sriov_rdma": {},  # requires the driver mlx5_ib, which no function has
                 "intel.com/brcm_sriov_bnxt": {},
             },
         ),
@@ -239,17 +239,17 @@ def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...
 async def test_published_configurations_of_the_sriov_plugin(
     tree: Tree, socket_dir: Path, tmp_path: Path, file: str, expected: dict[str, dict[str, list[str]]]
 ) -> None:
-    """Ids, variables and nodes, as a pod finds them that asks for all that there is of a resource."""
+    """Ids, variables and nodes for a pod that requests all devices of a resource."""
     config = loads(converted(tree, "sriov-network-device-plugin", file).encode())
     assert [each.name for each in config.resources] == list(expected)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
         for number, (name, functions) in enumerate((x, y) for x, y in expected.items() if y):
-            given = await offering.given_to(f"pod-{number}", name, len(functions))
-            assert sorted(given.ids) == list(functions)
+            container = await offering.given_to(f"pod-{number}", name, len(functions))
+            assert sorted(container.ids) == list(functions)
             variable = f"PCIDEVICE_{name.upper().translate(str.maketrans('./', '__'))}"
-            assert sorted(given.env[variable].split(",")) == list(functions)
-            assert f"{variable}_INFO" in given.env
-            assert given.nodes == sorted({path for nodes in functions.values() for path in nodes})
+            assert sorted(container.env[variable].split(",")) == list(functions)
+            assert f"{variable}_INFO" in container.env
+            assert container.nodes == sorted({path for nodes in functions.values() for path in nodes})
         assert not any(offering.node.allocatable().get(name) for name, functions in expected.items() if not functions)
 
 
@@ -276,7 +276,7 @@ def test_a_recorded_machine_offers_what_is_there() -> None:
 
 
 async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, socket_dir: Path, tmp_path: Path) -> None:
-    """All but `capture`: its nodes belong to `audio`, which is before it."""
+    """All except `capture`: its nodes belong to `audio`, an earlier resource."""
     config = loads(converted(tree, "generic-device-plugin", "args.json").encode())
     everything = [f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
@@ -288,7 +288,7 @@ async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, sock
 
 
 def test_shared_rdma_devices_are_had_together(tmp_path: Path) -> None:
-    """As that plugin gives them: every container has all that its pool means."""
+    """As in that plugin, every container gets all devices of its pool."""
     tree = Tree(tmp_path / "root")
     _network(tree)
     text = """{"configList": [{"resourceName": "hca", "rdmaHcaMax": 3, "selectors": {"vendors": ["15b3", "8086"]}}]}"""

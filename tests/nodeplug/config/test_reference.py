@@ -1,4 +1,4 @@
-"""What is derived from the settings: documentation and JSON Schema say what the reader does."""
+"""The documentation and the JSON Schema are derived from the settings, and agree with the reader."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a resource may say: names, environment, mounts, access, and what goes together."""
+"""A resource's keys: names, environment, mounts, access, and valid combinations."""
 
 import pytest
 

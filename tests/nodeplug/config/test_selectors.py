@@ -102,7 +102,7 @@ def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str)
         ("{attributes: {carrier: up}}", "carrier is true or false, not up"),
         ("{attributes: {model: true}}", 'model is a text or a glob, not true; write it in quotes: "true"'),
         ("{attributes: {mtu: big}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not big'),
-        (f"{{attributes: {{mtu: '1..{'9' * 5000}'}}}}", "mtu is a whole number, a comparison"),  # no int of Python's
+        (f"{{attributes: {{mtu: '1..{'9' * 5000}'}}}}", "mtu is a whole number, a comparison"),  # too long for an int
         ("{attributes: {mtu: []}}", "mtu has an empty list of values"),
         ("{attributes: {mtu: 9k}}", 'mtu is a whole number, a comparison (">=2") or a range ("2..7"), not 9k'),
         (

@@ -1,4 +1,4 @@
-"""Files that are no YAML that we take: one finding, at its place."""
+"""Files that are no valid YAML for us: one finding with its place."""
 
 import os
 from pathlib import Path

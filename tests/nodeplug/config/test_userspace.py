@@ -1,4 +1,4 @@
-"""`userspace`: a driver's files with its devices."""
+"""`userspace`: a driver's files for its devices."""
 
 from nodeplug.config import loads
 from tests.nodeplug.config.text import one, wrong_with

@@ -1,4 +1,4 @@
-"""Configurations as texts, and what is wrong with them."""
+"""Configurations as strings, and their errors."""
 
 from textwrap import dedent
 
@@ -9,21 +9,21 @@ from resources.resource import Resource
 
 
 def one(text: str) -> Resource:
-    """Return the resource of a configuration with one, named x/y; `text` is its other keys."""
+    """Return the resource of a configuration with one, named x/y; `text` contains its other keys."""
     lines = "\n".join(f"    {line}" for line in dedent(text).strip().splitlines())
     (resource,) = loads(f"resources:\n  - name: x/y\n{lines}\n".encode()).resources
     return resource
 
 
 def wrong(text: str) -> list[str]:
-    """Return what is wrong with a configuration, as `line:column: message; hint`."""
+    """Return a configuration's errors, as `line:column: message; hint`."""
     with pytest.raises(ConfigError) as caught:
         loads(dedent(text).lstrip("\n").encode(), "f")
     return [line.removeprefix("f:") for line in caught.value.lines()]
 
 
 def wrong_with(text: str, settings: str = "") -> list[str]:
-    """Return what is wrong with the only resource, x/y, without places; `text` is its other keys."""
+    """Return the errors of the only resource, x/y, without places; `text` contains its other keys."""
     lines = "\n".join(f"    {line}" for line in dedent(text).strip().splitlines())
     found = wrong(f"settings: {{{settings}}}\nresources:\n  - name: x/y\n{lines}\n")
     return [line.split(": ", 1)[1] for line in found]

@@ -1,4 +1,4 @@
-"""A daemon on a made-up host, and commands that ask it."""
+"""A daemon on a made-up host, and commands that query it."""
 
 import asyncio
 import json
@@ -27,14 +27,14 @@ KVM: Json = {"name": "example.com/kvm", "select": "kvm"}
 
 
 class Asked:
-    """A daemon in this process, its file, and what it answers to commands."""
+    """A daemon in this process, its configuration file, and commands for it."""
 
     def __init__(self, folder: Path, kubelet: Path, host: MadeUpHost) -> None:
         self.state = folder / "state"
         self.root = host.root
-        self.host: Host | None = None  # what the daemon reads, if it is not simply the tree at `root`
+        self.host: Host | None = None  # the daemon's host, if it is not the tree at `root`
         self.path = folder / "config.yaml"
-        self.path.symlink_to(folder / "elsewhere.yaml")  # so that it is read when somebody asks for that
+        self.path.symlink_to(folder / "elsewhere.yaml")  # a link is not watched: the file is read only on request
         self._settings = {
             "kubeletRoot": str(kubelet),
             "stateDirectory": str(self.state),
@@ -45,12 +45,12 @@ class Asked:
         self._stack = AsyncExitStack()
 
     def write(self, *resources: Json, **settings: Any) -> None:
-        """Write the file, one resource to a line from the third line on."""
+        """Write the file, one resource per line from the third line on."""
         lines = ",\n".join(map(json.dumps, resources))
         self.path.write_text(f'{{"settings": {json.dumps(self._settings | settings)},\n"resources": [\n{lines}]}}')
 
     async def start(self, *resources: Json, **settings: Any) -> None:
-        """Start the daemon, and return once it answers and has read the devices."""
+        """Start the daemon; wait until it answers and has scanned."""
         self.write(*resources, **settings)
         content = self.path.read_bytes()
         config = loads(content, str(self.path))
@@ -65,18 +65,18 @@ class Asked:
         await self._stack.aclose()
 
     async def run(self, *words: str | Path) -> Result:
-        """Run a command that asks the daemon."""
-        given = [str(word) for word in words]
-        if "--against" not in given:
-            given += ["--state", str(self.state)]
-        return await asyncio.to_thread(CliRunner().invoke, main, given)
+        """Run a command that queries the daemon."""
+        arguments = [str(word) for word in words]
+        if "--against" not in arguments:
+            arguments += ["--state", str(self.state)]
+        return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
     async def plain(self, *words: str) -> Result:
-        """Run a command as it is."""
+        """Run a command unchanged."""
         return await asyncio.to_thread(CliRunner().invoke, main, list(words))
 
     async def json(self, *words: str) -> Any:
-        """Run a command that must succeed; return what it prints as JSON."""
+        """Run a command that must succeed; return its JSON output."""
         result = await self.run(*words, "-o", "json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)

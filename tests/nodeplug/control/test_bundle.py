@@ -1,4 +1,4 @@
-"""`nodeplug bundle`: what is in it, and what is not."""
+"""`nodeplug bundle`: its content, and what it must not contain."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ NAMES = {"versions.json", "configuration.yaml", "doctor.json", "status.json", "e
 
 @pytest.fixture(autouse=True)
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A journal that has a line with a credential."""
+    """A journal with a line that contains a credential."""
     programs = tmp_path / "bin"
     programs.mkdir()
     program = programs / "journalctl"
@@ -33,8 +33,8 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def bundled(path: Path, *words: str | Path) -> Result:
-    given = ["bundle", *map(str, words), "--config", str(path), "--root", str(path.parent / "host")]
-    return await asyncio.to_thread(CliRunner().invoke, main, given)
+    arguments = ["bundle", *map(str, words), "--config", str(path), "--root", str(path.parent / "host")]
+    return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
 
 def files(content: bytes) -> dict[str, str]:
@@ -71,15 +71,15 @@ async def test_a_daemon_whose_file_is_broken_is_asked_in_the_directory_that_is_n
     asked: Asked, tmp_path: Path
 ) -> None:
     await asked.start(FUSE)
-    asked.path.write_text("resources: 3")  # which no longer says where the daemon is
+    asked.path.write_text("resources: 3")  # the state directory is no longer known from the file
     file = tmp_path / "report.tar.gz"
     result = await bundled(asked.path, file, "--state", asked.state)
     assert result.exit_code == 0, result.output
     found = files(file.read_bytes())
     assert json.loads(found["status.json"])["resources"][0]["name"] == "example.com/fuse"
-    said = {(x["outcome"], x["subject"]) for x in json.loads(found["doctor.json"])["findings"]}
-    assert ("ok", "daemon") in said
-    assert ("wrong", "configuration") in said
+    findings = {(x["outcome"], x["subject"]) for x in json.loads(found["doctor.json"])["findings"]}
+    assert ("ok", "daemon") in findings
+    assert ("wrong", "configuration") in findings
 
 
 async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: 
 async def test_a_configuration_of_which_nobody_can_tell_whether_it_is_there_keeps_nothing_else_out(
     tmp_path: Path, made_up: MadeUpHost
 ) -> None:
-    """As on a disk that dies; here its name is too long."""
+    """For example, on a failing disk; here its name is too long."""
     assert made_up.root.parent == tmp_path
     result = await bundled(tmp_path / ("x" * 300), "-")
     assert result.exit_code == 0, result.output

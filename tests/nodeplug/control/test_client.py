@@ -1,4 +1,4 @@
-"""Asking the daemon: what answers otherwise than a daemon does not hold or fill the command."""
+"""Querying the daemon: a peer that misbehaves cannot block the command or fill its memory."""
 
 import contextlib
 import socket
@@ -17,13 +17,13 @@ Answering = Callable[[socket.socket], None]
 
 @contextlib.contextmanager
 def answered(folder: Path, answer: Answering) -> Iterator[None]:
-    """Have somebody else answer, one who does as told with each connection."""
+    """Run another server in the daemon's place, which calls `answer` with one connection."""
     with opened(folder) as at:
         listening = bound(at)
     listening.listen()
 
     def serve() -> None:
-        with contextlib.suppress(OSError):  # the asker has gone, or the test has
+        with contextlib.suppress(OSError):  # the client has disconnected, or the test has ended
             connection, _ = listening.accept()
             with connection:
                 answer(connection)
@@ -60,7 +60,7 @@ def test_an_answer_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: py
 
 
 def test_a_daemon_that_hangs_up_is_said_so(tmp_path: Path) -> None:
-    """As it does when too many ask: the question is not read, and the kernel calls that a reset."""
+    """The daemon does this if it has too many connections: the question stays unread, and the kernel sends a reset."""
 
     def hang_up(connection: socket.socket) -> None:
         connection.recv(1, socket.MSG_PEEK)
@@ -80,7 +80,7 @@ def test_a_file_in_place_of_the_state_directory_is_no_directory_of_a_daemon(tmp_
 
 
 def test_who_finds_no_room_to_wait_is_given_up_in_time(tmp_path: Path) -> None:
-    """A daemon that is stopped accepts nobody; the kernel has more and more of them wait, up to a bound."""
+    """A stopped daemon accepts no connection; the kernel queues them up to a limit."""
     with opened(tmp_path) as at, bound(at) as listening, contextlib.ExitStack() as waiting:
         listening.listen(0)
         waiting.enter_context(connect(tmp_path, 30))

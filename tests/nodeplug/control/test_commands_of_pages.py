@@ -1,6 +1,6 @@
-"""Every command that a page shows is run: here, by the test that is named here, or not at all, and why.
+"""Every command on a page is run: here, by the named test, or not at all with a reason.
 
-A new one needs an entry only where it cannot run here.
+A new command needs an entry only if it cannot run here.
 """
 
 import json
@@ -22,7 +22,7 @@ REPLAYED = {
     "kubectl-walkthrough.md": "controlplane/apiserver/test_walkthrough.py::test_walkthrough",
     "k8srm.md": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
 }
-"""Pages whose console blocks a test of their own replays, output included."""
+"""Pages whose console blocks are replayed by their own test, including the output."""
 
 RUN_BY = {
     r"sudo (apt-get|systemctl enable|journalctl)": "e2e/test_edge_box.py::test_the_page",
@@ -68,7 +68,7 @@ RUN_BY = {
     r"nodeplug ui": "nodeplug/page/test_of_a_daemon.py::",
     r"eval .*nodeplug completion": "nodeplug/commands/test_cli.py::test_bash_completes_commands_and_values",
 }
-"""What a command begins with, and the test that runs it, or a file of such tests."""
+"""The beginning of a command, and the test or test file that runs it."""
 
 NOT_RUN = {
     r"make (test|check|long|pyz)|NODEPLUG_REQUESTS=|python -m pytest": "it runs the tests, or needs the network",
@@ -79,12 +79,12 @@ NOT_RUN = {
     r"pip install|export KUBECONFIG": "an installation; the test replays the page in this one",
     r"ls -l /sys|cat /sys/class|cat pod.yaml|nodeplug discover --kind gnss": "it looks at what the page is about",
 }
-"""What no test runs, and why."""
+"""Commands that no test runs, with the reason."""
 
 ASK = ("events", "explain", "leases", "reload", "status", "topology")
-"""What asks the daemon of a state directory."""
+"""Commands that query the daemon of a state directory."""
 WRONG = ("convert", "doctor", "leases release", "status")
-"""What exits with 1 where something is to be said: no container runtime is here, a daemon that started just now."""
+"""Commands that can exit with 1 because of problems: there is no container runtime, and the daemon just started."""
 
 
 def lines(page: Path) -> Iterator[str]:
@@ -124,7 +124,7 @@ def test_every_entry_is_needed() -> None:
 async def test_the_commands_of_pages(
     asked: Asked, made_up: MadeUpHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one folder with the files that pages speak of, beside a daemon and a pod that has a device."""
+    """In a folder with the files that pages name, with a daemon, and with a lease of a pod."""
     monkeypatch.chdir(tmp_path)
     ledger = await opened(asked.state)
     await ledger.grant([lease("misc-kvm", "example.com/kvm", holder="pod/default/train-0/c", pods="u1")])
@@ -140,7 +140,7 @@ async def test_the_commands_of_pages(
     through_dra = {"resources": [{"name": "example.com/kvm", "select": "kvm", "api": "both"}]}
     (tmp_path / "through-dra.yaml").write_text(json.dumps(through_dra))
     failed = []
-    # others take what capture makes, and ask for the lease that release ends, if its pod has been gone for long enough
+    # first the captures, which other commands use; last `release`, because other commands show its lease
     for line in sorted(HERE, key=lambda each: ("release" in each) - ("capture" in each)):
         for part in line.split(" && "):
             words, codes, output = understood(part)
@@ -156,7 +156,7 @@ async def test_the_commands_of_pages(
 
 
 def understood(line: str) -> tuple[list[str], tuple[int, ...], str]:
-    """Return a line's words behind `nodeplug`, with which codes it may end, and the file that it writes to."""
+    """Return a line's words after `nodeplug`, its allowed exit codes, and the file that it writes to."""
     line = re.sub(r"^(sudo )?(nodeplug|python3 dist/nodeplug-\S+\.pyz|/opt/nodeplug/bin/nodeplug) ", "", line)
     line, _, pipe = line.partition(" | ")
     line, _, output = line.partition(">")

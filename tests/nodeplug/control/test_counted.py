@@ -1,4 +1,4 @@
-"""What a daemon counts of itself while it hands out, refuses, follows its file and its host."""
+"""A daemon's metrics while it allocates, refuses, and follows its file and its host."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from tests.running import until
 
 
 class Spans(Tracer):
-    """Remembers of which resource spans are."""
+    """Records the resources of spans."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, object]] = []
@@ -55,7 +55,7 @@ async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
     assert (await node.admit(pod("a"))).phase == "Running"
     assert (sum(counted.allocate.counts), sum(counted.commit.counts)) == (1, 1)
 
-    made_up.remove_node("fuse")  # it is another device than the one that was offered
+    made_up.remove_node("fuse")  # the device is no longer the offered one
     assert (await node.admit(pod("b"))).phase == "Failed"
     assert counted.refusals == {("device-plugin", "not-ready"): 1}
     refused = next(x for x in counted.events.since(0) if x.kind == "refused")

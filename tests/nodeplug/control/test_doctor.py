@@ -1,4 +1,4 @@
-"""`nodeplug doctor`, on made-up machines that have what is needed, and on some that have not."""
+"""`nodeplug doctor`, on made-up machines with and without the prerequisites."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
 
 
 async def examined(config: Path, root: Path) -> tuple[int, list[tuple[str, str, str]]]:
-    """Return the exit code, and of each finding outcome, subject and words."""
+    """Return the exit code, and each finding's outcome, subject and text."""
     words = ["doctor", "--config", str(config), "--root", str(root), "-o", "json"]
     result = await asyncio.to_thread(CliRunner().invoke, main, words)
     found = json.loads(result.stdout)["findings"]
@@ -71,7 +71,7 @@ async def test_a_machine_that_has_nothing(
     path.write_text("resources: 3")
     assert (await examined(path, made_up.root))[1][0][:2] == ("wrong", "configuration")
     path.unlink()
-    monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", f"{socket_dir}/none")  # as a pod has it
+    monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", f"{socket_dir}/none")  # set as in a pod
     _, found = await examined(path, made_up.root)
     assert found[0] == ("note", "configuration", f"there is no {path}")
     assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run on this node") in found
@@ -83,7 +83,7 @@ def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is
     monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", str(socket_dir))
     path, host = socket_dir / "device-plugins/kubelet.sock", made_up.host
     path.parent.mkdir()
-    list(findings(tmp_path / "config.yaml", host))  # and all that is imported for it
+    list(findings(tmp_path / "config.yaml", host))  # first imports all modules that it uses
     before = os.geteuid()
     with socket.socket(socket.AF_UNIX) as kubelet:
         kubelet.bind(str(path))
@@ -108,7 +108,7 @@ def test_who_may_not_look_everywhere_is_told_who_may(
         folder.mkdir()
     config.write_text("resources: []")
     monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", str(kubelet))
-    list(findings(config, host))  # and all that is imported for it
+    list(findings(config, host))  # first imports all modules that it uses
     before = os.geteuid()
     try:
         for folder in (config.parent, kubelet):
@@ -274,9 +274,9 @@ def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = Settings(tracing=True, features_directory=str(tmp_path / "features.d"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        told = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
-    assert [(x.outcome, x.subject) for x in told] == [("ok", "traces"), ("note", "node features")]
-    assert told[0].says == f"a program listens at {where}/below"
+        findings = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
+    assert [(x.outcome, x.subject) for x in findings] == [("ok", "traces"), ("note", "node features")]
+    assert findings[0].says == f"a program listens at {where}/below"
     (tmp_path / "features.d").mkdir()
     away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
     assert (away.outcome, there.outcome) == ("note", "ok")

@@ -1,4 +1,4 @@
-"""`nodeplug dry-run allocate`: what the kubelet would be answered, and nothing comes of it."""
+"""`nodeplug dry-run allocate`: the kubelet's answer, without an effect."""
 
 import json
 

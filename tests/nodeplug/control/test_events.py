@@ -1,4 +1,4 @@
-"""`nodeplug events`: what happened, and what happens next."""
+"""`nodeplug events`: past events, and new ones."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def test_for_scripts(asked: Asked) -> None:
         "count": 1,
     }
     assert (await asked.json("events", "--resource", "a/b"))["events"] == [found]
-    assert (await asked.json("events", "--resource", "example.com/fuse"))["events"] == []  # which is offered
+    assert (await asked.json("events", "--resource", "example.com/fuse"))["events"] == []  # although it is offered
 
 
 async def test_no_daemon(asked: Asked) -> None:
@@ -77,14 +77,14 @@ async def test_who_follows_hears_of_what_comes_and_waits_for_a_daemon_that_ends(
         await until(lambda: log.waiting)
         began = asyncio.get_running_loop().time()
         await asked.stop()
-        assert asyncio.get_running_loop().time() - began < 2.5  # nobody waited for the one who follows
+        assert asyncio.get_running_loop().time() - began < 2.5  # the follower delayed no other command
         assert (await errors.readline()).startswith(b"waiting for the daemon: ")
 
 
 @contextlib.asynccontextmanager
 async def followed(state: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamReader]]:
-    """Have `nodeplug events --follow` run meanwhile; Ctrl-C ends it."""
-    # who runs tests in the background may have Ctrl-C ignored
+    """Run `nodeplug events --follow` for the block; Ctrl-C ends it."""
+    # SIGINT is ignored if the tests run in the background
     command = ("env", "--default-signal=INT", sys.executable, "-m", "nodeplug", "events", "--follow", "-o", "json")
     process = await asyncio.create_subprocess_exec(*command, "--state", str(state), stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
@@ -115,7 +115,7 @@ async def test_who_never_reads_costs_a_connection_and_leaves_room_for_others(ask
 
 @contextlib.contextmanager
 def waiting(state: Path) -> Iterator[Callable[[], None]]:
-    """Have as many as may wait for events, none of whom reads."""
+    """Open the maximum number of followers, none of which reads."""
     with contextlib.ExitStack() as stack:
 
         def start() -> None:

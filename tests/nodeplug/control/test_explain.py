@@ -1,4 +1,4 @@
-"""`nodeplug explain`: which rule, which line, what is missing."""
+"""`nodeplug explain`: the rule, its line in the file, and what is missing."""
 
 from kubelet.node import Node
 from tests.deviceplugin.host import MadeUpHost

@@ -1,4 +1,4 @@
-"""A defect in each scan, or each check of who holds what: the daemon says so wherever it is asked."""
+"""A defect in each scan, or in each reconciler pass: the daemon reports it in every place."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ SCAN = "the scan failed: ZeroDivisionError: no such luck; what was found before 
 
 
 class Defective(Folder):
-    """A tree of which some paths meet a defect."""
+    """A tree in which some paths raise an error."""
 
     defects: Sequence[str] = ()
 
@@ -43,7 +43,7 @@ async def problems_of(asked: Asked) -> Sequence[str]:
 
 
 async def until_it_says(asked: Asked, *problems: str) -> None:
-    """Return once /readyz, the metrics, `status` and `doctor` say that this is wrong, and nothing else."""
+    """Wait until /readyz, the metrics, `status` and `doctor` report these problems and no others."""
     address, words = str(asked.state / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
     async with asyncio.timeout(30):
         while (await asyncio.to_thread(ask, address, "/readyz")) != (not problems, words or "ok\n"):
@@ -58,7 +58,7 @@ async def until_it_says(asked: Asked, *problems: str) -> None:
 
 
 async def test_a_reader_that_fails_in_every_scan(asked: Asked, node: Node) -> None:
-    """The kubelet's list is empty, and nothing else would say why. Devices that no resource means are not missed."""
+    """The kubelet's list is empty, and only these reports explain it. Devices without a resource are not reported."""
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
     tree.defects = ("/sys/class/misc", "/sys/class/net")
     await asked.start(FUSE, KVM, statusSocket=str(asked.state / "http"))
@@ -79,7 +79,7 @@ async def test_scans_that_fail_as_a_whole(asked: Asked, node: Node) -> None:
 
 
 async def test_checks_of_who_holds_what_that_fail(asked: Asked, node: Node) -> None:
-    """Leases of ended pods would stay without a word."""
+    """Otherwise leases of ended pods would stay without an explanation."""
     (asked.root / "sys/fs/cgroup").mkdir(parents=True)
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
     tree.defects = ("/sys/fs/cgroup",)

@@ -1,4 +1,4 @@
-"""`nodeplug leases`: who has what, who says so, and the end of a lease by hand."""
+"""`nodeplug leases`: holders, their witnesses, and releasing a lease."""
 
 import json
 
@@ -16,7 +16,7 @@ POD = "pod/default/a/c"
 
 
 async def keep(asked: Asked) -> None:
-    """Start a daemon without a kubelet in whose ledger a pod and a claim have something."""
+    """Start a daemon without a kubelet, whose ledger has a lease of a pod and one of a claim."""
     ledger = await opened(asked.state)
     await ledger.grant([lease("misc-fuse.0", "example.com/fuse", shares=2, holder=POD, pods="u1")])
     await ledger.grant([lease("misc-kvm", "example.com/other")])
@@ -44,8 +44,8 @@ async def test_who_says_so(asked: Asked, node: Node) -> None:
     for name in ("misc-fuse", "misc-fuse.0"):
         shown = (await asked.run("leases", "show", name)).stdout
         assert "pod-resources   names it for pod/default/a/c (holds it)" in shown
-    said = (await asked.json("leases", "show", "misc-fuse"))["leases"][0]["statements"]
-    assert [(x["witness"], x["holds"]) for x in said[:2]] == [("pod-resources", True), ("kubelet's file", True)]
+    statements = (await asked.json("leases", "show", "misc-fuse"))["leases"][0]["statements"]
+    assert [(x["witness"], x["holds"]) for x in statements[:2]] == [("pod-resources", True), ("kubelet's file", True)]
     result = await asked.run("leases", "show", "misc-kvm")
     assert result.exit_code == 1
     assert result.stderr == "Error: there is no lease of misc-kvm; nodeplug leases list shows all\n"
@@ -67,7 +67,7 @@ async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) ->
     ):
         result = await asked.run("leases", *words)
         assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
-    result = await asked.run("leases", "list", "--resource", "example.com/other")  # which nobody offers any more
+    result = await asked.run("leases", "list", "--resource", "example.com/other")  # it is no longer offered
     assert "misc-kvm" in result.stdout
     result = await asked.run("events", "--resource", "example.com/fuze")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -77,9 +77,9 @@ async def test_a_lease_by_its_pods_name_and_names_that_are_none(asked: Asked) ->
 async def test_all_that_ends_with_being_looked_at_is_shown(
     asked: Asked, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first question of several has all leases of the pod ended."""
+    """The first of several queries triggers a pass, which ends all leases of the pod."""
     defaults = dict(Reconciler.__init__.__kwdefaults__ or {})
-    monkeypatch.setattr(Reconciler.__init__, "__kwdefaults__", defaults | {"grace": 0.0})  # nothing is too young
+    monkeypatch.setattr(Reconciler.__init__, "__kwdefaults__", defaults | {"grace": 0.0})  # no lease is too young
     ledger = await opened(asked.state)
     units = [lease(f"misc-fuse.{i}", "example.com/fuse", shares=2, holder=POD, pods="u1") for i in range(2)]
     await ledger.grant(units)
@@ -98,7 +98,7 @@ async def test_silent_witnesses(asked: Asked) -> None:
     assert "pod-resources   does not answer" in shown
     assert "holds it" not in shown
     result = await asked.run("leases", "release", "misc-fuse.0")
-    assert result.exit_code == 1  # the daemon has just begun: it may not know of an answer that left before
+    assert result.exit_code == 1  # the daemon just started: an answer from before could be unknown to it
     assert "less than 5 s ago" in result.stderr
 
 

@@ -1,4 +1,4 @@
-"""`nodeplug reload`, and `nodeplug check --against`: what another configuration changes, before and after it counts."""
+"""`nodeplug reload` and `nodeplug check --against`: the changes of a new configuration, before and after it applies."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def test_a_wrong_file_changes_nothing_and_all_faults_are_said(asked: Asked
     assert result.exit_code == 2
     assert result.stdout == ""
     assert f"{asked.path}:1:45: unknown key selct; did you mean select?" in result.stderr
-    assert f"{asked.path}:1:72: " in result.stderr  # of the name x
+    assert f"{asked.path}:1:72: " in result.stderr  # the place of the name x
     assert result.stderr.endswith("Error: the configuration stays as it was\n")
     assert node.allocatable()["example.com/fuse"] == 2
 
@@ -140,7 +140,7 @@ async def test_several_ask_at_once_and_each_has_an_answer(asked: Asked) -> None:
 async def test_a_node_that_has_another_name_by_now_starts_anew(
     asked: Asked, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which resources are meant for this node depends on it, and the name of its slices is that of the start."""
+    """The node's name selects resources, and its ResourceSlices have the name of the daemon's start."""
     monkeypatch.setenv("NODE_NAME", "before")
     await begin(asked, node)
     asked.write(FUSE, KVM)

@@ -1,4 +1,4 @@
-"""Each key of a resource and each setting is changed under a running daemon: what comes of it, and who keeps what."""
+"""Each key of a resource and each setting, changed while the daemon runs: the effect, and which pods keep what."""
 
 import json
 import re
@@ -48,7 +48,7 @@ TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
     "health": ("present", '"strict" -> "present"', '"device": "misc-kvm"'),
     "dangerous": (True, "false -> true", '"device": "misc-kvm"'),
 }
-"""By key: another value for /dev/kvm, how the change reads, and what a container would be given then, or why not."""
+"""By key: a new value for /dev/kvm, the text of the change, and a container's answer or refusal afterwards."""
 GPU: Json = {"name": "example.com/gpu", "select": "nvidia-gpu", "shares": 2}
 USB: Json = {"name": "example.com/usb", "select": "usb"}
 VFIO: Json = {"name": "example.com/vfio", "select": "vfio", "compat": "sriov"}
@@ -65,15 +65,16 @@ OF_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
     "reset": (VFIO, True, "reset: false -> true", '"reset": true'),
     "userspace": (GPU, "nvidia", 'userspace: not set -> "nvidia"', "0 of 2 are healthy and free"),
 }
-"""By key of some hardware: a resource, the value, how the change reads, and what a container is given then, or why
-not: neither NVIDIA's libraries nor a control daemon of MPS are here."""
+"""By key that needs hardware: a resource, the value, the text of the change, and a container's answer or refusal.
+Neither NVIDIA's libraries nor a control daemon of MPS are here.
+"""
 STARTS_ANEW: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
 OTHERWISE = {
     "name": "it is another resource: test_changed_file.py",
     "onNodes": "the resource comes or goes: config/test_nodes.py",
     "dra": "test_changed_file.py, for it takes an API server",
 }
-"""Keys that are tried elsewhere."""
+"""Keys that other tests change."""
 
 
 @pytest.fixture
@@ -106,8 +107,8 @@ async def test_each_key_of_a_resource_counts_at_once_and_other_resources_are_not
         lines = (await asked.run("reload")).stdout.splitlines()
         assert f"{resource['name']}: {reads}" in lines
         assert lines[-1] == "nothing changes for what is leased"
-        given = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
-        assert comes in re.sub(r"\s+", " ", given).replace("[ ", "["), key
+        answer = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
+        assert comes in re.sub(r"\s+", " ", answer).replace("[ ", "["), key
         assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
     assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets
     assert node.allocatable()["example.com/fuse"] == 2
@@ -118,7 +119,7 @@ async def test_who_owns_a_node_changes_in_the_spec_that_the_runtime_reads(asked:
     asked.write({**KVM, "access": {"gid": 20}})
     assert (await asked.run("reload")).exit_code == 0
     spec = asked.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
-    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes it
+    await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes the file
 
 
 OTHER: Json = {
@@ -134,7 +135,7 @@ OTHER: Json = {
     "driverName": "x.example.com",
     "nodeName": "other",
 }
-"""Other values of settings; of those that are not here a path."""
+"""New values of settings; for all others, a path."""
 
 
 async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked: Asked, node: Node) -> None:
@@ -145,20 +146,20 @@ async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked
         name = setting.encode_name
         value = OTHER.get(name, "/elsewhere")
         asked.write(FUSE, **{name: value})
-        told = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
-        found = told["changes"]
+        checked = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
+        found = checked["changes"]
         assert found["startsAnew"], name
-        said = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
-        assert said == [("settings", name, value)]
-        assert [(x["unit"], x["change"]) for x in told["leases"]] == [("misc-fuse.0", "")]
+        changes = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
+        assert changes == [("settings", name, value)]
+        assert [(x["unit"], x["change"]) for x in checked["leases"]] == [("misc-fuse.0", "")]
 
 
 @pytest.mark.parametrize(("key", "value"), STARTS_ANEW.items())
 async def test_what_the_daemon_has_no_part_for_has_it_start_anew(asked: Asked, key: str, value: Any) -> None:
     await asked.start(FUSE)
     asked.write({**FUSE, key: value})
-    told = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
-    assert json.loads(told.stdout)["changes"]["startsAnew"]
+    checked = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
+    assert json.loads(checked.stdout)["changes"]["startsAnew"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The control socket: who may ask, and what it does with those who do not behave."""
+"""The control socket: which users can connect, and how it handles clients that misbehave."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def state(asked: Asked) -> Path:
 
 
 async def sent(state: Path, data: bytes) -> Any:
-    """Send bytes and return the reply; None where the connection just ends."""
+    """Send bytes and return the reply; None if the connection ends without one."""
 
     def send() -> bytes:
         with connect(state, 30) as connection:
@@ -46,7 +46,7 @@ async def sent(state: Path, data: bytes) -> Any:
 
 
 def connections() -> list[asyncio.Task[Any]]:
-    """Return what serves a connection at this moment."""
+    """Return the tasks that serve connections now."""
     return [x for x in asyncio.all_tasks() if "ControlServer._serve" in repr(x)]
 
 
@@ -78,7 +78,7 @@ print(connection.makefile().read())
 async def test_what_could_not_be_loaded_to_answer_holds_no_connection(
     state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another version is being installed, or the connection has the last file descriptor that there was."""
+    """Another version is being installed, or the connection used the last file descriptor."""
     with monkeypatch.context() as meanwhile:
         meanwhile.setitem(sys.modules, "nodeplug.control.conversation", None)
         for _ in range(MOST_CONNECTIONS):
@@ -109,7 +109,7 @@ async def test_what_is_no_question_is_said(state: Path, data: bytes, words: str)
 
 async def test_questions_have_a_limit(state: Path) -> None:
     reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MOST_BYTES) + b'"}\n')
-    assert reply is None or "a request has at most" in reply["error"]  # what comes too late may take it away
+    assert reply is None or "a request has at most" in reply["error"]  # or a reset
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
@@ -151,7 +151,7 @@ async def test_who_asks_nothing_does_not_hold_up_the_end(asked: Asked) -> None:
     idle = await asyncio.to_thread(connect, asked.state, 30)
     with idle:
         await until(connections)
-        async with asyncio.timeout(2.5):  # less than an answer that is under way has
+        async with asyncio.timeout(2.5):  # less than a running answer needs
             await asked.stop()
 
 
@@ -175,7 +175,7 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
     with socket.socket(socket.AF_UNIX) as dead:
         os.chdir(asked.state)
         dead.bind(SOCKET_NAME)
-    (asked.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # of one that was killed before it had its name
+    (asked.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # left by a daemon that was killed early
     result = await asked.run("status")
     assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nothing listens at {left}")
     await asked.start(FUSE)
@@ -192,12 +192,12 @@ async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced
 async def test_a_socket_that_somebody_removes_is_made_again(
     asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a slow machine takes longer for all this
+    # a slow machine needs longer for all this
     monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 60.0)
     await asked.start(FUSE)
     path = asked.state / SOCKET_NAME
     with connect(asked.state, 30) as asking:
-        assert (await asked.run("leases", "list")).exit_code == 0  # who has connected before that is accepted by now
+        assert (await asked.run("leases", "list")).exit_code == 0  # earlier connections are accepted by now
         for replaced in (False, True, False):
             path.unlink()
             if replaced:
@@ -205,7 +205,7 @@ async def test_a_socket_that_somebody_removes_is_made_again(
             await until(path.is_socket)
             assert (await asked.run("leases", "list")).exit_code == 0
             assert stat.S_IMODE(path.lstat().st_mode) == 0o600
-        asking.sendall(b'{"question": "status"}\n')  # who was connected before is answered
+        asking.sendall(b'{"question": "status"}\n')  # an existing connection is answered
         assert await asyncio.to_thread(asking.recv, 1)
     assert caplog.text.count("the daemon creates it again") == 3
     await asked.stop()
@@ -240,7 +240,7 @@ async def test_a_defect_ends_the_question_alone(
 async def test_an_answer_that_leaves_in_pieces_leaves_no_error_behind(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = "x" * (MOST_BYTES - 100)  # more than a socket takes at once, and the refusal names it
+    name = "x" * (MOST_BYTES - 100)  # the refusal contains it, and is longer than a socket's buffer
     reply = await sent(state, msgspec.json.encode({"question": name}) + b"\n")
     assert name in reply["error"]
     await until(lambda: not connections())

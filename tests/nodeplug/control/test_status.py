@@ -1,4 +1,4 @@
-"""`nodeplug status`, from a daemon that serves a kubelet, or waits for one."""
+"""`nodeplug status` of a daemon that serves a kubelet, or waits for one."""
 
 import asyncio
 import hashlib
@@ -93,7 +93,7 @@ async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> 
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     async with asyncio.timeout(30):
         while "the first pod that it lists" not in (result := await asked.run("status")).stdout:
-            pass  # the kubelet is asked soon after the start
+            pass  # the kubelet is queried soon after the start
     assert result.exit_code == 0
     assert "wrong" not in result.stdout
     examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root))
@@ -138,8 +138,8 @@ async def test_a_claim(machine: Machine) -> None:
     await stand.until_phase("p", "Running")
 
     async def ask(*words: str) -> Any:
-        given = [*words, "--state", str(machine.state), "-o", "json"]
-        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+        arguments = [*words, "--state", str(machine.state), "-o", "json"]
+        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
 
     found = await ask("status")
     assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
@@ -160,7 +160,7 @@ async def test_a_claim(machine: Machine) -> None:
 
 
 async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
-    """The slice says nothing of that, and stays as it is."""
+    """The slice does not contain the holder, and does not change."""
     stand, node = machine.stand, machine.stand.node
     await machine.start()
     await machine.until_published()
@@ -170,8 +170,8 @@ async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_repo
     await stand.create(made)
     await stand.until_phase("p", "Running")
     await machine.until(lambda: [holder for *_, holder in machine.leases()] == ["pod/default/p/c0"])
-    given = ["status", "--state", str(machine.state), "-o", "json"]
-    found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+    arguments = ["status", "--state", str(machine.state), "-o", "json"]
+    found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
     assert [x["pod"] for x in found["leases"]] == ["p"]
     (kept,) = [x for x in found["devices"] if (x["api"], x["id"]) == ("dra", "misc-fuse")]
     assert kept["reason"] == "example.com/fuse (device-plugin) has allocated misc-fuse to pod/default/p/c0"
@@ -181,8 +181,8 @@ async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine
     async def until_registered(is_registered: bool) -> Any:
         async with asyncio.timeout(30):
             while True:
-                given = ["status", "--state", str(machine.state), "-o", "json"]
-                found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, given)).stdout)
+                arguments = ["status", "--state", str(machine.state), "-o", "json"]
+                found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
                 if found["dra"]["isRegistered"] == is_registered:
                     return found
                 await machine.stand.clock.advance(1.0)
@@ -201,11 +201,11 @@ async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine
 
 async def test_it_agrees_with_the_kubelet_on_every_step_of_a_day(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
     async def agree(**allocatable: int) -> None:
-        """Wait until the kubelet has these, and status says the same."""
+        """Wait until the kubelet has these units, and the status shows the same."""
         wanted = {f"example.com/{name}": count for name, count in allocatable.items()}
         await node.until(lambda: node.allocatable() == wanted, 30)
         async with asyncio.timeout(30):
-            while True:  # the kubelet has what the daemon sent a moment ago: both must come to the same
+            while True:  # the kubelet applies the daemon's last list with a delay
                 found = json.loads((await asked.run("status", "-o", "json")).stdout)
                 if {x["name"]: x["healthy"] for x in found["resources"] if x["isRegistered"]} == wanted:
                     return

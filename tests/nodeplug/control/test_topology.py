@@ -1,4 +1,4 @@
-"""The node as a picture: where devices are, and that nobody is left out of what it says."""
+"""The node's topology as a picture: places of devices, also in its text for screen readers."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_so_many_devices_are_drawn_and_no_more() -> None:
 
 
 def luminance(colour: str) -> float:
-    """https://www.w3.org/TR/WCAG21/#dfn-relative-luminance"""
+    """Source: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance"""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,4 +1,4 @@
-"""`nodeplug withhold` and `readmit`: nobody new gets the device, whoever has it keeps it, whatever comes."""
+"""`nodeplug withhold` and `readmit`: no new holder gets the device, and a current one keeps it, whatever happens."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -
 
     result = await asked.run("withhold", "misc-fuse", "--reason", "smoke")
     assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
-    result = await asked.run("withhold", "misc-fuse")  # without a reason the one that was given stays
+    result = await asked.run("withhold", "misc-fuse")  # without a new reason, the old one stays
     assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
     result = await asked.run("readmit", "fuse")
     assert result.stdout.startswith("readmitted: misc-fuse, withheld since ")

@@ -1,4 +1,4 @@
-"""Events of Kubernetes, written to the stand-in API server."""
+"""Kubernetes Events, written to the stand-in API server."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ POD = lease("gpu-0", holder="pod/default/train/main", pods="uid-of-train")
 
 
 class Written:
-    """What writes Events, and a server that has them; time stands still but for `pass_time`."""
+    """A writer of Events and its server. Only `pass_time` moves the clock."""
 
     def __init__(self, server: Server, client: AsyncClient) -> None:
         self.telemetry = Telemetry()
@@ -42,7 +42,7 @@ class Written:
         return sorted(found.items, key=lambda each: str(each["eventTime"]))
 
     async def outcomes(self, **wanted: int) -> None:
-        """Return when so many Events had these outcomes, and no others."""
+        """Wait until so many Events had these outcomes, and no others."""
         await until(lambda: sum(self.telemetry.cluster_events.values()) >= sum(wanted.values()))
         assert self.telemetry.cluster_events == wanted
 
@@ -84,7 +84,7 @@ async def test_a_pod_s_device_is_gone() -> None:
 
 
 async def of_a_claim(written: Written) -> DeviceChange:
-    """Have a claim that two pods use, and return that its device fell ill."""
+    """Create a claim that two pods use, and return a change: its device became unhealthy."""
     users = [{"resource": "pods", "name": name, "uid": f"uid-of-{name}"} for name in ("a", "b")]
     claims = written.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
     stored = await claims.create({**claim("c"), "metadata": {"name": "c", "namespace": "default"}})

@@ -1,4 +1,4 @@
-"""What becomes of offered devices, as events."""
+"""Events about changes of offered devices."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -55,7 +55,7 @@ def test_what_is_called_otherwise_when_its_twin_comes_or_goes_is_there_all_the_t
 
 
 class Counted(dict[str, Device]):
-    """Devices that count how often all of them are looked at."""
+    """Devices that count how often all of them are iterated."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""What transactions of the ledger are as events."""
+"""Events about transactions of the ledger."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The page to look at."""
+"""Tests of the status page."""

@@ -1,4 +1,4 @@
-"""A daemon's answers for the page, and who looks at it."""
+"""A daemon's answers for the page, and clients of the page."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.nodeplug.test_status_server import serving
 
 
 class Answers:
-    """What a daemon would answer; tests change `tiles` and record events."""
+    """A daemon's answers; tests change `tiles` and record events."""
 
     def __init__(self, *tiles: Tile) -> None:
         self.tiles = tiles
@@ -41,22 +41,22 @@ class Answers:
         return events.Answer(self.log.began, self.log.latest, False, self.log.since(question.after))
 
     def happens(self, *tiles: Tile) -> None:
-        """Have other devices from now on, and an event that says so."""
+        """Replace the devices, and record an event about it."""
         self.tiles = tiles
         self.log.record("unhealthy", "hot", device="x")
 
 
 def served(answers: Answers, **options: Any) -> AbstractAsyncContextManager[StatusServer]:
-    """The page beside the metrics."""
+    """The page, served together with the metrics."""
     return serving(metrics=(), page=lambda: Site(Feed(answers), **options))
 
 
 class Looker:
-    """Who looks: a connection to `/live`."""
+    """A client of the page: a connection to `/live`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.tiles: dict[str, Any] = {}  # as they are after the messages so far
+        self.tiles: dict[str, Any] = {}  # the state after all messages
         self.told: list[str] = []
         self.trouble = ""
 
@@ -64,11 +64,11 @@ class Looker:
         return (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)).decode()
 
     async def message(self) -> Any:
-        """Take the next message, and return it; beats in between are passed over."""
+        """Return the next message; heartbeats are skipped."""
         while not (line := await asyncio.wait_for(self.reader.readuntil(b"\n\n"), 30)).startswith(b"data: "):
             pass
         message = json.loads(line[6:])
-        if message["gone"] is None:  # it is about everything, also for who was too slow
+        if message["gone"] is None:  # a full state, also sent to a client that was too slow
             self.tiles, self.told = {}, []
         else:
             self.tiles = {key: tile for key, tile in self.tiles.items() if key not in message["gone"]["tiles"]}

@@ -1,4 +1,4 @@
-"""What the document promises to those who do not see it as it was drawn: structure, names, contrast."""
+"""The accessibility of the document: structure, names, contrast."""
 
 import re
 from html.parser import HTMLParser
@@ -101,5 +101,5 @@ def test_words_can_be_read_on_every_ground(scheme: int) -> None:
     assert contrast("soft", "paper") >= 7
     assert contrast("soft", "box") >= 7
     assert contrast("link", "paper") >= 4.5
-    assert contrast("line", "paper") >= 3  # the edges of what can be used
+    assert contrast("line", "paper") >= 3  # the edges of controls
     assert contrast("focus", "paper") >= 3

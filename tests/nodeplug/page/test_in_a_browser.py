@@ -1,4 +1,4 @@
-"""The page in a real browser: by keyboard, to a screen reader, on a phone, dark and light, live; 10,000 devices."""
+"""The page in a real browser: keyboard, screen reader, phone, dark and light, live updates, 10,000 devices."""
 
 import time
 from collections.abc import AsyncIterator
@@ -29,11 +29,11 @@ DRAWN = "document.querySelectorAll('.tile').length"
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
     async with browser(tmp_path / "profile") as found:
         yield found
-    assert found.messages == []  # no error, nothing that the policy had to stop
+    assert found.messages == []  # no error, and no violation of the policy
 
 
 async def tree(page: Page) -> list[tuple[str, str]]:
-    """What a screen reader is told: role and name of everything."""
+    """The roles and names that a screen reader gets."""
     nodes: list[Any] = (await page.call("Accessibility.getFullAXTree"))["nodes"]
     return [(x["role"]["value"], x.get("name", {}).get("value", "")) for x in nodes if not x["ignored"]]
 
@@ -43,15 +43,15 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
     async with served(answers) as server:
         await page.show(f"http://127.0.0.1:{server.port}/")
         await page.until(f"{DRAWN} === 3")
-        told = await tree(page)
-        roles = [role for role, _ in told]
+        elements = await tree(page)
+        roles = [role for role, _ in elements]
         assert all(roles.count(role) == 1 for role in ("banner", "main", "navigation", "contentinfo", "search"))
-        assert [name for role, name in told if role == "button"] == list(NAMES.values())
-        headings = {name for role, name in told if role == "heading"}
+        assert [name for role, name in elements if role == "button"] == list(NAMES.values())
+        headings = {name for role, name in elements if role == "heading"}
         assert headings >= {"n", "Devices", "NUMA node 0", "On no NUMA node", "not on PCI: 1 device", "Events"}
-        assert ("list", "pci0000:17: 2 devices, 1 leased, 1 unhealthy") in told
-        assert ("region", "Devices") in told
-        assert not [each for each in told if each[0] in ("button", "link", "textbox", "combobox") and not each[1]]
+        assert ("list", "pci0000:17: 2 devices, 1 leased, 1 unhealthy") in elements
+        assert ("region", "Devices") in elements
+        assert not [each for each in elements if each[0] in ("button", "link", "textbox", "combobox") and not each[1]]
 
         focused = "document.activeElement.dataset.id || document.activeElement.id || document.activeElement.textContent"
         stops = []
@@ -59,7 +59,7 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
             await page.press("Tab")
             stops.append(await page.evaluate(focused))
         assert stops[0] == "Skip to the devices"
-        assert [x for x in stops if x in NAMES] == ["gpu-2", "misc-kvm"]  # one stop for each root
+        assert [x for x in stops if x in NAMES] == ["gpu-2", "misc-kvm"]  # one tab stop for each root
         await page.evaluate("document.querySelector('.tile').focus()")
         await page.press("ArrowRight")
         await page.press("Enter")
@@ -71,7 +71,7 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
 
         answers.happens(KVM, Tile("gpu-1", "gpu", "0", "pci0000:17", "unhealthy", "hot", ("a/gpu",)), IDLE)
         await page.until(f"{DRAWN} === 2")
-        assert await page.evaluate(focused) == "gpu-1"  # which is another element now
+        assert await page.evaluate(focused) == "gpu-1"  # the element was replaced
         await page.until("document.getElementById('spoken').textContent === 'unhealthy x: hot'")
 
         await page.evaluate("document.querySelector('[value=table]').click()")
@@ -79,11 +79,11 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
         assert await page.until(f"{rows}.length && {rows}") == ["gpu-1", "misc-kvm"]
         await page.evaluate("$('which').value = 'all'; later()")
         assert await page.until(f"{rows}.length === 3 && {rows}") == ["gpu-1", "misc-kvm", "misc-tun"]
-        told = await tree(page)
-        assert ("columnheader", "Health") in told
-        assert ("rowheader", "gpu-1") in told
+        elements = await tree(page)
+        assert ("columnheader", "Health") in elements
+        assert ("rowheader", "gpu-1") in elements
     await page.until("document.getElementById('link').textContent.startsWith('connection lost')")
-    page.messages.clear()  # the browser says so, too
+    page.messages.clear()  # the browser logs the lost connection
 
 
 async def test_the_head_of_a_column_is_above_what_is_in_it(page: Page) -> None:
@@ -131,7 +131,7 @@ async def test_ten_thousand_devices(page: Page) -> None:
         await page.until(f"{DRAWN} === 60")
         assert time.monotonic() - began < 10
         first = "document.querySelector('.tile').dataset.id"
-        assert await page.evaluate(first) == "misc-x"  # no cut hides what needs somebody
+        assert await page.evaluate(first) == "misc-x"  # a device with a problem is never hidden
         assert await page.evaluate("document.querySelector('.more').textContent") == "Show 240 more of 9941 devices"
         await page.evaluate("document.querySelector('.more').click()")
         assert await page.evaluate(DRAWN) == 300

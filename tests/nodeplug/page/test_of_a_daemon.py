@@ -1,4 +1,4 @@
-"""The page of a real daemon: beside its metrics where it asks for that, and through its control socket."""
+"""A real daemon's page: together with its metrics if enabled, and through its control socket."""
 
 import asyncio
 import os

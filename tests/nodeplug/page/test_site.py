@@ -1,4 +1,4 @@
-"""The page over HTTP: who may ask, what is said to whom, and what somebody who misbehaves costs."""
+"""The page over HTTP: permitted hosts, messages to clients, and the cost of clients that misbehave."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ A, B = Tile("a", "misc"), Tile("b", "misc", state="unhealthy", reason="hot")
 
 
 async def whole(port: int, path: str, host: str = "localhost") -> tuple[str, str]:
-    """Return head and body of an answer."""
+    """Return an answer's head and body."""
     async with looking(port, path, host) as looker:
         head, _, body = (await asyncio.wait_for(looker.reader.read(), 30)).decode().partition("\r\n\r\n")
         return head, body
@@ -123,7 +123,7 @@ async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkey
             answers.problem = NotRunning("it has ended")
             answers.happens()
             await first.until(lambda: first.trouble == "it has ended")
-            assert first.tiles.keys() == {"a", "c"}  # what was known
+            assert first.tiles.keys() == {"a", "c"}  # the earlier state
         await until(lambda: answers.log.waiting == 0)
         before = answers.asked
         answers.happens()
@@ -172,13 +172,13 @@ async def test_who_never_reads_is_dropped_and_costs_next_to_nothing(monkeypatch:
                 each.connect(("127.0.0.1", server.port))
                 each.send(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until(lambda: busy() == 5)
-            await until(lambda: busy() == 2)  # who reads, and what draws for it
+            await until(lambda: busy() == 2)  # the reading client, and its renderer
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
             for each in idle:
                 each.close()
-        assert most < 30_000_000  # a message of 6 MB for each, until it is dropped
+        assert most < 30_000_000  # a message of 6 MB for each client, until it is dropped
         answers.happens(A)
         await reads.until(lambda: reads.tiles.keys() == {"a"})
 

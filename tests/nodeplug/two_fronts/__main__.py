@@ -12,7 +12,7 @@ from tests.nodeplug.two_fronts.plan import Step, plan
 
 
 def main() -> int:
-    """Live as many lives as asked, or one again; return how many rules were broken."""
+    """Run as many lives as requested, or one again; return the number of broken rules."""
     parser = argparse.ArgumentParser(prog="python -m tests.nodeplug.two_fronts")
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def many(seeds: Sequence[int]) -> int:
-    """Live these lives; stop at the first in which a rule is broken, and say how to repeat it in the fewest steps."""
+    """Run these lives; at the first broken rule, stop and print the shortest command that repeats it."""
     figures: Counter[str] = Counter()
     began = time.monotonic()
     for done, seed in enumerate(seeds, 1):
@@ -48,7 +48,7 @@ def many(seeds: Sequence[int]) -> int:
 
 
 def shortest(seed: int, why: str) -> list[int]:
-    """Leave out every step without which the same kind of rule is broken all the same."""
+    """Remove every step without which the same kind of rule is still broken."""
     steps = plan(seed)
     kept = list(range(len(steps)))
     for number in reversed(range(len(steps))):
@@ -59,7 +59,7 @@ def shortest(seed: int, why: str) -> list[int]:
 
 
 def tell(seed: int, steps: Sequence[Step]) -> int:
-    """Live one life and print its diary."""
+    """Run one life and print its diary."""
     try:
         live(seed, steps)
     except Failure as failure:

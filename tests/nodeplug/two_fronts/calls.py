@@ -1,4 +1,4 @@
-"""The kubelet's calls in a life, and what it makes of the answers."""
+"""The kubelet's calls in a life, and its reactions to the answers."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from tests.nodeplug.two_fronts.kubelet import Container, Pod
 from tests.nodeplug.two_fronts.names import device_of
 from tests.nodeplug.two_fronts.runtime import NotStarted, Opened, Runtime
 
-_KINDS = {  # of refusals, by words that they have
+_KINDS = {  # of refusals, by parts of their messages
     "held by another": ("has allocated",),
     "unhealthy": ("is unhealthy",),
     "not offered": ("not offered",),
@@ -34,7 +34,7 @@ _KINDS = {  # of refusals, by words that they have
 
 
 class _Context:
-    """Of a call that waits without end."""
+    """The context of a call without a deadline."""
 
     def time_remaining(self) -> float | None:
         return None
@@ -47,7 +47,7 @@ _CONTEXT = _Context()
 
 
 class Calls:
-    """Makes calls to one daemon, as the kubelet that is registered with it."""
+    """Makes the kubelet's calls to one daemon."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Calls:
 
     @property
     def listening(self) -> Sequence["asyncio.Task[None]"]:
-        """What reads lists; it never ends by itself."""
+        """The tasks that read lists; they never end by themselves."""
         return [*self._listening.values()]
 
     def listen(self) -> None:
-        """Read the list of every resource that is registered, from now on."""
+        """Start to read the lists of all registered resources."""
         for name, servicer in self._daemon.servicers.items():
             self._registration_changed(name, servicer)
 
     async def hang_up(self) -> None:
-        """Read no more lists."""
+        """Stop reading lists."""
         tasks = self.listening
         self._listening.clear()
         for task in tasks:
@@ -86,10 +86,10 @@ class Calls:
         if tasks:
             await asyncio.wait(tasks)
 
-    # pods of the device plugin API
+    # Pods of the device plugin API.
 
     async def allocate(self, rng: random.Random) -> None:
-        """Start a pod that wants units of a resource, mostly healthy ones; another list may be on its way."""
+        """Start a pod that requests units of a resource, mostly healthy ones; a new list can be on its way."""
         used = {x.resource for x in self._cluster.pods if rng.random() < 0.5}
         name = rng.choice(sorted(self._listening.keys() & used) or sorted(self._listening) or [""])
         taken = self._kubelet.taken(name)
@@ -104,14 +104,14 @@ class Calls:
         containers: list[tuple[str, Sequence[str], bool]] = [(f"c{i}", (unit,), False) for i, unit in enumerate(wanted)]
         if rng.random() < 0.6:
             containers = [("main", tuple(wanted), False)]
-        if rng.random() < 0.25:  # an init container, whose devices the others get, or not
+        if rng.random() < 0.25:  # an init container, whose devices the next containers can share
             containers.insert(0, ("init", (wanted[0],), True))
             if len(wanted) > 1 and rng.random() < 0.5:
                 containers = [("init", (wanted[0],), True), ("main", tuple(wanted[1:]), False)]
         await self.allocate_these(name, containers)
 
     async def allocate_these(self, name: str, containers: Sequence[tuple[str, Sequence[str], bool]]) -> None:
-        """Start a pod whose containers (name, units, whether it is an init container) want these."""
+        """Start a pod whose containers (name, units, whether it is an init container) request these units."""
         pod = Pod(f"pod-{self._cluster.number()}", self._cluster.uid(), name, *self._offer(name))
         mine = {(name, unit) for _, units, _ in containers for unit in units}
         self._in_flight |= mine
@@ -134,7 +134,7 @@ class Calls:
         finally:
             self._in_flight -= mine
         if not self._kubelet.is_up:
-            return  # nobody heard the answer
+            return  # the answer is lost
         self._host.begin_pod(pod.uid)
         self._cluster.pods.append(pod)
         self._kubelet.pods.append(pod)
@@ -145,7 +145,7 @@ class Calls:
         rules.nobody_shares_what_is_not_shared(self._cluster)
 
     async def start_again(self, pod: Pod, container: Container) -> None:
-        """A container of a pod has ended and starts again, with the answer that the kubelet stored."""
+        """Restart a container of a pod, with the answer that the kubelet stored."""
         if container.needs_pre_start:
             servicer = self._daemon.servicers.get(pod.resource) if pod.resource in self._listening else None
             if servicer is None:
@@ -171,7 +171,7 @@ class Calls:
         container.paths = self._at_paths(pod.name, opened, container.devices, container.paths)
 
     def _opened(self, who: str, opened: Opened, devices: frozenset[str]) -> frozenset[str]:
-        """Return which devices are opened, which must be among those that were given."""
+        """Return the devices that were opened; checks that they are among the allocated ones."""
         allowed = self._host.nodes_of(devices)
         if not opened.keys() <= allowed:
             raise rules.Broken(f"another device: {who} opens {set(opened)}, it was given {set(allowed)}")
@@ -180,14 +180,14 @@ class Calls:
     def _at_paths(
         self, who: str, opened: Opened, devices: frozenset[str], before: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Return where a container has its devices: where it had them when it started first."""
+        """Return the container paths of devices; checks that they are those of the first start."""
         paths = {device: path for numbers, path in opened.items() for device in self._host.behind([numbers]) & devices}
         if before and not paths.items() <= before.items():
             raise rules.Broken(f"another path: {who} had its devices at {before}, and now at {paths}")
         return before or paths
 
     def _offer(self, name: str) -> tuple[int, str]:
-        """How many shares each device of a resource has, and what names."""
+        """The number of shares of each device of a resource, and the kind of its names."""
         return next(((x.shares, x.ids) for x in self._daemon.resources if x.name == name), (1, ""))
 
     async def _allocate(self, name: str, units: Sequence[str]) -> api.ContainerAllocateResponse:
@@ -199,10 +199,10 @@ class Calls:
         (found,) = api.AllocateResponse.FromString(response.SerializeToString()).container_responses
         return found
 
-    # claims
+    # Claims.
 
     async def prepare(self, rng: random.Random) -> None:
-        """Prepare some claims, new ones and such as are prepared already."""
+        """Prepare some claims, including some that are already prepared."""
         wanted = [x for x in self._cluster.claims if x.in_api and not x.ended]
         await self.prepare_these(rng.sample(wanted, min(len(wanted), rng.choice((1, 1, 2, 3)))))
 
@@ -213,9 +213,9 @@ class Calls:
             return
         for claim in claims:
             claim.asked = True
-            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # whether anybody hears of it or not
+            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # even if the answer gets lost
                 claim.paths = {}
-        self._cluster.settle()  # the kubelet writes down what it asks for
+        self._cluster.settle()  # the kubelet writes its file before the call
         fresh, assignment = [x for x in claims if self._has_nothing(x)], self._daemon.assignment
         try:
             outcomes = await calls.prepare([x.ref for x in claims], 45.0)
@@ -237,7 +237,7 @@ class Calls:
                 _is_well(assignment, claim.name, (device_of(x.device) for x in claim.results if not x.admin_access))
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
-            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # a group has its members of now
+            if claim.answer is None or claim.disturbed or self._has_moved(claim):  # with a group's current members
                 claim.given = {x.device: self._given(x) for x in outcome}
                 claim.takes = {x: self._host.takes(x, "dra", devices=self._members(claim, x)) for x in claim.names}
             claim.answer = outcome
@@ -249,7 +249,7 @@ class Calls:
             rules.nobody_shares_what_is_not_shared(self._cluster)
 
     def _given(self, prepared: PreparedDevice) -> frozenset[str]:
-        """The devices behind a result: of a group those that a runtime finds, for it may have others by now."""
+        """The devices of a result. For a group, those that a runtime finds, because its members can have changed."""
         found = self._host.behind(self._runtime.finds(prepared.cdi_device_ids))
         return (
             found
@@ -262,13 +262,13 @@ class Calls:
         return claim.given[name] if self._host.is_group(name) else None
 
     def _has_nothing(self, claim: Claim) -> bool:
-        """Whether there is nothing yet that it was given in this boot."""
+        """Return whether the claim has no lease of this boot."""
         ledger = self._daemon.ledger
         leases = ledger.of_owner(f"claim/{claim.uid}")
         return ledger.is_complete and all(x.boot_id != ledger.boot_id for x in leases)
 
     async def unprepare(self, rng: random.Random) -> None:
-        """Unprepare claims whose pods are over, some of them again, and one that nobody knows."""
+        """Unprepare claims of ended pods, some of them again, and one unknown claim."""
         over = [x for x in self._cluster.claims if x.ended and not x.forgotten]
         await self.unprepare_these(rng.sample(over, min(len(over), rng.choice((1, 1, 2, 3)))), rng.random() < 0.1)
         for claim in over:
@@ -276,7 +276,7 @@ class Calls:
                 claim.in_api, claim.forgotten = False, True
 
     async def unprepare_these(self, claims: Sequence[Claim], with_unknown: bool = False) -> None:
-        """Unprepare claims. From the moment of the call nobody relies on them."""
+        """Unprepare claims. From the call on, they are no longer needed."""
         calls = self._daemon.dra.calls if self._daemon.dra is not None else None
         refs = [x.ref for x in claims]
         if with_unknown:
@@ -292,7 +292,7 @@ class Calls:
             return
         finally:
             for claim in claims:
-                claim.answer = None  # an earlier call to prepare it may have been answered meanwhile
+                claim.answer = None  # an earlier call to prepare it might have been answered meanwhile
         if outcomes.keys() != {x.uid for x in refs}:
             raise rules.Broken(f"answers for {sorted(outcomes)}")
         for claim in claims:
@@ -306,7 +306,7 @@ class Calls:
             self.figures["unprepared"] += 1
 
     def start_again_claimed(self, claim: Claim) -> None:
-        """A container that uses a claim has ended and starts again."""
+        """Restart a container that uses a claim."""
         try:
             opened = self._runtime.start_claimed(claim.running)
         except NotStarted as refusal:
@@ -314,12 +314,12 @@ class Calls:
             self._tell(f"the pod of {claim.name} does not start again: {refusal}")
             return
         self.figures["containers"] += 1
-        own = [x.device for x in claim.results if not x.admin_access]  # an administrator looks at anybody's
+        own = [x.device for x in claim.results if not x.admin_access]  # admin access excludes no other holder
         found = self._opened(claim.name, opened, claim.devices)
         claim.paths = self._at_paths(claim.name, opened, claim.devices, claim.paths)
         claim.opened = found & frozenset[str]().union(*(claim.given[x] for x in own))
 
-    # the wire
+    # Lists of the daemon.
 
     def _registration_changed(self, name: str, servicer: DevicePluginServicer | None) -> None:
         if (before := self._listening.pop(name, None)) is not None:
@@ -348,14 +348,14 @@ class Calls:
         return self._host.places(claim.devices) != claim.moves
 
     def _may_be_refused(self, claim: Claim) -> bool:
-        """Whether what was answered before need not be answered again (rule 4 of prepare.py), or nobody can now."""
+        """Return whether a repeated call is allowed to fail (rule 4 of prepare.py), or has to fail now."""
         is_another = claim.disturbed or self._has_moved(claim)
         is_lost = not self._daemon.ledger.is_complete
         return is_another or is_lost or self._disk.fails or not self._cluster.server_is_up or not claim.in_api
 
 
 def _is_well(assignment: Assignment, what: str, names: Iterable[str]) -> None:
-    """Nobody is given what was known to be ill when it was asked for."""
+    """Check that no device is allocated that was known to be unhealthy at the time of the call."""
     wanted = {*names}
     for device in (x for offered in assignment.devices.values() for x in offered):
         if device.id in wanted and not device.health.healthy:

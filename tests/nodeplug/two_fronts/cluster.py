@@ -1,7 +1,6 @@
-"""Claims and the scheduler's and the API server's part in them: who wants what prepared, and who has it.
+"""Claims, and the scheduler's and API server's view of them: which claims are wanted, and who holds units.
 
-A holder is a pod whose containers run, or may be about to, or a claim that was answered and that nobody has undone
-since.
+A holder is a pod whose containers run or can still start, or a claim that was prepared and not unprepared since.
 """
 
 import asyncio
@@ -21,25 +20,25 @@ DRIVER, NODE = "nodeplug.dev", "worker-1"
 
 
 class Claim(Struct, eq=False):
-    """A claim as the cluster and the kubelet know it."""
+    """A claim as known to the cluster and the kubelet."""
 
     name: str
     uid: str
-    pod: str  # the uid of the pod that it is for
+    pod: str  # the uid of the pod that uses it
     results: tuple[v1.DeviceRequestAllocationResult, ...]
     body: Mapping[str, Any]
     in_api: bool = True
-    answer: tuple[PreparedDevice, ...] | None = None  # prepared, and not undone since
-    running: tuple[PreparedDevice, ...] = ()  # what the containers of its pod run with
-    ended: bool = False  # its pod is over, the kubelet will have it unprepared
-    forgotten: bool = False  # the kubelet knows nothing of it any more
-    asked: bool = False  # somebody has asked for it, so the node may know it
-    disturbed: bool = False  # what was answered may be wrong by now: a reboot, another device in the place of one
-    moves: Mapping[str, object] = {}  # of its devices' nodes, when it was answered
-    takes: Mapping[str, Takes] = {}  # by unit, when it was answered
-    given: Mapping[str, frozenset[str]] = {}  # the devices behind each result, when it was answered
-    opened: frozenset[str] = frozenset()  # the devices that containers of its pod have open
-    paths: Mapping[str, str] = {}  # by device: where they have it; empty: where it is on the host
+    answer: tuple[PreparedDevice, ...] | None = None  # the answer, if it was prepared and not unprepared since
+    running: tuple[PreparedDevice, ...] = ()  # the answer that its pod's containers use
+    ended: bool = False  # its pod has ended, and the kubelet will unprepare it
+    forgotten: bool = False  # the kubelet does not know it any more
+    asked: bool = False  # a call has named it, so the node can know it
+    disturbed: bool = False  # the answer can be wrong: after a reboot, or if a device was replaced
+    moves: Mapping[str, object] = {}  # the places of its devices at the time of the answer
+    takes: Mapping[str, Takes] = {}  # by unit, at the time of the answer
+    given: Mapping[str, frozenset[str]] = {}  # the devices of each result at the time of the answer
+    opened: frozenset[str] = frozenset()  # the devices that its pod's containers have open
+    paths: Mapping[str, str] = {}  # by device: the path in the containers; "" means the host's path
 
     @property
     def ref(self) -> ClaimRef:
@@ -52,19 +51,19 @@ class Claim(Struct, eq=False):
 
     @property
     def devices(self) -> frozenset[str]:
-        """All devices that it was given."""
+        """All devices of its answer."""
         return frozenset[str]().union(*self.given.values())
 
 
 class Holder(Struct, frozen=True):
-    """Somebody who has a unit. Units of one `party` are told apart by whoever gives them out.
+    """The holder of a unit. The same API and resource manage units of one `party`, and keep them apart.
 
-    `devices` are behind the unit, `opened` what the containers have open, `parts` what they have not as a whole.
+    `devices` belong to the unit, the containers have `opened` open, and hold `parts` only in part.
     """
 
     party: str
     api: str
-    lease: tuple[str, str]  # resource or claim's uid, unit
+    lease: tuple[str, str]  # resource or uid of the claim, unit
     takes: Takes
     devices: frozenset[str]
     opened: frozenset[str]
@@ -72,54 +71,54 @@ class Holder(Struct, frozen=True):
 
 
 def unit(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
-    """How a lease names a result (dra_plugin/preparing/claim_plan.py)."""
+    """The name of a result in leases (dra_plugin/preparing/claim_plan.py)."""
     if result.admin_access:
         return f"{result.device}@{uid}"
     return f"{result.device}/{result.share_id}" if result.share_id else result.device
 
 
 class Cluster:
-    """Everybody but the daemon."""
+    """Everything except the daemon."""
 
     def __init__(self, host: LivingHost, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
-        self.pods: list[Pod] = []  # those that run
+        self.pods: list[Pod] = []  # the running ones
         self.claims: list[Claim] = []
         self.server_is_up = True
-        self.asked_for: dict[str, asyncio.Event] = {}  # claims: set once somebody asks the API server for one
+        self.asked_for: dict[str, asyncio.Event] = {}  # by claim: set once the API server is asked for it
         self._host = host
         self._numbers = itertools.count(1)
 
     def number(self) -> int:
-        """A number that nobody has yet."""
+        """An unused number."""
         return next(self._numbers)
 
     def uid(self) -> str:
-        """A uid that nobody has yet."""
+        """An unused uid."""
         return f"{self.number():08x}-0000-4000-8000-000000000000"
 
     def add_claim(self, name: str, uid: str, results: Sequence[v1.DeviceRequestAllocationResult]) -> Claim:
-        """Make a claim that the scheduler gave `results`."""
+        """Create a claim with the results of the scheduler."""
         claim = Claim(name, uid, self.uid(), tuple(results), _body(name, uid, results))
         self.claims.append(claim)
         return claim
 
     def allocate_again(self, claim: Claim, results: Sequence[v1.DeviceRequestAllocationResult]) -> None:
-        """Give a claim other devices: what it had, nobody has any more."""
+        """Allocate other devices to a claim; its old devices are free."""
         claim.results, claim.body = tuple(results), _body(claim.name, claim.uid, results)
         claim.answer, claim.ended, claim.forgotten = None, False, False
         self.end_claim_pod(claim)
         claim.pod = self.uid()
 
     def deallocate(self, claim: Claim) -> None:
-        """Take from a claim what it has; nobody on the node wants it any more."""
+        """Deallocate a claim; the node does not need it any more."""
         claim.body = _body(claim.name, claim.uid)
         claim.answer, claim.asked, claim.ended, claim.forgotten = None, False, False, True
         self.end_claim_pod(claim)
         self.settle()
 
     def settle(self) -> None:
-        """Take note of what the daemon may find out by itself: nobody wants these claims prepared any more."""
+        """Apply what the daemon can find out by itself: deleted claims without a pod do not need their devices."""
         for claim in self.claims:
             if not claim.in_api and not claim.running:
                 claim.answer = None
@@ -130,12 +129,12 @@ class Cluster:
             self.kubelet.write_claims()
 
     def end_claim_pod(self, claim: Claim) -> None:
-        """Let the containers that run with a claim end."""
+        """End the containers that use a claim."""
         claim.running, claim.opened = (), frozenset()
         self._host.end_pod(claim.pod)
 
     def holders(self) -> Iterator[Holder]:
-        """Return who has what."""
+        """Yield the holder of each unit."""
         for pod in self.pods:
             for x in pod.units:
                 party = f"{pod.resource}/{pod.shares}/{pod.ids}"
@@ -144,11 +143,11 @@ class Cluster:
             if claim.answer is not None or claim.running:
                 parts = frozenset[str]().union(*(x.part for x in claim.takes.values()))
                 for x, takes in claim.takes.items():
-                    given = claim.given.get(x.partition("/")[0], frozenset())  # nothing of an administrator's
-                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, given, claim.opened, parts)
+                    devices = claim.given.get(x.partition("/")[0], frozenset())  # nothing for admin access
+                    yield Holder(claim.uid, "dra", (claim.uid, x), takes, devices, claim.opened, parts)
 
     def list_pods(self) -> podresources.ListPodResourcesResponse | None:
-        """See `wire.Peers`."""
+        """Implements `wire.Peers`."""
         kubelet = self.kubelet
         if not kubelet.is_up:
             return None
@@ -158,7 +157,7 @@ class Cluster:
         return podresources.ListPodResourcesResponse(pod_resources=listed)
 
     def claim(self, path: str) -> Mapping[str, Any] | None:
-        """See `wire.Peers`."""
+        """Implements `wire.Peers`."""
         if not self.server_is_up:
             raise ConnectionError("connection refused")
         name = path.removesuffix("/status").rpartition("/")[2]
@@ -187,5 +186,5 @@ def _body(name: str, uid: str, results: Sequence[v1.DeviceRequestAllocationResul
 
 
 def result(request: str, device: str, **options: Any) -> v1.DeviceRequestAllocationResult:
-    """What a request got on this node."""
+    """A request's result on this node."""
     return v1.DeviceRequestAllocationResult(request=request, driver=DRIVER, pool=NODE, device=device, **options)

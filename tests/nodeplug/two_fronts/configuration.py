@@ -1,7 +1,7 @@
 """The configurations of a life.
 
-An administrator may rename, remove, narrow, split, share, group and move what is offered, and say how devices are
-called and where containers have them.
+An administrator can rename, remove, restrict, split, share, group and move resources, and change the names of devices
+and their container paths.
 """
 
 import random
@@ -35,7 +35,7 @@ _SHARES: Mapping[str, Sequence[int]] = {"shared": (3, 3, 5, 1), "ports": (1, 1, 
 
 
 def configuration(rng: random.Random) -> list[Resource]:
-    """One that could be in the file: of many resources or of few, for each its own API or for all the same."""
+    """A valid configuration: many or few resources, with one API each or the same for all."""
     apis: Sequence[Api] = (rng.choice(("device-plugin", "dra")),) if rng.random() < 0.2 else _APIS
     likely = rng.choice((0.4, 0.95, 0.95))
 
@@ -73,7 +73,7 @@ def configuration(rng: random.Random) -> list[Resource]:
 
 
 def changed(rng: random.Random, resources: Sequence[Resource], in_use: Collection[str]) -> list[Resource]:
-    """The same with one resource changed in one respect, most likely one that is `in_use`."""
+    """The same configuration with one change of one resource, preferably of one that is `in_use`."""
     found = list(resources)
     likely = [i for i, x in enumerate(found) if x.name in in_use and rng.random() < 0.8]
     number = rng.choice(likely or range(len(found)))
@@ -97,7 +97,7 @@ def changed(rng: random.Random, resources: Sequence[Resource], in_use: Collectio
 
 
 def _split(rng: random.Random, resource: Resource) -> Resource:
-    """Put together or take apart what a resource hands out, where it can be."""
+    """Join or split the devices of a resource, if possible."""
     kind = _kind(resource)
     if kind == "plain":
         group = None if resource.group else SameAttribute("bus")
@@ -112,7 +112,7 @@ def _split(rng: random.Random, resource: Resource) -> Resource:
 
 
 def _names(resource: Resource) -> Sequence[Names]:
-    """What its devices can be called; a group may have several nodes."""
+    """The possible names of its devices; a group can have several nodes."""
     kind = _kind(resource)
     if kind in ("cards", "physical", "virtual"):
         return _FUNCTIONS
@@ -120,7 +120,7 @@ def _names(resource: Resource) -> Sequence[Names]:
 
 
 def _paths(resource: Resource) -> Sequence[str]:
-    """Where containers can have a device's one node."""
+    """The possible container paths of a device with one node."""
     return ("",) if resource.group is not None or _names(resource) is _FUNCTIONS else _PATHS
 
 

@@ -1,7 +1,7 @@
-"""The daemon of a life: both fronts and the reconciler on one ledger, wired as the program wires them, without sockets.
+"""The daemon of a life: both fronts and the reconciler on one ledger, wired as in the program, without sockets.
 
-What the kubelet would reach through sockets is called directly: `servicers`, one for each resource that is registered
-with the device plugin API, and `calls` of DRA.
+The kubelet's calls are made directly: to `servicers`, one for each resource that is registered with the device plugin
+API, and to `calls` of DRA.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class _Registration(KubeletRegistration):
 
 
 class Plugins(DevicePlugins):
-    """The device plugin side, open where the kubelet's sockets would be."""
+    """The device plugin side, with calls instead of the kubelet's sockets."""
 
     def __init__(self, changed: Changed, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -75,40 +75,40 @@ class Plugins(DevicePlugins):
 
 
 class Dra(DraPlugin):
-    """The DRA side, open where the kubelet's and the API server's sockets would be."""
+    """The DRA side, with calls instead of the kubelet's and the API server's sockets."""
 
     @property
     def calls(self) -> ClaimCalls | None:
-        """Take calls, once it does."""
+        """The handler of calls, while it accepts calls."""
         assert isinstance(self._kubelet, KubeletEnd)
         return self._kubelet.calls if self._kubelet.serves else None
 
     def published(self) -> dict[str, v1.Device]:
-        """What the slices say, by the devices' names; it can be published, whatever claims hold."""
+        """The devices of the slices by name; checks that the slices are valid, whatever claims hold."""
         resources = driver_resources(self._offers, NODE, DRIVER, self._leased())
         validate(resources)
         (pool,) = resources.pools.values()
         return {device.name: device for each in pool.slices for device in each.devices}
 
     def shares(self, name: str) -> int:
-        """How many claims may have what is published under a name at once."""
+        """The number of claims that can have a published device at the same time."""
         offered = self._offers.find(name)
         return offered.resource.shares if offered is not None else 1
 
     def write_as(self, quick: float) -> None:
-        """Have files written in a thread, or on the loop, whatever the disk takes: the same in each run."""
+        """Write files always in a thread, or always in the loop, to make lives repeatable."""
         self._preparer._work = HostWork(quick)
 
     def there(self) -> set[str]:
-        """The names of what is offered, without what only claims keep."""
+        """The names of offered devices, without those that stay only because of claims."""
         return {name for name in self.published() if not self._offers.is_gone(name)}
 
     async def _publish(self, slices: Controller) -> None:
-        """Nobody is written to: `published` is asked."""
+        """Nothing is written to a server: `published` is read instead."""
 
 
 class Folder:
-    """Where the daemon's and the kubelet's files lie in the folder of a life."""
+    """The paths of the daemon's and the kubelet's files in the folder of a life."""
 
     def __init__(self, root: Path) -> None:
         self.state = root / "state"
@@ -123,28 +123,28 @@ class Folder:
 
 
 class Daemon:
-    """One process of the daemon, while `run` runs."""
+    """One process of the daemon; it lives while `run` runs."""
 
     def __init__(self, folder: Folder, resources: Sequence[Resource], host: LivingHost, quick: float) -> None:
         self.resources = list(resources)
         self.servicers: dict[str, DevicePluginServicer] = {}
-        self.registration_changed: Changed = lambda *_: None  # is told of the servicers, too
+        self.registration_changed: Changed = lambda *_: None  # also gets the servicers
         self.dra: Dra | None = None
         self.ledger: Ledger
         self.reconciler: Reconciler
         self.plugins: Plugins
-        self.serves = False  # everything that can be offered is
+        self.serves = False  # all resources are offered
         self.assignment = Assignment({}, {}, ())
         self._folder, self._host, self._quick = folder, host, quick
         self._presence = Presence(host.host)
 
     @property
     def is_ready(self) -> bool:
-        """Whether both fronts take calls."""
+        """Return whether both fronts accept calls."""
         return self.serves and (self.dra is None or self.dra.calls is not None)
 
     async def run(self, boot_id: str) -> None:
-        """Live until cancelled."""
+        """Run until cancelled."""
         self.ledger = Ledger(self._folder.state, boot_id, quick=self._quick)
         watcher = FolderWatcher()
         try:
@@ -162,7 +162,7 @@ class Daemon:
             await self.ledger.close()
 
     def configure(self, resources: Sequence[Resource]) -> bool:
-        """Offer these resources from now on, as after a changed file; False where it must restart for that."""
+        """Offer these resources, as after a changed file; False if that needs a restart."""
         if self.dra is None and needs_dra(Config(tuple(resources)), self.ledger):
             return False
         self.resources = list(resources)
@@ -173,7 +173,7 @@ class Daemon:
         return True
 
     def update(self, devices: Mapping[str, Device], assignment: Assignment) -> None:
-        """Take over what a scan has found."""
+        """Apply the result of a scan."""
         self.assignment = assignment
         offered = [device for found in assignment.devices.values() for device in found]
         self._presence.update(devices, offered, self.ledger.devices())
@@ -182,19 +182,19 @@ class Daemon:
             self.dra.update(assignment.devices)
 
     async def bury(self, disk: Disk) -> None:
-        """Leave what a dead process leaves: nothing in memory, and on the disk what was there when it died."""
+        """Leave the state of a killed process: nothing in memory, and the disk as it was at its death."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         assert isinstance(loop, Loop)
         loop.end_process()
-        with disk.unwatched():  # what the dead do not do any more
+        with disk.unwatched():  # cleanup that a dead process does not do
             left = self._folder.state.with_name("left")
             if self._folder.state.exists():
-                shutil.copytree(self._folder.state, left)  # with its write-ahead log, which a close would fold in
+                shutil.copytree(self._folder.state, left)  # with the write-ahead log, which closing would merge
             while tasks := asyncio.all_tasks() - {mine}:
                 for task in tasks:
                     coroutine = task.get_coro()
                     assert inspect.iscoroutine(coroutine)
-                    if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it would never be awaited
+                    if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it is never awaited
                         task.cancel()
                 await asyncio.sleep(0)
             with contextlib.suppress(AttributeError, Died, asyncio.CancelledError):

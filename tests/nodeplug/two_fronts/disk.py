@@ -1,8 +1,8 @@
-"""The disk below a process: it counts what is done to it, and can fail at, or be the end of, any of it.
+"""The disk of a process: counts the effects on it, and can fail or kill the process at each of them.
 
-An effect is what is there after the process has died: a file that is made, gets its mode, is synced, renamed or
-removed, a folder that is made or removed, a transaction that is committed. A process can die before each of them, and
-after a commit. A full disk refuses what makes something, a read-only one everything.
+An effect survives the process: creating, syncing, renaming or removing a file, setting its mode, creating or removing
+a folder, committing a transaction. A process can die before each effect, and after a commit. A full disk refuses
+effects that create something, a read-only one all.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ _SQLITE_ERRORS = {
 
 
 class Died(BaseException):
-    """The process is dead; the word says before or after what."""
+    """The process is dead; the message says before or after which effect."""
 
 
 class Disk:
-    """The one disk of a life."""
+    """The disk of a life."""
 
     def __init__(self) -> None:
         self.dead = False
-        self.dying: Callable[[str], object] = lambda _: None  # is told before or after what
+        self.dying: Callable[[str], object] = lambda _: None  # gets the effect before or after which the process dies
         self.effects = 0
         self.refused = 0
         self._watching = False
@@ -41,7 +41,7 @@ class Disk:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """What happens within is done by the process."""
+        """Count the effects of this block as the process's."""
         self._watching, before = True, self._watching
         try:
             yield
@@ -50,7 +50,7 @@ class Disk:
 
     @contextlib.contextmanager
     def unwatched(self) -> Iterator[None]:
-        """What happens within is done by somebody else."""
+        """Do not count the effects of this block: they are another program's."""
         self._watching, before = False, self._watching
         try:
             yield
@@ -58,24 +58,24 @@ class Disk:
             self._watching = before
 
     def will_be_the_end(self, after: int) -> None:
-        """The process dies instead of an effect, `after` others from now."""
+        """Kill the process instead of the effect after `after` more effects."""
         self._dies_in = after
 
     def will_fail(self, after: int, failure: Failure) -> None:
-        """Refuse effects from the one that is `after` others from now."""
+        """Refuse effects, after `after` more effects."""
         self._fails_in, self._failure = after, failure
 
     @property
     def fails(self) -> bool:
-        """Whether it refuses now, or will."""
+        """Return whether it refuses effects, or is going to."""
         return self._fails_in is not None
 
     def recover(self) -> None:
-        """Be a good disk again, of a new process."""
+        """Work again, for a new process."""
         self.dead, self._dies_in, self._fails_in = False, None, None
 
     def effect(self, what: str, *, makes: bool = True, can_fail: bool = True) -> Failure | None:
-        """Take note that something is about to be done. Returns why it cannot be, or raises `Died`."""
+        """Count an effect that is about to happen. Returns why it fails, or raises `Died`."""
         if not self._watching:
             return None
         if self.dead:
@@ -116,7 +116,7 @@ class _Connection(sqlite3.Connection):
 
 @contextlib.contextmanager
 def in_place(disk: Disk) -> Iterator[None]:
-    """Let everything go through `disk`."""
+    """Route effects through `disk` for the block."""
 
     def through(name: str, makes: bool, concerns: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., Any]:
         real = getattr(os, name)

@@ -1,12 +1,12 @@
-"""The host of a life: devices of every sort that the guard between the two fronts knows, which come, go and move.
+"""The host of a life: devices of every kind that matters to the guard between the fronts. They come, go and move.
 
-misc-one ... misc-four    a node each, which always has the same path
-misc-many                 the same, in shares
-misc-card                 a whole through the device plugin API, two halves through DRA
-pci-...-0, -1, -2         a physical function and its two virtual ones
-tty-...-05, -06           serial ports whose nodes change places: what was /dev/ttyS4 is /dev/ttyS5 then
+misc-one ... misc-four    a node each, always with the same path
+misc-many                 the same, with shares
+misc-card                 a whole device through the device plugin API, two halves through DRA
+pci-...-0, -1, -2         a physical function and its two virtual functions
+tty-...-05, -06           serial ports that can exchange their nodes: /dev/ttyS4 becomes /dev/ttyS5
 usb-...                   a stick that becomes another device at its port (stick.py)
-nic-...-07, -08           network cards, of which the first has the node's default route: nobody must get it
+nic-...-07, -08           network cards; the first has the node's default route and must never be allocated
 """
 
 import shutil
@@ -45,22 +45,22 @@ Namespace = Literal["the node's", "a pod's", "a pod's with hostPID"]
 
 
 class Takes(Struct, frozen=True):
-    """What a holder has of the host, by the laws of the hardware: things as a whole, and things in part."""
+    """What a holder takes from the host by the rules of the hardware: whole things, and parts of things."""
 
     whole: frozenset[str] = frozenset()
     part: frozenset[str] = frozenset()
 
     def excludes(self, other: "Takes") -> bool:
-        """Whether nobody may have both."""
+        """Return whether the two holders exclude each other."""
         return bool(self.whole & (other.whole | other.part) or other.whole & self.part)
 
     def __or__(self, other: "Takes") -> "Takes":
-        """Both."""
+        """The union."""
         return Takes(self.whole | other.whole, self.part | other.part)
 
 
 class LivingHost:
-    """The host's tree, and what is wrong with its devices."""
+    """The host's tree, and the faults of its devices."""
 
     def __init__(self, root: Path, has_cgroups: bool, disk: Disk) -> None:
         self._root = root
@@ -69,14 +69,14 @@ class LivingHost:
         self.host = Host(root)
         self.plugged = {f"misc-{name}" for name in MISC_NAMES}
         self.ill: set[str] = set()
-        self.moves: dict[str, int] = {}  # how often a device's node became another one
+        self.moves: dict[str, int] = {}  # how often a device's node was replaced
         self.has_cgroups = has_cgroups
-        self._minor = 300  # minors of before have meanings
-        self._groups: dict[str, tuple[str, ...]] = {}  # the members of what was offered as one
+        self._minor = 300  # lower minors have fixed meanings
+        self._groups: dict[str, tuple[str, ...]] = {}  # the members of each group that was offered
         self._stick, self._is_known_by_port = Stick(root), False
         self._scanner = Scanner(self.host, (MISC, NIC, PCI, TTY, USB))
         self._inventory = Inventory()
-        self._tree: object = None  # what it was like when it was scanned
+        self._tree: object = None  # its state at the last scan
         cgroups = [_CGROUPS / "kubepods.slice"] if has_cgroups else ()
         for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers/ice", "sys/class/tty", "sys/class/net", *cgroups):
             (root / folder).mkdir(parents=True)
@@ -91,10 +91,10 @@ class LivingHost:
         self.plug(PHYSICAL)
         self.plug(PORT)
 
-    # what it has
+    # Its devices.
 
     def assign(self, resources: Sequence[Resource]) -> tuple[Mapping[str, Device], Assignment]:
-        """What a scan finds now, and what is offered of it."""
+        """Scan; return the devices and their assignment."""
         tree = frozenset(self.plugged), tuple(sorted(self.moves.items())), self._namespace
         if tree != self._tree:
             self._inventory, self._tree = self._scanner.scan(), tree
@@ -107,11 +107,11 @@ class LivingHost:
         return devices, found
 
     def state(self) -> object:
-        """What a scan would find, to compare."""
+        """A value that changes when the result of a scan changes."""
         return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
 
     def named(self, name: str) -> str:
-        """The device or group that a unit's or a published device's name is of, now."""
+        """The current device or group of a unit's or published device's name."""
         if is_own(name):
             return device_of(name)
         plain = without_share(name)
@@ -120,22 +120,22 @@ class LivingHost:
         return at_path.get(plain) or _ADDRESSES.get(plain) or f"misc-{plain.removeprefix('/dev/')}"
 
     def leased(self, unit: str, ids: Iterable[str]) -> str:
-        """The device or group that the lease of a unit is of, which has these ids: its name may be another's by now."""
+        """The device or group of a unit's lease with these ids; the name itself can be another device's by now."""
         if is_own(unit):
             return device_of(unit)
-        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES})  # a port before what is there
+        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES})  # a port before the device at it
         return next((min(found) for each in known if (found := each & {*ids})), "")
 
     def devices_of(self, name: str) -> tuple[str, ...]:
-        """The devices of the host that there are to a unit, a published device or a group."""
+        """The host's devices of a unit, a published device or a group."""
         device = self.named(name)
         return self._groups.get(device, (device,))
 
     def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
-        """What there is to a unit of the device plugin API, or to what is published or claimed in DRA.
+        """What a unit of the device plugin API takes, or a published or claimed device of DRA.
 
-        `devices` are those that it had when it was given out, where that may be others than today. A group is a thing
-        of its own beside its members: who has it has its name, also when all its members are others by now.
+        `devices` are those at the time of the allocation, if they can differ from today's. A group is a thing in
+        addition to its members: a holder keeps its name, even when all members have changed.
         """
         if "@" in name:
             return Takes()
@@ -159,50 +159,50 @@ class LivingHost:
         return found
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
-        """The devices of a group that are among `ids`; None of what is no group."""
+        """The devices of a group that are among `ids`; None if it is no group."""
         return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}) if self.is_group(name) else None
 
     def is_group(self, name: str) -> bool:
-        """Whether a unit or a published device is, or was, several devices that are offered as one."""
+        """Return whether a unit or a published device is, or was, a group."""
         return self.named(name) in self._groups
 
     def places(self, devices: Iterable[str]) -> dict[str, object]:
-        """Where devices are, to compare."""
+        """A value that changes when these devices move."""
         return {x: (self.moves.get(x, 0), self.is_plugged([x])) for x in devices}
 
     @property
     def there(self) -> frozenset[str]:
-        """All devices that are there."""
+        """All present devices."""
         return FIXED | self.plugged | ({self._stick.face} if self._stick.is_there else set())
 
     def is_plugged(self, devices: Iterable[str]) -> bool:
-        """Whether all of them are there."""
+        """Return whether all of these devices are present."""
         return self.there >= {*devices}
 
     def is_well(self, name: str) -> bool:
-        """Whether all that there is to a unit or a published device is there, and well."""
+        """Return whether all devices of a unit or a published device are present and healthy."""
         return all(x in self.there and _ill(x) not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
-        """The numbers that open devices, now."""
+        """The current device numbers of these devices' nodes."""
         found = {self._numbers(x) for x in devices}
         return frozenset(x for x in found if x)
 
     def behind(self, numbers: Iterable[str]) -> frozenset[str]:
-        """The devices that are opened by these numbers, now."""
+        """The devices that these device numbers open now."""
         return frozenset(x for x in self.there if self._numbers(x) in {*numbers} - {""})
 
     def opens(self, path: str) -> str:
-        """The numbers of the node at a path; empty where there is none."""
+        """The device number of the node at a path; "" if there is none."""
         try:
             return (self._root / path.lstrip("/")).read_text().strip()
         except FileNotFoundError:
             return ""
 
-    # what happens to it
+    # Changes of it.
 
     def unplug(self, device: str) -> None:
-        """Take a device away; a physical function takes its virtual ones with it."""
+        """Remove a device; a physical function takes its virtual functions with it."""
         if device in VIRTUAL:
             return
         if device == PORT:
@@ -217,7 +217,7 @@ class LivingHost:
             self._remove_function(each)
 
     def plug(self, device: str) -> None:
-        """Bring a device back, under another number."""
+        """Add a device again, with another device number."""
         self.plugged.add(device)
         if device == PORT:
             self._stick.come()
@@ -234,7 +234,7 @@ class LivingHost:
         self.change_functions()
 
     def change_functions(self) -> bool:
-        """Make the virtual functions where there are none, else take them away; tell whether there are now."""
+        """Create the virtual functions if there are none, else remove them; return whether they exist now."""
         if gone := self.plugged & {*VIRTUAL}:
             for each in sorted(gone):
                 self._remove_function(each)
@@ -245,14 +245,14 @@ class LivingHost:
         return not self.plugged.isdisjoint(VIRTUAL)
 
     def become_another(self) -> bool:
-        """Let the stick, where it is there, be another device at its port; tell whether it is."""
+        """If the stick is present, replace it by another device at its port; return whether it is present."""
         if self._stick.is_there:
             self._stick.become_another()
             self._moved(PORT)
         return self._stick.is_there
 
     def swap_ports(self) -> None:
-        """Have the two ports change places, as after a replug: each has the node of the other."""
+        """Exchange the nodes of the two ports, as after replugging."""
         names = [self._port_name(port) for port in PORTS]
         for port, name in zip(PORTS, names, strict=True):
             shutil.rmtree(self._root / _PCI / address_of(port) / "tty")
@@ -262,14 +262,14 @@ class LivingHost:
             self._moved(port)
 
     def move_daemon(self, namespace: Namespace) -> None:
-        """Have the daemon run in a network namespace: /proc/net is that one's, /sys is the node's in each of them."""
+        """Run the daemon in a network namespace: /proc/net belongs to it, while /sys is always the node's."""
         self._namespace = namespace
-        node, pod = ("eno1", "eno1", "eno2"), ("eth0", "eth0")  # who has the default route, and who there is
+        node, pod = ("eno1", "eno1", "eno2"), ("eth0", "eth0")  # the interface of the default route, and all interfaces
         self._show_routes("proc/net", *(node if namespace == "the node's" else pod))
         self._show_routes("proc/1/net", *(pod if namespace == "a pod's" else node))
 
     def begin_pod(self, uid: str) -> None:
-        """Make a pod's cgroup, as the kubelet does before the first container starts."""
+        """Create a pod's cgroup, as the kubelet does before the first container starts."""
         if self.has_cgroups:
             with self._disk.unwatched():
                 self._cgroup(uid).mkdir(exist_ok=True)
@@ -356,5 +356,5 @@ class LivingHost:
 
 
 def _ill(device: str) -> str:
-    """What is ill with a device: a stick is, whatever it is called."""
+    """The part that becomes unhealthy: for a stick its port, whatever its identity is."""
     return PORT if device in FACES else device

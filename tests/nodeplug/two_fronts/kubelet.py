@@ -1,8 +1,8 @@
-"""The kubelet of a life: what it remembers, what of that is on disk, and what it says.
+"""The kubelet of a life: its memory, its files, and its answers.
 
-It is faithful in what makes its words hard to read. After a start it serves pod-resources and knows no pods until its
-API server has told it of them; only static ones are there at once. What it has recorded of a pod it forgets in memory,
-when it looks, and on disk with the next thing that it writes. Plain init containers have devices that it does not list.
+It reproduces the real kubelet's ambiguities. After a start it serves pod-resources, but knows only static pods until
+its API server has listed the others. It forgets ended pods in memory when it looks at them, and in its file with its
+next write. It does not list the devices of plain init containers.
 Source: device manager specification 4, 7, 9; DRA specification 4.4.
 """
 
@@ -25,22 +25,22 @@ Lie = Literal["", "no pods", "no device file", "bad device file", "no claim file
 
 
 class Container(Struct, eq=False):
-    """A container and what it was answered."""
+    """A container and its answer."""
 
     name: str
     units: tuple[str, ...]
     answer: api.ContainerAllocateResponse
     is_init: bool = False
     needs_pre_start: bool = False
-    devices: frozenset[str] = frozenset()  # that it was given
-    opened: frozenset[str] = frozenset()  # that it has open
-    paths: Mapping[str, str] = {}  # by device: where it has it, when it started first; empty: where it is on the host
+    devices: frozenset[str] = frozenset()  # the allocated ones
+    opened: frozenset[str] = frozenset()  # those that it has open
+    paths: Mapping[str, str] = {}  # by device: its path at the first start; "" means the host's path
 
 
 class Pod(Struct, eq=False):
-    """A pod that got units of a resource, of which every device had so many shares, and names of that sort.
+    """A pod with units of a resource, and the number of shares and the kind of names at that time.
 
-    `is_recorded` once the kubelet has written down the answer, `is_over` once no container of it runs.
+    `is_recorded` once the kubelet has written the answer, `is_over` once no container runs.
     """
 
     name: str
@@ -49,37 +49,37 @@ class Pod(Struct, eq=False):
     shares: int
     ids: str
     containers: list[Container] = []
-    takes: dict[str, Takes] = {}  # by unit, what it was given
-    devices: dict[str, frozenset[str]] = {}  # by unit, what is behind it
+    takes: dict[str, Takes] = {}  # by unit, as allocated
+    devices: dict[str, frozenset[str]] = {}  # by unit, the devices
     is_recorded: bool = False
     is_over: bool = False
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What its containers have."""
+        """The units of its containers."""
         return tuple(dict.fromkeys(unit for container in self.containers for unit in container.units))
 
     def opened(self, unit: str) -> frozenset[str]:
-        """The devices that containers that have a unit have open."""
+        """The devices that the containers of a unit have open."""
         return frozenset[str]().union(*(x.opened for x in self.containers if unit in x.units))
 
 
 class KnownClaim(Struct, frozen=True):
-    """A claim that the kubelet has in its records, for a pod."""
+    """A claim in the kubelet's records, for a pod."""
 
     name: str
     uid: str
     pod: str
-    devices: tuple[Prepared, ...] = ()  # our answer, written down before the first container starts
+    devices: tuple[Prepared, ...] = ()  # our answer, written before the first container starts
 
 
 class Kubelet:
-    """One node's kubelet: memory, files in `folder`, and what happens to it."""
+    """The kubelet of a node: memory, files in `folder`, and its events."""
 
     def __init__(self, folder: Path, driver: str, node: str, disk: Disk) -> None:
         self.is_up = self.knows_pods = True
         self.lie: Lie = ""
-        self.pods: list[Pod] = []  # also those that are over, for as long as it remembers them
+        self.pods: list[Pod] = []  # including ended ones that it still remembers
         self.claims: dict[str, KnownClaim] = {}
         self.healthy: dict[str, list[str]] = {}
         self._folder = folder
@@ -93,7 +93,7 @@ class Kubelet:
         self.socket.touch()
 
     def stop(self) -> None:
-        """End: what was not written down is forgotten."""
+        """Stop; unwritten records are lost."""
         self.is_up = self.knows_pods = False
         with self._disk.unwatched():
             self.socket.unlink()
@@ -102,35 +102,35 @@ class Kubelet:
                 pod.is_over = True
 
     def start(self) -> None:
-        """Start again, from what is on disk."""
+        """Start with the records on disk."""
         self.is_up = True
         self.socket.touch()
         self.pods = list(self._written)
 
     def record(self, pod: Pod) -> None:
-        """Write down what a pod has."""
+        """Record a pod's devices."""
         pod.is_recorded = True
         if pod not in self.pods:
             self.pods.append(pod)
         self.write()
 
     def forget(self) -> None:
-        """Let go of pods that are over, in memory alone; before it knows its pods it cannot tell."""
+        """Forget ended pods, in memory only, and only once it knows its pods."""
         if self.knows_pods:
             self.pods = [pod for pod in self.pods if not pod.is_over]
 
     def taken(self, resource: str) -> set[str]:
-        """The units that it does not give out now."""
+        """The units that it does not allocate now."""
         self.forget()
         return {unit for pod in self.pods if pod.resource == resource for unit in pod.units}
 
     def listens(self, resource: str, units: Sequence[str]) -> None:
-        """Take a list of a plugin's: that makes it write its file."""
+        """Receive a plugin's list, which makes it write its file."""
         self.healthy[resource] = list(units)
         self.write()
 
     def write(self) -> None:
-        """Write the device manager's file as it is in memory."""
+        """Write the device manager's file from memory."""
         self._written = [pod for pod in self.pods if pod.is_recorded]
         entries = [
             PodDevices(
@@ -145,7 +145,7 @@ class Kubelet:
         self._replace(self._folder / "device-plugins" / kubelet_devices.FILE_NAME, content)
 
     def write_claims(self) -> None:
-        """Write the DRA manager's file as it is in memory."""
+        """Write the DRA manager's file from memory."""
         states = [
             ClaimState(x.uid, x.name, "default", {x.pod: {}}, {self._driver: _state(x)}) for x in self.claims.values()
         ]
@@ -155,7 +155,7 @@ class Kubelet:
         self._replace(self._folder / kubelet_claims.FILE_NAME, content)
 
     def list_units(self) -> Iterator[podresources.PodResources]:
-        """What pod-resources lists of the device plugin API."""
+        """Yield pod-resources' list of the device plugin API."""
         static = podresources.PodResources(name=f"etcd-{self._node}", namespace="kube-system")
         yield static
         if self.knows_pods:
@@ -173,7 +173,7 @@ class Kubelet:
                 yield podresources.PodResources(name=pod.name, namespace="default", containers=containers)
 
     def _replace(self, path: Path, content: bytes) -> None:
-        """Write a file as the kubelet does: another one takes its place; without content there is none."""
+        """Replace a file, as the kubelet does; without content, remove it."""
         with self._disk.unwatched():
             if not content:
                 path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One life: the steps of a plan, one after the other, and after each of them the rules."""
+"""One life: the steps of a plan in order, with a check of the rules after each step."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from tests.nodeplug.two_fronts.steps import Steps
 
 
 class Failure(AssertionError):
-    """A life in which a rule was broken; `diary` says what happened until then."""
+    """A life in which a rule was broken; `diary` lists the events until then."""
 
     def __init__(self, why: str, diary: Sequence[str]) -> None:
         super().__init__(why)
@@ -30,7 +30,7 @@ class Failure(AssertionError):
 
 
 def live(seed: int, steps: Sequence[Step]) -> Counter[str]:
-    """Live, and return the figures. Raises `Failure`."""
+    """Run a life, and return its figures. Raises `Failure`."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="two-fronts-", dir=memory if memory.is_dir() else None) as folder:
         clock = Clock()
@@ -57,10 +57,10 @@ def live(seed: int, steps: Sequence[Step]) -> Counter[str]:
 
 
 class Life(Steps):
-    """See the module."""
+    """A life, as described in this module."""
 
     async def run(self, steps: Sequence[Step]) -> None:
-        """Live through the steps, and then let everything end well."""
+        """Take the steps, and then end everything."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Loop)
         self._loop = loop
@@ -95,15 +95,15 @@ class Life(Steps):
             self.disk.recover()
         if self._daemon is None and rng.random() < 0.9:
             if rng.random() < 0.15:
-                await self._swap(rng)  # while nobody looks
+                await self._swap(rng)  # while the daemon is down
             if rng.random() < 0.3:
-                self.disk.will_be_the_end(int(rng.expovariate(0.3)))  # in the middle of repairs
+                self.disk.will_be_the_end(int(rng.expovariate(0.3)))  # during the repairs
             await self._start()
             if rng.random() < 0.2:
                 await self._as_a_process(self._restart_container(rng))
         if step.kind == "reboot":
             await self._as_a_process(self._start_pods())
-        if step.kind == "configure" and self._calls is not None and self._kubelet.is_up:  # what was pending comes
+        if step.kind == "configure" and self._calls is not None and self._kubelet.is_up:  # a pending pod starts
             await self._as_a_process(self._calls.allocate(rng))
         self._check()
 
@@ -124,13 +124,13 @@ class Life(Steps):
         self._is_lost = False
         leases = ledger.leases()
         rules.what_was_promised_is_leased(self.cluster, leases, was_lost=self._was_lost)
-        is_tidied = not self._was_lost or self._daemon.dra is not None  # or what was lost was DRA's, which is off now
+        is_tidied = not self._was_lost or self._daemon.dra is not None  # or DRA lost it, and is off now
         if is_tidied and (self._is_whole or not self._was_lost):
             rules.files_have_leases(self.folder, leases)
         is_scanned = self._scanned == self._host.state()
         if self._is_whole and is_tidied:
             rules.leases_have_files(self.folder, self._runtime, self.cluster, self._host, leases, is_scanned=is_scanned)
-            if self.disk.refused == self._refused_before:  # what it did not let us remove goes at the next start
+            if self.disk.refused == self._refused_before:  # files that it did not remove go at the next start
                 rules.nothing_is_half_written(self.folder, self._daemon)
         if self._is_whole and is_scanned:
             rules.what_is_there_is_described(self._runtime, self._daemon, self._host)
@@ -142,7 +142,7 @@ class Life(Steps):
                 rules.listed_as_it_is(self._daemon, self._host, self._calls.lists, is_whole=self._is_whole)
 
     async def _end_well(self) -> None:
-        """Everybody ends, and then everything can be had again: nothing is refused for ever."""
+        """End all pods and claims; afterwards every device must be allocatable again."""
         self.disk.recover()
         self.cluster.server_is_up = True
         self._kubelet.lie = ""
@@ -158,7 +158,7 @@ class Life(Steps):
         self._is_whole = True
         self._check()
         assert self._calls is not None
-        self.figures.update(self._calls.figures)  # what follows is no part of the life
+        self.figures.update(self._calls.figures)  # what follows does not count
         self._calls.figures.clear()
         await self._as_a_process(self._everything_can_be_had())
 
@@ -213,7 +213,7 @@ class Life(Steps):
 
 
 async def _end_all() -> None:
-    """Leave nobody behind who would be heard of later."""
+    """Cancel all remaining tasks."""
     for _ in range(100):
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
@@ -222,7 +222,7 @@ async def _end_all() -> None:
 
 @contextlib.contextmanager
 def _logged_to(life: Life) -> Iterator[None]:
-    """Have errors that were caught and logged as defects heard, and nothing else."""
+    """Record errors that were caught and logged as defects; nothing else is logged."""
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""The node of a life: everybody on it, and the daemon as a process that starts, stops and may die at any effect."""
+"""The node of a life: all parts on it, and the daemon as a process that starts, stops and can die at any effect."""
 
 import asyncio
 import random
@@ -18,11 +18,11 @@ from tests.nodeplug.two_fronts.kubelet import Kubelet
 from tests.nodeplug.two_fronts.process import Clock, Loop, Stuck, turns
 from tests.nodeplug.two_fronts.runtime import Runtime
 
-_LONGEST = 600.0  # seconds that a step may take
+_LONGEST = 600.0  # seconds that a step can take
 
 
 class Node:
-    """See the module."""
+    """The node, as described in this module."""
 
     def __init__(self, root: Path, clock: Clock, seed: int) -> None:
         rng = random.Random(seed)
@@ -31,7 +31,7 @@ class Node:
         self.diary: list[str] = []
         self._clock = clock
         self._resources = configuration(rng)
-        self._quick = rng.choice((-1.0, 1.0))  # commits in a thread, or on the loop
+        self._quick = rng.choice((-1.0, 1.0))  # commits in a thread, or in the loop
         self._host = LivingHost(root / "host", rng.random() < 0.8, self.disk)
         self._kubelet = Kubelet(self.folder.kubelet, DRIVER, NODE, self.disk)
         self.cluster = Cluster(self._host, self._kubelet)
@@ -40,21 +40,21 @@ class Node:
         self._running: asyncio.Task[None] | None = None
         self._calls: Calls | None = None
         self._boots = 0
-        self._is_lost = False  # the state directory was lost, and not all of it is restored
-        self._was_lost = False  # and what was left of before it goes when the disk takes that
-        self._is_whole = False  # since the last start the disk has refused nothing
-        self._refused_before = 0  # what the disk had refused before the last start
+        self._is_lost = False  # the state directory was lost, and is not completely restored
+        self._was_lost = False  # files of the lost state can remain until the disk allows their removal
+        self._is_whole = False  # the disk has refused nothing since the last start
+        self._refused_before = 0  # refusals of the disk before the last start
         self._defects: list[str] = []
-        self._lingering: list[str] = []  # pods that are over and whose cgroups are still there
+        self._lingering: list[str] = []  # ended pods whose cgroups still exist
         self._scanned: object = None
         self._loop: Loop
 
     def tell(self, text: str) -> None:
-        """Write into the diary."""
+        """Add a line to the diary."""
         self.diary.append(f"    [{self._clock.now:.3f}] {text}")
 
     def failed(self, context: dict[str, object]) -> None:
-        """Take note of an error that nobody has handled."""
+        """Record an unhandled error."""
         error = context.get("exception")
         if isinstance(error, BaseException) and not is_death(error):
             self._defects.append(f"{context['message']}: {error!r}")
@@ -96,7 +96,7 @@ class Node:
         await self._daemon.reconciler.refresh()
 
     async def _as_a_process(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what the daemon takes part in, until it has nothing more to do, or is dead."""
+        """Run work that involves the daemon, until the daemon is idle or dead."""
         died: asyncio.Future[str] = self._loop.create_future()
         self.disk.dying = died.set_result
         task = asyncio.create_task(work)
@@ -125,7 +125,7 @@ class Node:
         self._daemon = self._running = self._calls = None
 
     def _settle(self, rng: random.Random) -> None:
-        """What happens by itself between steps: the kubelet writes down, learns and cleans up."""
+        """Events between steps: the kubelet records, learns its pods, and removes cgroups."""
         if not self._kubelet.is_up:
             return
         for pod in self.cluster.pods:
@@ -141,11 +141,11 @@ class Node:
         self._kubelet.knows_pods = True
         self.tell("the kubelet knows its pods")
         for uid in (*(x.uid for x in self.cluster.pods), *(x.pod for x in self.cluster.claims if x.running)):
-            self._host.begin_pod(uid)  # after a reboot: they run again
+            self._host.begin_pod(uid)  # after a reboot they start again
 
 
 def is_death(error: BaseException) -> bool:
-    """Whether it says no more than that the process is dead, or was told to end."""
+    """Return whether the error only says that the process is dead or was cancelled."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_death, error.exceptions))
     return isinstance(error, Died | asyncio.CancelledError)

@@ -1,6 +1,6 @@
-"""Plans: steps, each with a seed of its own, so that some can be left out and the others stay what they are.
+"""Plans: steps with a seed each, so that omitting some does not change the others.
 
-A step is something that the kubelet, the scheduler, an administrator, the hardware or the operating system does.
+A step is an action of the kubelet, the scheduler, an administrator, the hardware or the operating system.
 """
 
 import random
@@ -12,7 +12,7 @@ Mishap = Literal["", "death", "full", "read-only"]
 
 
 class Step(Struct, frozen=True):
-    """What happens, and what goes wrong after how many effects on the disk."""
+    """An action, and a fault after a number of effects on the disk."""
 
     kind: str
     seed: int
@@ -70,7 +70,7 @@ def plan(seed: int, length: int = 24) -> list[Step]:
     """The steps of a seed."""
     rng = random.Random(seed)
     steps = []
-    weights = [weight * rng.choice((0.2, 1, 1, 4)) for weight in WEIGHTS.values()]  # a life has more of something
+    weights = [weight * rng.choice((0.2, 1, 1, 4)) for weight in WEIGHTS.values()]  # each life has other preferences
     for kind in ("schedule",) * 3 + tuple(rng.choices(list(WEIGHTS), weights, k=length - 3)):
         mishap: Mishap
         (mishap,) = rng.choices(list(_MISHAPS), list(_MISHAPS.values())) if kind in _WITH_EFFECTS else ("",)

@@ -1,7 +1,7 @@
-"""What a process gets from its operating system: a clock, and threads whose work is done in a random order.
+"""The operating system of a process: a clock, and threads whose work is done in a random order.
 
-Everything happens in one thread, so the same seed gives the same interleaving. Waiting costs nothing: when there is
-nothing to do but to wait, it is later.
+All work runs in one thread, so that a seed determines the interleaving. Waiting takes no real time: when the process
+only waits, the clock jumps.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from weakref import WeakSet
 
 
 class Stuck(AssertionError):
-    """Somebody waits, and nothing is left that could wake them."""
+    """A task waits, and nothing is left that could wake it."""
 
 
 class Clock:
-    """The time, in seconds."""
+    """The time in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
-        self.day = 1_800_000_000.0  # the time of day when the other clock was at 0; somebody may set it
+        self.day = 1_800_000_000.0  # the time of day when `now` was 0; steps can set it
 
     def wall(self) -> float:
-        """The time of day; never twice the same."""
+        """The time of day; never the same twice."""
         self.now += 0.001
         return self.day + self.now
 
 
 class _Selector(selectors.SelectSelector):
-    """Lets time pass instead of waiting."""
+    """Advances the clock instead of waiting."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
-        self.waiting: list[asyncio.Future[None]] = []  # for everybody else to have nothing to do
+        self.waiting: list[asyncio.Future[None]] = []  # set when all tasks wait
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if (timeout is None or timeout > 0) and self.waiting:
@@ -46,12 +46,12 @@ class _Selector(selectors.SelectSelector):
             return []
         if timeout is None:
             raise Stuck("nothing will ever happen again")
-        self._clock.now += timeout + 1e-6  # a turn of the loop takes time, too
+        self._clock.now += timeout + 1e-6  # an iteration of the loop takes time as well
         return []
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop without threads: calls for them wait until a random turn of the loop."""
+    """An event loop without threads: calls for threads run in a random iteration of the loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._time = _Selector(clock)
@@ -62,13 +62,13 @@ class Loop(asyncio.SelectorEventLoop):
         self._calls: list[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
 
     def time(self) -> float:
-        """The loop's clock goes with the other one."""
+        """The loop uses the same clock."""
         return self._clock.now
 
     def run_in_executor(  # type: ignore[override]  # a future is an awaitable
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        """Have `func` done in a while, whichever thread it was meant for."""
+        """Run `func` later, whichever executor was named."""
         if getattr(executor, "_shutdown", False):
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: asyncio.Future[Any] = self.create_future()
@@ -77,22 +77,22 @@ class Loop(asyncio.SelectorEventLoop):
             self.call_soon(self._do_one)
         return future
 
-    def call_at(  # type: ignore[override]  # what is called with what is its own business
+    def call_at(  # type: ignore[override]  # the signature is less precise
         self, when: float, callback: Callable[..., object], *args: Any, **options: Any
     ) -> asyncio.TimerHandle:
-        """Remember who is to be woken later."""
+        """Record the timer, for `end_process`."""
         handle = super().call_at(when, callback, *args, **options)
         self._timers.add(handle)
         return handle
 
     async def idle(self) -> None:
-        """Return when there is nothing to do but to wait for a time."""
+        """Wait until all tasks wait for a time."""
         future = self.create_future()
         self._time.waiting.append(future)
         await future
 
     def end_process(self) -> None:
-        """What no thread has begun will never be done, and nobody is woken later: the process is dead."""
+        """Drop calls that no thread has started, and all timers: the process is dead."""
         self._calls.clear()
         for timer in self._timers:
             timer.cancel()
@@ -107,7 +107,7 @@ class Loop(asyncio.SelectorEventLoop):
         if self._calls:
             self.call_soon(self._do_one)
         if future.cancelled() and self.random.random() < 0.5:
-            return  # who asked is gone: a thread may have begun, or not
+            return  # the caller is gone: a thread might have started the call, or not
         try:
             result = func(*args)
         except BaseException as error:  # as an executor does
@@ -119,6 +119,6 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 async def turns(count: int) -> None:
-    """Let others go on for some turns of the loop."""
+    """Let other tasks run for some iterations of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What must be true of a node at every moment, and what only while its disk takes what it is given."""
+"""Invariants of a node: those that always hold, and those that hold while its disk accepts writes."""
 
 import itertools
 import json
@@ -20,11 +20,11 @@ _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "met
 
 
 class Broken(AssertionError):
-    """A rule does not hold; says which and of what."""
+    """A rule is broken; the message names the rule and the subject."""
 
 
 def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
-    """Nobody has what somebody else has: not whole, not in part."""
+    """No two holders have the same exclusive device, whole or in part."""
     for one, other in itertools.combinations(cluster.holders(), 2):
         if one.api == other.api == "device-plugin":
             clash = (
@@ -32,24 +32,24 @@ def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
                 and not _are_shares(one, other)
                 and not _are_functions(*(min(x.devices, default="") for x in (one, other)))
             )
-        else:  # a claim may have what it has twice
+        else:  # one claim can have a device twice
             clash = one.party != other.party and one.takes.excludes(other.takes)
         opened = (
             (one.opened & other.opened) - (one.parts & other.parts) - {PORT}
-        )  # through which one has another device
+        )  # a port by which a holder has another device
         if clash or (one.party != other.party and opened):
             raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
 
 
 def nobody_has_the_uplink(cluster: Cluster) -> None:
-    """Whoever gets the interface of the node's default route takes the node off the network."""
+    """A holder of the default route's interface would take the node off the network."""
     for holder in cluster.holders():
         if holder.takes.whole & UPLINK:
             raise Broken(f"uplink: {holder.party} ({holder.api}) has {holder.lease}")
 
 
 def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
-    """Every yes that nobody has undone is on record; once that was lost, nobody can say what an administrator sees."""
+    """Each prepared or allocated device has a lease. After a lost ledger, admin access cannot be restored."""
     known: dict[tuple[str, str, str], Lease]
     known = {(x.api, x.resource if x.api == "device-plugin" else _uid(x), x.unit): x for x in leases}
     for holder in cluster.holders():
@@ -62,7 +62,7 @@ def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, wa
 
 
 def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
-    """No claim has files without having a lease: they would be nobody's."""
+    """Each claim with files has a lease: otherwise the files would have no owner."""
     uids = {_uid(x) for x in leases if x.api == "dra"}
     for uid in _uids_with_specs(folder):
         if uid not in uids:
@@ -72,17 +72,17 @@ def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
 def leases_have_files(
     folder: Folder, runtime: Runtime, cluster: Cluster, host: LivingHost, leases: Iterable[Lease], *, is_scanned: bool
 ) -> None:
-    """Every claim with leases is done and has all its files; of devices that are gone nothing is described."""
+    """Each claim with leases is done and has all its files. Absent devices are not described."""
     ours = [x for x in leases if x.api == "dra"]
     if half := [x.unit for x in ours if x.phase != "done"]:
         raise Broken(f"half done: {', '.join(half)}")
-    uids = {_uid(x) for x in ours if x.record}  # of a claim that is known by what pods have of it there is none
+    uids = {_uid(x) for x in ours if x.record}  # a claim that is known only from its pods has no record
     are_all = len(uids) == len({_uid(x) for x in ours})
     specs = Counter(_uids_with_specs(folder))
     known = [x for x in cluster.claims if x.uid in uids]
     units = {uid: {x.unit for x in ours if _uid(x) == uid} for uid in uids}
-    told = [x for x in known if units[x.uid] == {*x.takes}]  # or the process died before it could answer
-    complete = {x.uid for x in told if is_scanned and _can_be_found(x, host)}
+    fully_leased = [x for x in known if units[x.uid] == {*x.takes}]  # otherwise the process died before the answer
+    complete = {x.uid for x in fully_leased if is_scanned and _can_be_found(x, host)}
     for uid in uids:
         if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
             raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
@@ -97,7 +97,7 @@ def leases_have_files(
 
 
 def nothing_is_half_written(folder: Folder, daemon: Daemon) -> None:
-    """No file is left that was being written when the process died, but of a front that does not run any more."""
+    """No temporary file of a dead process is left, except of a front that does not run any more."""
     of_claims = [*folder.cdi.glob(".nodeplug-dra~*"), *folder.metadata.glob(".*")]
     if left := {*folder.cdi.glob(".*"), *of_claims} - {*(of_claims if daemon.dra is None else ())}:
         raise Broken(f"half written: {[x.name for x in left]}")
@@ -106,7 +106,7 @@ def nothing_is_half_written(folder: Folder, daemon: Daemon) -> None:
 def listed_as_it_is(
     daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], *, is_whole: bool
 ) -> None:
-    """What somebody has, the device plugin API shows as unhealthy to everybody else; and nothing else."""
+    """The device plugin API lists exactly the held devices as unhealthy for other holders."""
     leases = daemon.ledger.leases()
     for resource in (x for x in daemon.resources if x.api != "dra" and x.name in lists):
         units = units_of(resource, daemon.assignment.devices[resource.name])
@@ -120,27 +120,27 @@ def listed_as_it_is(
             )
             mine = [x for x in leases if (x.api, x.resource) == ("device-plugin", resource.name)]
             own = [x for x in mine if x.unit in units and units[x.unit].id == name]
-            # a name stays what it was for the pod that has it, so nobody else can be given it
+            # a CDI name keeps the meaning that it has for the current pod, so no other pod can get it
             is_older = any(name not in x.exclusive for x in own) or (
                 resource.cdi is True and any(_had_others(host, x) for x in own)
             )
             expected = unit in units and host.is_well(name) and not is_taken and not is_older
-            # or a runtime finds it where the pod has it that has it already, which may be at another path
+            # or it is described at another container path, for its current pod
             is_elsewhere = resource.cdi is True and any(name in x.exclusive for x in mine)
             if is_healthy != expected and (is_whole or resource.cdi is not True) and not (expected and is_elsewhere):
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
 
 
 def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
-    """What somebody has of whom the scheduler does not know is tainted; and nothing else is.
+    """Exactly those devices are tainted whose holder the scheduler does not know.
 
-    What only a claim keeps has the members of then, whoever has come to its group on the host.
+    A group that stays only for a claim keeps its members of then, whatever its name means on the host now.
     """
     published = daemon.dra.published() if daemon.dra is not None else {}
     there = daemon.dra.there() if daemon.dra is not None else set()
 
     def takes(name: str) -> Takes:
-        # as it is published: what a claim has stays what it was when the configuration has changed
+        # as published: a claimed device does not change with the configuration
         return host.takes(name, "dra", is_shared=bool(published[name].allow_multiple_allocations))
 
     def is_known(lease: Lease) -> bool:
@@ -149,7 +149,7 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
 
     leases = daemon.ledger.leases()
     others = [_takes(host, x) for x in leases if not is_known(x)]
-    # a group that is there no more is published with the members that it had last, which may be fewer
+    # a removed group is published with its last members, which can be fewer
     groups = [_takes(host, x) for x in leases if is_known(x) and x.unit not in there and host.is_group(x.unit)]
     for name, device in published.items():
         if name not in there:
@@ -162,7 +162,7 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
 
 
 def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHost) -> None:
-    """A runtime finds every device that is offered by CDI names, as it is now. True after a scan."""
+    """A runtime finds every device that is offered with CDI names, in its current state. True after a scan."""
     found = runtime.described()
     for resource in (x for x in daemon.resources if x.api != "dra" and x.cdi is not False):
         for device in daemon.assignment.devices[resource.name]:
@@ -171,7 +171,7 @@ def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHos
             leases = daemon.ledger.of_resource(resource.name, "device-plugin")
             held = [host.members(device.id, x.exclusive) for x in leases if _device(host, x) == device.id]
             allowed = [host.nodes_of(x) for x in (host.devices_of(device.id), *held) if x is not None]
-            if {host.opens(x) for x in paths} not in allowed:  # without what has come to a group that somebody has
+            if {host.opens(x) for x in paths} not in allowed:  # or without new members of a group that has a holder
                 raise Broken(f"CDI: {resource.name} describes {device.id} as {paths}")
 
 
@@ -181,7 +181,7 @@ def listed(encoded: bytes) -> dict[str, bool]:
 
 
 def _can_be_found(claim: Claim, host: LivingHost) -> bool:
-    """Whether the devices of a claim are there; a group or port that is not offered is found only where it was."""
+    """Return whether the devices of a claim are present; a group or port that is not offered must not have moved."""
     has_groups = any(host.is_group(x) or device_of(x) == PORT for x in claim.takes)
     return (
         bool(claim.devices)
@@ -198,26 +198,26 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
     for request in {x.request for x in claim.results}:
         path = folder.metadata / f"{claim.uid}~{request}.json"
         try:
-            said, _ = json.JSONDecoder().raw_decode(path.read_text())
+            metadata, _ = json.JSONDecoder().raw_decode(path.read_text())
         except (OSError, ValueError) as error:
             raise Broken(f"lost: the metadata of {claim.name}, request {request}: {error}") from error
-        if said["metadata"]["uid"] != claim.uid:
-            raise Broken(f"metadata: {claim.ref} reads what was said of {said['metadata']['uid']}")
+        if metadata["metadata"]["uid"] != claim.uid:
+            raise Broken(f"metadata: {claim.ref} reads what was said of {metadata['metadata']['uid']}")
 
 
 def _takes(host: LivingHost, lease: Lease) -> Takes:
-    """What a lease is about; of a group, those that were in it then."""
+    """What a lease takes; for a group, its members at that time."""
     name = lease.unit if lease.api == "dra" else _device(host, lease)
     return host.takes(name, lease.api, devices=host.members(name, lease.exclusive))
 
 
 def _device(host: LivingHost, lease: Lease) -> str:
-    """The device or the group that a lease is of, whatever has its unit's name by now."""
+    """The device or group of a lease, whatever its unit's name means now."""
     return host.leased(lease.unit, lease.exclusive)
 
 
 def _had_others(host: LivingHost, lease: Lease) -> bool:
-    """Whether a group has other members than those that are left of when it was leased."""
+    """Return whether a group's members differ from those of the lease that are still present."""
     name = _device(host, lease)
     members = host.members(name, lease.exclusive)
     return members is not None and {x for x in members if host.is_plugged([x])} != {*host.devices_of(name)}
@@ -228,12 +228,12 @@ def _uid(lease: Lease) -> str:
 
 
 def _are_functions(one: str, other: str) -> bool:
-    """Whether these are two functions of one card: only DRA keeps them apart, and what goes across."""
+    """Return whether these are two functions of one card, which only DRA and the guard between the APIs exclude."""
     return one != other and {PHYSICAL, *VIRTUAL} >= {one, other}
 
 
 def _are_shares(one: Holder, other: Holder) -> bool:
-    """Whether two of one resource have different shares of a device, which are counted under one name."""
+    """Return whether two holders of one resource have different shares of a device."""
     units = one.lease[1], other.lease[1]
     names = {*map(without_share, units)}
     return one.party == other.party and units[0] != units[1] and len(names) == 1 and names.isdisjoint(units)

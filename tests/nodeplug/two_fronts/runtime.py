@@ -1,7 +1,7 @@
-"""The container runtime of a life: what a container opens that is started with what the kubelet was once answered.
+"""The container runtime of a life: the nodes that a container opens when it starts with a stored answer.
 
-With CDI a name is looked up in the files that are there now, and its node takes the place of a plain one with the same
-path in the container; a name that no file has keeps the container from starting. Without CDI names mean nothing.
+With CDI, a name is looked up in the current files, and its node replaces a plain one with the same container path. A
+name without a file prevents the start. Without CDI, names are ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,38 +14,38 @@ from tests.nodeplug.two_fronts.daemon import Folder
 from tests.nodeplug.two_fronts.host import LivingHost
 
 Opened: TypeAlias = Mapping[str, str]
-"""The numbers of the nodes that a container gets, and where it has each: empty where it is on the host."""
+"""The device numbers of a container's nodes, and the container path of each; "" means the host's path."""
 
 
 class NotStarted(Exception):
-    """The runtime refuses; says why."""
+    """The runtime refuses to start a container; the message says why."""
 
 
 class Runtime:
-    """One node's runtime, with CDI switched on or off."""
+    """The runtime of a node, with CDI enabled or disabled."""
 
     def __init__(self, folder: Folder, host: LivingHost, has_cdi: bool) -> None:
         self.has_cdi = has_cdi
         self._folder, self._host = folder, host
 
     def start(self, answer: api.ContainerAllocateResponse) -> Opened:
-        """What a container of a pod gets. Raises `NotStarted`."""
+        """Return the nodes of a pod's container. Raises `NotStarted`."""
         nodes = {x.container_path: x.host_path for x in answer.devices}
         if self.has_cdi:
             nodes |= self._named(x.name for x in answer.cdi_devices)
         return self._open(nodes)
 
     def start_claimed(self, devices: Iterable[PreparedDevice]) -> Opened:
-        """What a container gets that uses a claim. Raises `NotStarted`."""
+        """Return the nodes of a container that uses a claim. Raises `NotStarted`."""
         return self._open(self._named(i for x in devices for i in x.cdi_device_ids))
 
     def finds(self, names: Iterable[str]) -> frozenset[str]:
-        """The numbers of the nodes that there are to these names now; of what is not described none."""
+        """The current device numbers of these names; names without a description are skipped."""
         known = self.described()
         return frozenset(map(self._host.opens, self._named(x for x in names if x in known).values()))
 
     def described(self) -> dict[str, cdi.Device]:
-        """What there is to be found, by qualified name."""
+        """The described devices by qualified name."""
         paths = self._folder.cdi.glob("*.json") if self._folder.cdi.exists() else ()
         specs = [cdi.decode(path.read_bytes()) for path in paths]
         return {cdi.qualified_name(spec.kind, device.name): device for spec in specs for device in spec.devices}

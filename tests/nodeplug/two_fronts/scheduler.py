@@ -1,4 +1,4 @@
-"""The scheduler of a life: it gives claims what is published as free, and at times what is not."""
+"""The scheduler of a life: it allocates published free devices to claims, and sometimes others."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ def schedule(
     published: Mapping[str, v1.Device],
     shares: Callable[[str], int],
 ) -> Sequence[v1.DeviceRequestAllocationResult]:
-    """Choose one device or two of those that are published; of a device in shares so many may be had at once."""
+    """Choose one or two published devices; `shares` returns how many claims can have a device at the same time."""
     wrong = rng.random() < _WRONG
     chosen: list[v1.DeviceRequestAllocationResult] = []
     for request in ("first", "second")[: rng.choice((1, 1, 2))]:
@@ -44,8 +44,8 @@ def _is_free(
 ) -> bool:
     if any(taint.effect in (v1.NO_SCHEDULE, v1.NO_EXECUTE) for taint in device.taints):
         return False
-    given = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
-    taken = [x.device for x in given if not x.admin_access]
+    results = [x for claim in cluster.claims if claim.in_api for x in claim.results] + [*chosen]
+    taken = [x.device for x in results if not x.admin_access]
     if device.allow_multiple_allocations:
         return taken.count(name) < shares(name)
     return not any(host.takes(name, "dra").excludes(host.takes(x, "dra")) for x in taken)

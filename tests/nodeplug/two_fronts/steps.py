@@ -1,4 +1,4 @@
-"""The steps of a life (plan.py), each under its name: what happens to a node, and what is done there."""
+"""The steps of a life (plan.py) by name: events on a node, and the actions that they cause."""
 
 import asyncio
 import random
@@ -18,12 +18,12 @@ from tests.nodeplug.two_fronts.stick import FACES
 
 
 class Steps(Node):
-    """See the module."""
+    """The node with the steps of this module."""
 
-    # calls
+    # Calls.
 
     async def _call(self, rng: random.Random) -> None:
-        """Some calls at once; callers may give up, and the kubelet may end."""
+        """Some concurrent calls; callers can cancel, and the kubelet can stop."""
         if self._calls is None or not self._kubelet.is_up:
             return
         calls = [self._one_call(rng) for _ in range(rng.choice((1, 2, 2, 3, 4)))]
@@ -61,7 +61,7 @@ class Steps(Node):
         await what(own)
 
     async def _schedule(self, rng: random.Random) -> None:
-        """The scheduler gives a claim devices; it may have the name of one that was deleted."""
+        """The scheduler allocates devices to a new claim, which can have the name of a deleted one."""
         if len(self.cluster.claims) > 6 or not (results := self._choice(rng)):
             return
         number = self.cluster.number()
@@ -72,7 +72,7 @@ class Steps(Node):
         self.tell(f"{claim.ref} gets {claim.names}")
 
     async def _reallocate(self, rng: random.Random) -> None:
-        """A claim is allocated again, and nobody had it unprepared."""
+        """A claim is allocated again without having been unprepared."""
         claims = [x for x in self.cluster.claims if x.in_api and x.asked]
         if not claims or not (results := self._choice(rng)):
             return
@@ -81,7 +81,7 @@ class Steps(Node):
         self.tell(f"{claim.ref} gets {claim.names} instead")
 
     async def _reuse(self, rng: random.Random) -> None:
-        """A claim's pod is gone by force and the claim is deallocated; another pod uses it while the daemon looks."""
+        """A claim is deallocated after its pod was force-deleted; another pod uses it during a reconciler pass."""
         claims = [x for x in self.cluster.claims if x.in_api and x.asked]
         if not claims or self._calls is None or not self._kubelet.is_up:
             return
@@ -106,7 +106,7 @@ class Steps(Node):
         return schedule(rng, self.cluster, self._host, self._daemon.dra.published(), self._daemon.dra.shares)
 
     async def _restart_container(self, rng: random.Random) -> None:
-        """A container has ended and starts again, with what the kubelet was answered long ago."""
+        """A container restarts, with an old answer of the kubelet."""
         if self._calls is None or not self._kubelet.knows_pods:
             return
         for pod in self.cluster.pods:
@@ -114,18 +114,18 @@ class Steps(Node):
                 await self._calls.start_again(pod, container)
 
     async def _finish(self, rng: random.Random) -> None:
-        """Pods that have claims are over; or the kubelet gives up."""
+        """Pods with claims end, or the kubelet gives up."""
         for claim in self.cluster.claims:
             has_pod = claim.asked and not claim.ended and not claim.forgotten
             if has_pod and rng.random() < (0.5 if claim.running else 0.2):
                 claim.ended = True
-                claim.answer = None if self._is_lost else claim.answer  # or nobody could know of it
+                claim.answer = None if self._is_lost else claim.answer  # or no witness knows it
                 self.cluster.end_claim_pod(claim)
                 self.tell(f"the pod of {claim.name} is over")
         self.cluster.settle()
 
     async def _end_pods(self, rng: random.Random) -> None:
-        """Pods of the device plugin API are over: the kubelet tells nobody. Their cgroups may linger."""
+        """Pods of the device plugin API end, without a call. Their cgroups can remain for a while."""
         over = [x for x in self.cluster.pods if rng.random() < 0.5]
         self.cluster.pods = [x for x in self.cluster.pods if x not in over]
         for pod in over:
@@ -135,7 +135,7 @@ class Steps(Node):
         self._settle(rng)
 
     async def _delete(self, rng: random.Random) -> None:
-        """A claim is deleted by force; its pod may run on, or nobody may know of it any more."""
+        """A claim is force-deleted; its pod can continue, or the kubelet can forget it."""
         claims = [x for x in self.cluster.claims if x.in_api or x.running]
         if not claims:
             return
@@ -148,11 +148,11 @@ class Steps(Node):
         self.cluster.settle()
 
     async def _pass_time(self, rng: random.Random) -> None:
-        """Time passes, and the daemon looks around as it does now and then."""
+        """Time passes, with the reconciler's regular passes."""
         await asyncio.sleep(rng.choice((1.0, 10.0, 100.0)))
 
     async def _clock_set(self, rng: random.Random) -> None:
-        """Somebody sets the clock."""
+        """The wall clock is set."""
         self._clock.day += rng.choice((-100_000.0, -10.0, 10.0, 100_000.0))
 
     async def _unplug(self, rng: random.Random) -> None:
@@ -170,12 +170,12 @@ class Steps(Node):
             await self._rescan(rng, 0.8)
 
     async def _move(self, rng: random.Random) -> None:
-        """Another device takes the place of one, behind everybody's back."""
+        """A device is replaced without a scan."""
         if devices := sorted(x for x in self._host.plugged if x.startswith("misc-")):
             self._plug_in(rng.choice(devices))
 
     async def _functions(self, rng: random.Random) -> None:
-        """The virtual functions of a card are made, whoever has it, or taken away when nobody has one of them."""
+        """A card's virtual functions are created, whoever holds the card, or removed if none of them is held."""
         held = self._daemon.ledger.devices() if self._daemon is not None else {*VIRTUAL}
         if held & {*VIRTUAL} and self._host.plugged & {*VIRTUAL}:
             return
@@ -185,7 +185,7 @@ class Steps(Node):
         await self._rescan(rng, 0.8)
 
     async def _become(self, rng: random.Random) -> None:
-        """A firmware is loaded into the stick, or it is reset: it is another device at its port."""
+        """A firmware is loaded into the stick, or it is reset: it becomes another device at its port."""
         with self.disk.unwatched():
             is_another = self._host.become_another()
         if is_another:
@@ -195,14 +195,14 @@ class Steps(Node):
                 await self._restart_container(rng)
 
     async def _swap(self, rng: random.Random) -> None:
-        """The ports change places, but not while nothing else says which of them somebody has."""
+        """The ports exchange their nodes, unless only the paths say which of them a pod has."""
         if self._is_lost and any(not x.answer.cdi_devices for pod in self.cluster.pods for x in pod.containers):
             return
         with self.disk.unwatched():
             self._host.swap_ports()
         self.tell("the ports have changed places")
         await self._rescan(rng, 0.7)
-        if rng.random() < 0.5:  # what had them open has ended
+        if rng.random() < 0.5:  # the containers that had them open have ended
             await self._restart_container(rng)
 
     def _plug_in(self, device: str) -> None:
@@ -222,9 +222,9 @@ class Steps(Node):
         await self._rescan(rng)
 
     async def _configure(self, rng: random.Random) -> None:
-        """The daemon has another configuration: it starts again, or its file has changed, perhaps during calls."""
+        """The configuration changes: by a restart, or by a changed file, possibly during calls."""
         if self._is_lost:
-            return  # what the old one named could not be restored
+            return  # the old configuration is needed to restore the leases
         daemon = self._daemon if rng.random() < 0.5 else None
         if daemon is None:
             await self._stop(rng)
@@ -240,7 +240,7 @@ class Steps(Node):
                 await calls
             if not is_done:
                 await self._stop(rng)
-        elif rng.random() < 0.3:  # as the DaemonSet says: hostNetwork, hostPID
+        elif rng.random() < 0.3:  # as in the DaemonSet: hostNetwork, hostPID
             namespace: Namespace = rng.choice(get_args(Namespace))
             with self.disk.unwatched():
                 self._host.move_daemon(namespace)
@@ -248,7 +248,7 @@ class Steps(Node):
         self.tell(f"configured: {[_shown(x) for x in self._resources]}")
 
     async def _lie(self, rng: random.Random) -> None:
-        """One of those who know says nothing, or something that is not true."""
+        """One of the kubelet's sources gives no answer or a wrong one."""
         self._kubelet.lie = rng.choice(("", *get_args(Lie))) if self._host.has_cgroups else ""
         self.tell(f"lie: {self._kubelet.lie or 'none'}")
         if self._kubelet.is_up:
@@ -256,7 +256,7 @@ class Steps(Node):
             self._kubelet.write_claims()
 
     async def _lose(self, rng: random.Random) -> None:
-        """The state directory is lost while the daemon is down; what is to be restored is there and wanted."""
+        """The state directory is lost while the daemon is down; all that must be restored is present and wanted."""
         daemon = self._daemon
         if daemon is None or not self._host.has_cgroups:
             return
@@ -277,9 +277,9 @@ class Steps(Node):
         self._kubelet.write_claims()
         for claim in self.cluster.claims:
             claim.answer = claim.answer if claim.running else None
-            claim.paths = {}  # what the configuration said of them then
+            claim.paths = {}  # they depended on the configuration of then
         for container in (x for pod in self.cluster.pods for x in pod.containers):
-            container.paths = container.paths if container.answer.devices else {}  # names do not say it either
+            container.paths = container.paths if container.answer.devices else {}  # CDI names lack it as well
         with self.disk.unwatched():
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
@@ -287,19 +287,19 @@ class Steps(Node):
         self.tell("the state is lost")
 
     def _is_unknown(self, pod: Pod, container: Container, offered: Collection[str]) -> bool:
-        """Whether nobody can say what a container has, by what the kubelet keeps of it."""
+        """Return whether the kubelet's records are insufficient to determine a container's devices."""
         for unit in container.units:
             name = self._host.named(unit)
             if self._host.is_group(unit) and name not in offered and not container.answer.devices:
-                return True  # its members stood in what is lost alone
+                return True  # only the lost ledger had its members
             if pod.devices[unit] <= {*FACES} - self._host.there:
-                return True  # and of the port that it was at
+                return True  # only the lost ledger had its port
             if pod.devices[unit].isdisjoint(self._host.devices_of(unit)) and not container.answer.cdi_devices:
-                return True  # it had the name of today's device
+                return True  # its name means another device now
         return False
 
     async def _restart_kubelet(self, rng: random.Random) -> None:
-        """The kubelet stops, or is back and asks again for what it has."""
+        """The kubelet stops, or starts and repeats its calls."""
         if self._kubelet.is_up:
             await self._stop_kubelet()
         if rng.random() < 0.5:
@@ -324,17 +324,17 @@ class Steps(Node):
             await self._start_pods()
 
     async def _start_pods(self) -> None:
-        """After a reboot the kubelet has claims prepared before it starts the containers that use them."""
+        """After a reboot, the kubelet prepares claims before it starts their containers."""
         if self._calls is not None and self._kubelet.is_up:
             await self._calls.prepare_these([x for x in self.cluster.claims if x.in_api and x.running])
 
     async def _server(self, rng: random.Random) -> None:
-        """The API server cannot be reached, or can again."""
+        """The API server goes down or comes back."""
         self.cluster.server_is_up = not self.cluster.server_is_up
         self.tell(f"the API server is {'up' if self.cluster.server_is_up else 'down'}")
 
     async def _stop(self, rng: random.Random) -> None:
-        """The daemon is stopped, perhaps in the middle of calls."""
+        """The daemon is stopped, possibly during calls."""
         if self._running is None:
             return
         calls = asyncio.ensure_future(self._call(rng)) if rng.random() < 0.5 else None
@@ -342,11 +342,11 @@ class Steps(Node):
         self.tell("stopping")
         self._running.cancel()
         if calls is not None:
-            await calls  # as a server does that stops
+            await calls  # as a stopping server does
         await self._end()
 
     async def _kill(self, rng: random.Random) -> None:
-        """The daemon dies in the middle of calls, not by the disk."""
+        """The daemon is killed during calls, but not at an effect on the disk."""
         if self._daemon is None:
             return
         calls = asyncio.ensure_future(self._call(rng))
@@ -357,7 +357,7 @@ class Steps(Node):
         await calls
 
     async def _reboot(self, rng: random.Random) -> None:
-        """The power fails: what was not synced is lost, /run is empty, devices have other numbers."""
+        """A power cut: unsynced data is lost, /run is empty, and device numbers change."""
         self._boots += 1
         if self._kubelet.is_up:
             await self._stop_kubelet()

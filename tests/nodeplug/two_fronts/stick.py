@@ -1,6 +1,6 @@
-"""A USB stick that becomes another device at its port, as one does into which a firmware is loaded.
+"""A USB stick that becomes another device at its port, as if a firmware were loaded.
 
-What a resource knows by itself is either of the two faces; what it knows by its port is the port, whatever is there.
+A resource that identifies devices by themselves has one of the two faces; with `identity: port` it has the port.
 """
 
 import shutil
@@ -13,7 +13,7 @@ _HUB = Path("sys/devices/pci0000:00/0000:00:14.0/usb1")
 
 
 class Stick:
-    """The stick's files below a host's root; the kernel counts it up each time that it comes."""
+    """The stick's files below a host's root; the kernel increases its number each time it is plugged in."""
 
     def __init__(self, root: Path) -> None:
         self.face = FACES[0]
@@ -25,16 +25,16 @@ class Stick:
 
     @property
     def path(self) -> str:
-        """Where its node is, as long as it is there."""
+        """The path of its node while it is present."""
         return f"/dev/bus/usb/001/{self._number:03}"
 
     @property
     def numbers(self) -> str:
-        """What opens it, as long as it is there."""
+        """Its device number while it is present."""
         return f"c 189:{self._number - 1}" if self.is_there else ""
 
     def come(self) -> None:
-        """Be plugged in."""
+        """Plug it in."""
         self._number, self.is_there = self._number + 1, True
         folder = self._root / _HUB / "1-2"
         folder.mkdir()
@@ -48,7 +48,7 @@ class Stick:
         (self._root / "sys/dev/char" / numbers).symlink_to(f"../../../{_HUB}/1-2")
 
     def go(self) -> None:
-        """Be unplugged."""
+        """Unplug it."""
         (self._root / self.path.removeprefix("/")).unlink()
         (self._root / "sys/dev/char" / self.numbers.removeprefix("c ")).unlink()
         (self._root / "sys/bus/usb/devices/1-2").unlink()
@@ -56,7 +56,7 @@ class Stick:
         self.is_there = False
 
     def become_another(self) -> None:
-        """Go, and come back with the other face."""
+        """Unplug it, and plug in the other face."""
         self.go()
         self.face = FACES[self.face == FACES[0]]
         self.come()

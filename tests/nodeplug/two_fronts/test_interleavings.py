@@ -1,11 +1,11 @@
-"""Whatever happens in whatever order: nobody has what is somebody else's, no promise is lost, no file is stale."""
+"""After any sequence of events, no device has two holders, no acknowledged lease is lost, and no file is stale."""
 
 import pytest
 
 from tests.nodeplug.two_fronts.life import Failure, live
 from tests.nodeplug.two_fronts.plan import plan
 
-LIVES, AT_ONCE = 20, 5  # more of them: python -m tests.nodeplug.two_fronts 10000
+LIVES, AT_ONCE = 20, 5  # for more: python -m tests.nodeplug.two_fronts 10000
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))

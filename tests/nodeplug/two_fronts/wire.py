@@ -1,6 +1,6 @@
-"""The daemon's connections, without sockets: gRPC to the kubelet's pod-resources, HTTP to the API server.
+"""The daemon's connections without sockets: gRPC to the kubelet's pod-resources, HTTP to the API server.
 
-What is sent is encoded and decoded as on a socket; only the transport is another one.
+Messages are encoded and decoded as on a socket; only the transport is replaced.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from resourceapi.client import AsyncClient, Refused, Unreachable
 from resourceapi.client.transport import Answer
 from tests.nodeplug.two_fronts.process import Loop, turns
 
-GRACE = 5.0  # seconds for what is worked on at a stop
+GRACE = 5.0  # seconds for running calls at a stop
 
 
 class Peers(Protocol):
-    """Who is at the other ends."""
+    """The peers of the daemon."""
 
     def list_pods(self) -> podresources.ListPodResourcesResponse | None:
-        """What pod-resources answers; None where no kubelet does."""
+        """The answer of pod-resources; None if no kubelet runs."""
         ...
 
     def claim(self, path: str) -> Mapping[str, Any] | None:
-        """The object at a path of the API server; None where there is none. Raises ConnectionError."""
+        """The object at a path of the API server; None if there is none. Raises ConnectionError."""
         ...
 
 
 class _PodResourcesClient:
-    """In the place of `grpcunix.Client`."""
+    """Replaces `grpcunix.Client`."""
 
     def __init__(self, peers: Peers, *_: object) -> None:
         self._peers = peers
@@ -53,7 +53,7 @@ class _PodResourcesClient:
 
 
 class KubeletEnd:
-    """In the place of `KubeletPlugin`: calls come through `calls`, and no socket is served."""
+    """Replaces `KubeletPlugin`: calls come through `calls`, and no socket is served."""
 
     registration_status = None
     registrations = 0
@@ -64,7 +64,7 @@ class KubeletEnd:
         self.serves = False
 
     async def run(self) -> None:
-        """Take calls until cancelled; then do what is begun."""
+        """Accept calls until cancelled; then finish the running ones."""
         self.serves = True
         try:
             await asyncio.get_running_loop().create_future()
@@ -76,7 +76,7 @@ class KubeletEnd:
 
 @contextlib.contextmanager
 def in_place(peers: Peers) -> Iterator[None]:
-    """Let every connection end at `peers`."""
+    """Connect all clients to `peers` for the block."""
 
     async def send(_: object, method: str, path: str, *__: object, **___: object) -> Answer:
         loop = asyncio.get_running_loop()

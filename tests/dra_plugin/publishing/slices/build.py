@@ -1,4 +1,4 @@
-"""Devices, slices and pools in a few words."""
+"""Short constructors for devices, slices and pools."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ def device(name: str = "device", **fields: Any) -> v1.Device:
 
 
 def changed(name: str) -> v1.Device:
-    """The device of this name with an attribute."""
+    """The device of this name, with an attribute."""
     return device(name, attributes={"changed": {"bool": True}})
 
 
@@ -38,14 +38,14 @@ def slices(*devices: v1.Device) -> tuple[Slice, ...]:
 
 
 def one_pool(*content: Slice, **fields: Any) -> DriverResources:
-    """The pool `pool` and no other."""
+    """Resources with the single pool `pool`."""
     return DriverResources({POOL: Pool(slices=content, **fields)})
 
 
 def stored(
     name: str, *devices: v1.Device, generation: int = 1, count: int = 1, pool: str = POOL, **fields: Any
 ) -> v1.ResourceSlice:
-    """A slice as it is on the server before a test; local to the node unless `fields` of its spec say otherwise."""
+    """A slice on the server before a test; local to the node unless `fields` of its spec say otherwise."""
     if not {"node_selector", "all_nodes"} & fields.keys():
         fields["node_name"] = NODE
     numbers = v1.ResourcePool(name=pool, generation=generation, resource_slice_count=count)
@@ -54,5 +54,5 @@ def stored(
 
 
 def indexed(index: int, *devices: v1.Device, **fields: Any) -> v1.ResourceSlice:
-    """A slice with the name of one that the controller made."""
+    """A slice with a name as the controller generates it."""
     return stored(f"{index:05x}-{DRIVER}-{NODE}-{index}", *devices, **fields)

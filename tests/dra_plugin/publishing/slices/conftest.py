@@ -9,6 +9,6 @@ from tests.dra_plugin.publishing.slices.kit import Stand
 
 @pytest.fixture
 async def stand() -> AsyncIterator[Stand]:
-    """A cluster that runs."""
+    """A running cluster."""
     async with Stand() as found:
         yield found

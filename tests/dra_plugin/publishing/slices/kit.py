@@ -1,4 +1,4 @@
-"""An API server, and controllers beside it. What is looked at and done goes over HTTP."""
+"""An API server and controllers. Tests read and write over HTTP."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ from tests.running import running
 T = TypeVar("T")
 LOCAL = Owner.node(NODE)
 Plain = dict[str, Any]
-SECONDS = 30.0  # that anything may take on a slow machine
+SECONDS = 30.0  # time limit of any step on a slow machine
 
 
 class Stand:
-    """A cluster without anything but a Node."""
+    """A cluster that contains only a Node."""
 
     def __init__(self) -> None:
         self.server = Server(token="t", collect_after=None)
@@ -51,7 +51,7 @@ class Stand:
     async def controller(
         self, resources: DriverResources | None = None, owner: Owner | None = LOCAL, **options: Any
     ) -> AsyncIterator[Controller]:
-        """A controller that runs; it has looked at what is desired."""
+        """A running controller that has synced the desired resources once."""
         options = {"on_error": self.note, **options}
         found = Controller(self.client.aio, DRIVER, owner, resources=resources, **options)
         async with running(found.run()):
@@ -60,30 +60,30 @@ class Stand:
             yield found
 
     def note(self, error: Exception, message: str) -> None:
-        """Remember an error."""
+        """Record an error."""
         self.errors.append(f"{message}: {error}")
 
     async def create(self, *objects: v1.ResourceSlice) -> None:
-        """Somebody else creates slices."""
+        """Create slices as another client."""
         for each in objects:
             await asyncio.to_thread(self._slices.create, each)
 
     async def update(self, changed: v1.ResourceSlice) -> None:
-        """Somebody else changes a slice."""
+        """Change a slice as another client."""
         await asyncio.to_thread(self._slices.update, changed)
 
     async def delete(self, *names: str) -> None:
-        """Somebody else deletes slices."""
+        """Delete slices as another client."""
         for name in names:
             await asyncio.to_thread(self._slices.delete, name)
 
     async def slices(self) -> list[v1.ResourceSlice]:
-        """The slices on the server, by name."""
+        """The slices on the server, sorted by name."""
         page = await asyncio.to_thread(self._slices.list)
         return sorted(page.items, key=lambda each: each.metadata.name)
 
     async def until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
-        """What `ask` answers as soon as it answers, asking after each change of the server's objects."""
+        """Call `ask` after each change of the server's objects, and return its first result that is not None."""
         async with asyncio.timeout(SECONDS):
             while True:
                 self._changed.clear()
@@ -92,7 +92,7 @@ class Stand:
                 await self._changed.wait()
 
     async def until_names(self, count: int, *, without: Collection[str] = ()) -> list[str]:
-        """The names of the slices, once there are so many, none of them among `without`."""
+        """Wait for this number of slices, none of which is in `without`; return their names."""
 
         async def there() -> list[str] | None:
             names = [each.metadata.name for each in await self.slices()]
@@ -101,18 +101,18 @@ class Stand:
         return await self.until(there)
 
     async def until_watched(self) -> None:
-        """Return when somebody has listed slices and watches them."""
+        """Wait until a client has listed slices and watches them."""
         async with asyncio.timeout(SECONDS):
             await self.faults.watched.wait()
 
     def serve_slices(self, *versions: str) -> None:
-        """Have the server know slices in these versions only."""
+        """Make the server serve slices in these versions only."""
         kind = self._kind()
         kept = tuple(each for each in kind.versions if each.name in versions)
         self.server.registry.add(replace(kind, versions=kept))
 
     def switch_off(self, drop: Callable[[Plain], None]) -> None:
-        """Have the server drop fields of every slice that it is sent; `drop` changes the spec."""
+        """Make the server drop fields of every slice that it receives; `drop` changes the spec."""
         kind = self._kind()
         self.server.registry.add(replace(kind, rules=cast("Rules", _Dropping(kind.rules, drop))))
 
@@ -121,7 +121,7 @@ class Stand:
 
 
 class Faults:
-    """Stands before the server: counts requests, and has some of them go wrong, in the order in which it was told."""
+    """A layer before the server: counts requests, and injects faults in the order of their registration."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -130,11 +130,11 @@ class Faults:
         self.watched = asyncio.Event()
 
     def refuse(self, method: str, code: int, **headers: str) -> None:
-        """The next request with this method is answered like that, and not done."""
+        """Answer the next request with this method with this status, without executing it."""
         self._planned.append((method, code, headers, b""))
 
     def do_and_garble(self, method: str, body: bytes = b"no JSON") -> None:
-        """The next request with this method is done, but its answer is that, which cannot be read."""
+        """Execute the next request with this method, but answer with an unreadable body."""
         self._planned.append((method, 200, {}, body))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -158,11 +158,11 @@ class Faults:
 
 
 async def _nowhere(message: Any) -> None:
-    """Nobody hears it."""
+    """Drop a message."""
 
 
 class _Dropping:
-    """Rules of a server with a feature off."""
+    """Rules of a server with a disabled feature."""
 
     def __init__(self, rules: Rules, drop: Callable[[Plain], None]) -> None:
         self._rules, self._drop = rules, drop
@@ -178,6 +178,6 @@ class _Dropping:
 
 
 def writes(controller: Controller) -> tuple[int, int, int]:
-    """Creates, updates, deletes."""
+    """The numbers of creates, updates and deletes."""
     found: Statistics = controller.statistics
     return found.creates, found.updates, found.deletes

@@ -1,4 +1,4 @@
-"""A server in memory whose watch is as late as a test wants, and whose answers can get lost."""
+"""A server in memory whose watch can be delayed, and whose answers can get lost."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,52 +14,52 @@ Deliver: TypeAlias = Callable[[Publisher], object]
 
 
 class MemoryServer:
-    """Stores slices as the API does. `events` are what a watch has still to tell."""
+    """Stores slices as the API does. `events` are the watch events that are not delivered yet."""
 
     def __init__(self) -> None:
         self.objects: dict[str, v1.ResourceSlice] = {}
         self.events: list[Deliver] = []
         self.version = 0
         self.writes = 0
-        self.fails: str = ""  # the next write: "before" it is done, or "after"
+        self.fails: str = ""  # the next write fails "before" or "after" it is done
 
     async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """A new name and uid."""
+        """Store a slice with a new name and uid."""
         name = f"{wanted.metadata.generate_name}{self.version}"
         metadata = replace(wanted.metadata, name=name, uid=f"uid-{name}")
         return self._write(replace(wanted, metadata=metadata), dry_run)
 
     async def update(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
-        """Only of the version that is there."""
+        """Replace a slice if its version is the stored one."""
         self._check(wanted)
         return self._write(wanted, dry_run)
 
     async def delete(self, stored: v1.ResourceSlice) -> None:
-        """Only of the version that is there."""
+        """Delete a slice if its version is the stored one."""
         self._check(stored)
         self._may_fail("before")
         self.take(stored.metadata.name)
         self._may_fail("after")
 
     async def get(self, name: str) -> v1.ResourceSlice:
-        """As it is now."""
+        """Return the stored slice."""
         if name not in self.objects:
             raise Refused(404, "NotFound", f'"{name}" not found', {"name": name}, None)
         return self.objects[name]
 
     async def node_uid(self, name: str) -> str:
-        """The only node's."""
+        """Return the uid of the only node."""
         return "node-uid"
 
     def take(self, name: str) -> None:
-        """A slice is deleted, by whomever."""
+        """Delete a slice as any client."""
         gone = self.objects.pop(name)
         self.version += 1
         last = _at(gone, self.version)
         self.events.append(lambda publisher: publisher.removed(last))
 
     def put(self, stored: v1.ResourceSlice) -> v1.ResourceSlice:
-        """A slice is stored, by whomever."""
+        """Store a slice as any client."""
         self.version += 1
         found = with_defaults(_at(stored, self.version), datetime.now(UTC))
         self.objects[found.metadata.name] = found
@@ -67,12 +67,12 @@ class MemoryServer:
         return found
 
     def list_to(self, publisher: Publisher) -> None:
-        """The watch lists everything again; what it has not told is lost."""
+        """Deliver a new list; undelivered events are lost."""
         self.events.clear()
         publisher.listed(tuple(self.objects.values()), str(self.version))
 
     def tell(self, publisher: Publisher, count: int) -> None:
-        """The watch tells its next events."""
+        """Deliver the next `count` events."""
         for _ in range(min(count, len(self.events))):
             self.events.pop(0)(publisher)
 

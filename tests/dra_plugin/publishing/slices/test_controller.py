@@ -1,4 +1,4 @@
-"""The controller beside a server on which others are busy, too, and that fails now and then."""
+"""The controller with a server that other clients use as well, and that fails now and then."""
 
 import asyncio
 import socket
@@ -67,7 +67,7 @@ async def test_what_others_change_is_set_right_after_the_delay(stand: Stand) -> 
 
 
 async def test_two_that_publish_as_one_are_said_once(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
-    """As where a second machine has the node name of the first: each sets right what the other wrote, for ever."""
+    """For example, a second machine has the node name of the first: each reverts the other's changes forever."""
 
     def said() -> list[str]:
         return [x for x in caplog.messages if "changed by another program again and again" in x]
@@ -203,7 +203,7 @@ async def test_a_known_uid_is_taken(stand: Stand) -> None:
 
 
 async def test_a_node_that_was_made_anew_owns_what_comes_back(stand: Stand) -> None:
-    """Else the garbage collector would delete it again and again."""
+    """Otherwise the garbage collector would delete them repeatedly."""
     nodes = stand.client.resource(core.Node)
     async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0):
         before = await stand.until_names(1)
@@ -227,7 +227,7 @@ async def test_a_node_that_is_not_there_yet_is_waited_for(stand: Stand) -> None:
 
 
 async def test_a_conflict_leads_to_another_look(stand: Stand) -> None:
-    """What others wrote meanwhile stays, where it is not ours."""
+    """Changes by other clients stay, unless they concern our fields."""
     async with stand.controller(one_pool(*slices(D1)), sync_delay=3600.0) as controller:
         (found,) = await stand.slices()
         await stand.update(replace(found, metadata=replace(found.metadata, labels={"a": "b"})))
@@ -290,7 +290,7 @@ async def test_a_refused_write_is_told_and_tried_again(stand: Stand, method: str
     ],
 )
 async def test_what_may_have_been_created_is_looked_for_first(stand: Stand, answer: bytes, says: str) -> None:
-    """The slice was stored but the answer got lost: no second one is made."""
+    """The slice was stored but the answer got lost: no second slice is created."""
     stand.faults.do_and_garble("POST", answer)
     async with stand.controller(one_pool(*slices(D1)), limits=QUICK) as controller:
         (error,) = stand.errors
@@ -319,7 +319,7 @@ async def test_rejected_slices_are_told_until_they_are_better(stand: Stand) -> N
 
 
 async def test_a_watch_that_is_refused_is_begun_again(stand: Stand) -> None:
-    """Permissions may come later."""
+    """Permissions can be granted later."""
     stand.faults.refuse("GET", 403)
     async with stand.controller(one_pool(*slices(D1))) as controller:
         assert stand.errors == ["watching ResourceSlices: 403 Scripted: scripted"]
@@ -331,18 +331,18 @@ async def test_a_server_that_comes_later() -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     errors: list[str] = []
-    told = asyncio.Event()
+    has_failed = asyncio.Event()
 
     def note(error: Exception, message: str) -> None:
         errors.append(f"{message}: {error}")
-        told.set()
+        has_failed.set()
 
     credentials = Credentials(server=f"http://127.0.0.1:{port}", token="t")
     client = Client(lambda: credentials, attempts=1)
     controller = Controller(client.aio, DRIVER, Owner("apps/v1", "DaemonSet", "d", "uid"), on_error=note)
     controller.update(one_pool(*slices(D1), all_nodes=True))
     async with asyncio.timeout(SECONDS), running(controller.run()):
-        await told.wait()
+        await has_failed.wait()
         assert controller.problem.startswith("watching ResourceSlices: GET http://127.0.0.1")
         async with Server(port=port, token="t", collect_after=None):
             await controller.wait_synced()
@@ -397,7 +397,7 @@ def test_a_driver_needs_a_name() -> None:
 
 
 async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
-    """Answers of another kind, versions that are no numbers, and what nobody could read."""
+    """Objects of another kind, versions that are no numbers, and unreadable answers."""
     stored_one = write_object(stored("a", D1))
     nonsense: list[object] = [
         {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "x"}},
@@ -422,8 +422,8 @@ async def test_nonsense_of_the_server_is_told_and_ends_nothing() -> None:
     async with serving(script) as peer:
         with client_of(peer) as client:
             owner = Owner("apps/v1", "DaemonSet", "d", "uid")
-            told = lambda error, message: errors.put_nowait(f"{message}: {error}")  # noqa: E731
-            controller = Controller(client, DRIVER, owner, on_error=told, limits=QUICK)
+            on_error = lambda error, message: errors.put_nowait(f"{message}: {error}")  # noqa: E731
+            controller = Controller(client, DRIVER, owner, on_error=on_error, limits=QUICK)
             controller.update(one_pool(*slices(D1), all_nodes=True))
             async with asyncio.timeout(SECONDS), running(controller.run()):
                 while nonsense:

@@ -1,4 +1,4 @@
-"""Indices in names."""
+"""Slice indices in generated names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Looks at pools with a watch that is late, loses events, and with others who write and delete."""
+"""Syncs of pools with a watch that is late or loses events, while other clients write and delete."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ D1, D2 = device("device-1"), device("device-2")
 
 
 class Clock:
-    """Time that a test makes pass."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -110,7 +110,7 @@ async def test_a_change_that_a_backup_has_taken_back_is_made_again_in_the_end() 
 
 
 async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() -> None:
-    """The watch tells its end before the server answers."""
+    """The watch reports the deletion before the server answers the request."""
 
     class Thief(MemoryServer):
         async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
@@ -129,7 +129,7 @@ async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() ->
 
 
 async def test_what_others_changed_unseen_is_read_again() -> None:
-    """They set a label, and the watch has not told it yet."""
+    """Another client set a label, and the watch has not reported it yet."""
     server = MemoryServer()
     server.put(indexed(0, D1))
     publisher = _publisher(server)
@@ -215,7 +215,7 @@ _STEPS = st.one_of(
 def test_whatever_happened_the_desired_slices_are_there_in_the_end(
     steps: list[DriverResources | tuple[str, int | str]], last: DriverResources
 ) -> None:
-    """And a further look writes nothing."""
+    """A further sync writes nothing."""
     asyncio.run(_play(steps, last))
 
 

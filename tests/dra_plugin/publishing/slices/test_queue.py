@@ -1,4 +1,4 @@
-"""When which pool is looked at. Times are made up."""
+"""When each pool is synced, with a fake clock."""
 
 from dra_plugin.publishing.slices.queue import Limits, Queue
 
@@ -27,7 +27,7 @@ def test_failures_come_back_later_each_time_until_one_goes_well() -> None:
         queue.failed("a", 0.0)
     queue.pop(1e9)
     queue.failed("a", 1e6)
-    assert queue.next_due() == 1e6 + 60.0  # nobody tells that the server takes writes again
+    assert queue.next_due() == 1e6 + 60.0  # capped, because no event reports that the server accepts writes again
     queue.pop(1e9)
     queue.succeeded("a")
     queue.failed("a", 2e6)
@@ -47,7 +47,7 @@ def test_a_page_of_maintenance_that_asks_for_a_day_keeps_nothing_unpublished_for
 
 
 def test_failures_of_all_pools_together_are_limited() -> None:
-    """A hundred at once, then ten a second."""
+    """A hundred retries at once, then ten per second."""
     queue = Queue(Limits())
     for number in range(100):
         queue.failed(f"pool-{number}", 0.0)

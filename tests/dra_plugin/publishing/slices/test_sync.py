@@ -1,6 +1,6 @@
-"""One look at a pool: what is written, what is there afterwards, and that a second look writes nothing.
+"""One sync of a pool: what is written, what is stored afterwards, and that a second sync writes nothing.
 
-Numbers of scenarios stand in front of the names.
+The names of cases begin with the number of their scenario.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_recorded_looks(case: Case) -> None:
 
 
 class Look(NamedTuple):
-    """What is stored and desired before, the writes (creates, updates, deletes), and the shape of what is stored then.
+    """The stored and desired slices, the writes (creates, updates, deletes), and the shape of the slices afterwards.
 
     A shape is `index generation/count device,...`; a changed device has a `*`.
     """
@@ -255,7 +255,7 @@ async def test_new_taints_get_a_time_and_old_ones_keep_theirs(stand: Stand) -> N
 
 
 async def test_a_taint_keeps_its_time_when_its_device_changes_slice(stand: Stand) -> None:
-    """It counts for how long pods may stay."""
+    """Pods tolerate a taint for a time that starts then."""
     await stand.create(indexed(0, tainted(taint("a.example.com/old", time=TIME))))
     wanted = one_pool(*slices(D1, tainted(taint("a.example.com/old"))))
     async with stand.controller(wanted):
@@ -276,7 +276,7 @@ def _drop_partitions(spec: Plain) -> None:
     _drop("consumesCounters", "nodeName")(spec)
     spec.pop("sharedCounters", None)
     if spec.pop("perDeviceNodeSelection", None):
-        spec["allNodes"] = True  # a slice has to be somewhere
+        spec["allNodes"] = True  # a slice needs a node selection
 
 
 @scenario(70, 71, 93)
@@ -313,7 +313,7 @@ async def test_dropped_fields_are_told_once_and_not_written_again(
 
 
 async def test_what_a_taint_keeps_from_claims_is_never_there_without_it(stand: Stand) -> None:
-    """A server that drops taints is found out before it gets one: in between, the scheduler would give it out."""
+    """The server is probed for dropped taints before: otherwise the scheduler could allocate the device meanwhile."""
     stand.switch_off(_drop("taints"))
 
     def leave_out(error: Exception, _: str) -> None:
@@ -363,7 +363,7 @@ async def test_dropped_partitions_are_told_for_every_slice(stand: Stand) -> None
 
 
 async def test_what_a_newer_server_adds_is_not_undone(stand: Stand) -> None:
-    """Fields that nobody here knows are no difference."""
+    """Fields that this version does not know are no difference."""
 
     def add(spec: Plain) -> None:
         for each in spec.get("devices") or ():

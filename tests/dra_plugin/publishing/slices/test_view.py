@@ -1,4 +1,4 @@
-"""What is known of the server: late events, own writes, and what others took away."""
+"""The view of the server's slices: late events, own writes, and deletions by other clients."""
 
 from msgspec.structs import replace
 
@@ -76,7 +76,7 @@ def test_a_late_event_does_not_bring_back_what_is_gone() -> None:
 
 
 def test_an_answer_for_what_is_gone_already() -> None:
-    """Somebody deletes our new slice so fast that the watch knows it first."""
+    """Another client deletes our new slice so fast that the watch reports it before the answer arrives."""
     view = View(60.0)
     assert view.removed(_at(6), 0.0) == WIPED
     assert not view.record_write(_at(5), 0.0)

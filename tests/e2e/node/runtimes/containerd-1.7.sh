@@ -13,7 +13,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshot
   address = "$NSRUN/containerd.sock.ttrpc"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/realnode/pause:1"
-  enable_cdi = true   # off, as it is shipped
+  enable_cdi = true   # off by default
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   disable_apparmor = true
   restrict_oom_score_adj = true

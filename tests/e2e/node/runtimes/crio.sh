@@ -1,5 +1,5 @@
-# CRI-O: sourced by up.sh. CRI=crio, with $CRIO the folder of crio and pinns, which are no Go modules to be had: build them
-# from a checkout of CRI-O. Needs conmon and skopeo (Debian).
+# CRI-O: sourced by up.sh. CRI=crio; $CRIO is the folder of crio and pinns, which are not available as Go modules: build
+# them from a checkout of CRI-O. Needs conmon and skopeo (Debian).
 CRIO=${CRIO:-$STATE/crio}
 cri_config() {
   echo '{"default": [{"type": "insecureAcceptAnything"}]}' > "$RUN/conf/policy.json"
@@ -23,7 +23,7 @@ container_exits_dir = "$NSRUN/exits"
 container_attach_socket_dir = "$NSRUN/attach"
 cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
 apparmor_profile = "unconfined"
-# those of containerd: tests make nodes of their own to see which ones a container may open
+# containerd's defaults: tests create device nodes to check which ones a container can open
 default_capabilities = ["CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP", "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE"]
 default_runtime = "oci"
 [crio.runtime.runtimes.oci]
