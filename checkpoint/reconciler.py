@@ -251,18 +251,22 @@ class Reconciler:
         A pod runs while its cgroup has processes: the empty cgroup can stay for a while. If the kernel does not report
         processes (cgroups v1), nothing is refused.
         """
-        pods = frozenset[str]().union(*(lease.pods for lease in leases))
         deadline = asyncio.get_running_loop().time() + self._patience
-        while running := await self._witnesses.running(pods):
+        while running := await self.of_running_pods(leases):
             if asyncio.get_running_loop().time() >= deadline:
-                lease = next(x for x in leases if not x.pods.isdisjoint(running))
+                lease = running[0]
                 raise LeaseRefused(
-                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods & running)}) still runs, although"
-                    " its kubelet requests the device again, as one does that has lost its"
-                    " kubelet_internal_checkpoint; delete that pod",
+                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods)}) still runs, although the"
+                    " kubelet requests the device again; if the pod was deleted by force, wait until its processes have"
+                    " ended, otherwise delete it: the kubelet has lost its kubelet_internal_checkpoint",
                     lease.unit,
                 )
             await asyncio.sleep(_RUNNING_STEP)
+
+    async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Return those of these leases whose pods have processes (`Guard`)."""
+        running = await self._witnesses.running(frozenset[str]().union(*(lease.pods for lease in leases)))
+        return tuple(lease for lease in leases if not lease.pods.isdisjoint(running))
 
     async def before_granting(self) -> None:
         """Wait until the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
