@@ -21,6 +21,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,6 +45,7 @@ _PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the las
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
 _RUNNING_STEP = 0.1  # seconds between two checks whether a pod that should have ended still has processes
 _NO_PODS = "the kubelet does not know its pods yet"
 
@@ -249,10 +251,13 @@ class Reconciler:
         """Wait until the pods that have these units have ended (`Guard`). Raises `LeaseRefused` if one does not.
 
         A pod runs while its cgroup has processes: the empty cgroup can stay for a while. If the kernel does not report
-        processes (cgroups v1), nothing is refused.
+        processes (cgroups v1), nothing is refused. Neither are the devices of a static pod: if its manifest changes,
+        the kubelet requests them for the new pod while the old one ends, and starts the new one after that. It does
+        not try again after a refusal.
         """
+        leases = [lease for lease in leases if not all(map(_STATIC_POD.fullmatch, lease.pods))]
         deadline = asyncio.get_running_loop().time() + self._patience
-        while running := await self.of_running_pods(leases):
+        while leases and (running := await self.of_running_pods(leases)):
             if asyncio.get_running_loop().time() >= deadline:
                 lease = running[0]
                 raise LeaseRefused(
