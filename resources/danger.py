@@ -139,7 +139,7 @@ def why_dangerous(device: Device) -> str:
     if device.kind == "input" and _BUTTON.match(str(device.attributes.get("phys", ""))):
         return f"it is the power button or its like, and {_POWER}"
     if device.attributes.get("uplinkUnknown") is True:
-        return "it may be the node's uplink: the node's routes are not visible here (see `nodeplug discover`)"
+        return "it may be the node's uplink: this is not known here (see `nodeplug discover`)"
     if device.attributes.get("otherDefaultRoute") is True:
         return "a default route of another table than main leads over it (`ip route show table all default`)"
     return ""
