@@ -17,6 +17,10 @@ class Guard(Protocol):
         """Wait until the pods that have these units have ended. Raises `LeaseRefused` if one still runs."""
         ...
 
+    async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Return those of these leases whose pods still run, as far as the kernel reports it."""
+        ...
+
     async def before_refusing(self) -> None:
         """End the leases whose holders are gone, as far as that can be determined in time."""
         ...

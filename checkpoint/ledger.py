@@ -265,6 +265,17 @@ class Ledger:
         await guard.before_refusing()
         return await self._request(decide)
 
+    async def of_running_pods(self, resource: str, units: Iterable[str]) -> frozenset[str]:
+        """Return which units of a resource of the device plugin API `grant` would refuse, because their pods still run.
+
+        Without such leases, which is usual, nothing is read.
+        """
+        had = [x for x in self.of_resource(resource, "device-plugin") if x.pods]
+        asked = frozenset(units if had else ())
+        if self.guard is None or not (had := [x for x in had if x.unit in asked]):
+            return frozenset()
+        return frozenset(x.unit for x in await self.guard.of_running_pods(had))
+
     async def end(self, leases: Iterable[Lease], *, unless_answered_since: float | None = None) -> tuple[Lease, ...]:
         """End leases and return those that ended. Raises `LedgerUnavailable`.
 

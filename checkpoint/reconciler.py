@@ -21,6 +21,7 @@ Rules:
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,6 +45,7 @@ _PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the las
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
+_STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
 _RUNNING_STEP = 0.1  # seconds between two checks whether a pod that should have ended still has processes
 _NO_PODS = "the kubelet does not know its pods yet"
 
@@ -249,20 +251,27 @@ class Reconciler:
         """Wait until the pods that have these units have ended (`Guard`). Raises `LeaseRefused` if one does not.
 
         A pod runs while its cgroup has processes: the empty cgroup can stay for a while. If the kernel does not report
-        processes (cgroups v1), nothing is refused.
+        processes (cgroups v1), nothing is refused. Neither are the devices of a static pod: if its manifest changes,
+        the kubelet requests them for the new pod while the old one ends, and starts the new one after that. It does
+        not try again after a refusal.
         """
-        pods = frozenset[str]().union(*(lease.pods for lease in leases))
+        leases = [lease for lease in leases if not all(map(_STATIC_POD.fullmatch, lease.pods))]
         deadline = asyncio.get_running_loop().time() + self._patience
-        while running := await self._witnesses.running(pods):
+        while leases and (running := await self.of_running_pods(leases)):
             if asyncio.get_running_loop().time() >= deadline:
-                lease = next(x for x in leases if not x.pods.isdisjoint(running))
+                lease = running[0]
                 raise LeaseRefused(
-                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods & running)}) still runs, although"
-                    " its kubelet requests the device again, as one does that has lost its"
-                    " kubelet_internal_checkpoint; delete that pod",
+                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods)}) still runs, although the"
+                    " kubelet requests the device again; if the pod was deleted by force, wait until its processes have"
+                    " ended, otherwise delete it: the kubelet has lost its kubelet_internal_checkpoint",
                     lease.unit,
                 )
             await asyncio.sleep(_RUNNING_STEP)
+
+    async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Return those of these leases whose pods have processes (`Guard`)."""
+        running = await self._witnesses.running(frozenset[str]().union(*(lease.pods for lease in leases)))
+        return tuple(lease for lease in leases if not lease.pods.isdisjoint(running))
 
     async def before_granting(self) -> None:
         """Wait until the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""

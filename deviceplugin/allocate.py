@@ -114,6 +114,10 @@ class Allocator:
             )
         return units
 
+    async def kept(self, unit_ids: Iterable[str]) -> frozenset[str]:
+        """Return which of these units belong to pods that still run, although the kubelet takes them for free."""
+        return await self._ledger.of_running_pods(self.resource.name, unit_ids)
+
     async def allocate(self, requests: Sequence[Sequence[str]]) -> list[api.ContainerAllocateResponse]:
         """Lease units to containers, to all of them or to none; return their answers. Raises `AllocationRefused`."""
         await self._wait_for_ledger()

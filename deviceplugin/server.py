@@ -143,7 +143,7 @@ class DevicePluginServicer:
         policy, units = self._allocator.resource.preferred, self._allocator.units
         with self._span("GetPreferredAllocation", context) as span:
             chosen = [
-                prefer(policy, units, r.available_deviceIDs, r.must_include_deviceIDs, r.allocation_size)
+                prefer(policy, units, await self._free(r), r.must_include_deviceIDs, r.allocation_size)
                 for r in request.container_requests
             ]
             if span.is_recorded:
@@ -151,6 +151,14 @@ class DevicePluginServicer:
         return api.PreferredAllocationResponse(
             container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
         )
+
+    async def _free(self, request: api.ContainerPreferredAllocationRequest) -> Sequence[str]:
+        """Return the available units without those of pods that still run, which Allocate would refuse."""
+        available = request.available_deviceIDs
+        if not (kept := await self._allocator.kept(available)):
+            return available
+        free = [unit for unit in available if unit not in kept]
+        return free if len(free) >= request.allocation_size else available
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Lease the requested units and answer what each container needs for them."""

@@ -44,30 +44,34 @@ def running_pods(host: Host) -> frozenset[str] | None:
 
 
 def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
-    """Return which of these pods are known to have a process; cgroup v1 hierarchies do not report it."""
-    folders = _Folders(host)
+    """Return which of these pods are known to have a process; cgroup v1 hierarchies do not report it.
+
+    Folders that cannot be read are skipped: cgroups of other programs can end during the search.
+    """
+    folders = _Folders(host, needs_all=False)
     try:
         found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
         paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
         return frozenset(uid for uid, path in paths if "populated 1" in (host.read(f"{path}/cgroup.events") or ""))
-    except (_NotKnown, UnreadableFile):
+    except UnreadableFile:
         return frozenset()
 
 
 class _Folders:
-    """Lists folders, up to a limit."""
+    """Lists folders, up to a limit. Without `needs_all`, those that cannot be listed are empty."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, *, needs_all: bool = True) -> None:
         self._host = host
+        self._needs_all = needs_all
         self._left = _MOST_FOLDERS
 
     def below(self, path: str) -> list[str]:
         """Return the names of the folders in a folder. Raises `_NotKnown`."""
         self._left -= 1
         names = self._host.folders(path) if self._left >= 0 else None
-        if names is None:
+        if names is None and self._needs_all:
             raise _NotKnown(path)
-        return names
+        return names or []
 
 
 def _hierarchies(host: Host, folders: _Folders) -> list[str]:

@@ -135,11 +135,11 @@ def why_dangerous(device: Device) -> str:
     if device.attributes.get("unconfined") is True:
         return "its DMA can write all of the node's memory, for no IOMMU confines it; bind the function to vfio-pci"
     if master := device.attributes.get("master"):
-        return f"it is a part of {master} (a bond, bridge or VRF of the node), which would lose it"
+        return f"it is a part of {master} (an interface of the node, such as a bond or bridge), which would lose it"
     if device.kind == "input" and _BUTTON.match(str(device.attributes.get("phys", ""))):
         return f"it is the power button or its like, and {_POWER}"
     if device.attributes.get("uplinkUnknown") is True:
-        return "it may be the node's uplink: the node's routes are not visible here (see `nodeplug discover`)"
+        return "it may be the node's uplink: this is not known here (see `nodeplug discover`)"
     if device.attributes.get("otherDefaultRoute") is True:
         return "a default route of another table than main leads over it (`ip route show table all default`)"
     return ""

@@ -132,6 +132,8 @@ class NvidiaUserspace:
 def _why_without_node(gpu: Device) -> str:
     """Return which node that CUDA needs of a GPU is not there, and how it is made; empty where all are."""
     index, nodes = gpu.attributes.get("index"), {node.path for node in gpu.devnodes}
+    if index is None:
+        return "NVIDIA's driver does not report its number in /proc/driver/nvidia/gpus; see the kernel's log"
     for path in (f"/dev/nvidia{index}", "/dev/nvidiactl", "/dev/nvidia-uvm"):
         if path not in nodes:
             return (

@@ -6,7 +6,7 @@ server's BMC, a firmware frame buffer, the screen of a virtual machine) are DRM 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
@@ -67,7 +67,7 @@ def read(host: Host) -> Iterator[Finding]:
             links += of_driver.links
         if (other := _OTHERS.get(str(facts["driver"]))) is not None:
             facts["type"] = other
-        elif _is_display(host, syspath, facts):
+        elif _is_display(host, syspath, children, facts["driver"]):
             facts["type"] = "display"
         return Device(
             id=identity,
@@ -89,12 +89,15 @@ def read(host: Host) -> Iterator[Finding]:
         yield from instances
 
 
-def _is_display(host: Host, syspath: str, facts: Mapping[str, AttributeValue | None]) -> bool:
-    """Return whether a card cannot compute; NVIDIA's cards need no render node for computing."""
-    if facts["driver"] == "nvidia":
+def _is_display(host: Host, syspath: str, children: Sequence[str], driver: AttributeValue | None) -> bool:
+    """Return whether a card cannot compute; NVIDIA's cards need no render node for computing.
+
+    A render node of the kernel counts, even if it is missing in /dev: then the GPU is unhealthy, and no display.
+    """
+    if driver == "nvidia":
         return False
     is_tegra = host.link(f"{syspath}/subsystem") == "host1x"  # its render node is for video; CUDA has other nodes
-    return not facts["render"] or facts["driver"] in _SCREENS or is_tegra
+    return is_tegra or driver in _SCREENS or not any(name.startswith("renderD") for name in children)
 
 
 def _intel_memory(host: Host, syspath: str, minors: Sequence[str]) -> int | None:

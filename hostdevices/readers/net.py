@@ -96,7 +96,7 @@ NIC = Reader(
         physPort       text
         representor    boolean  true: it is another function's port in the card's switch (switchdev)
         physSwitch     text
-        master         text     the bond, bridge or VRF of the node that it is a part of
+        master         text     the interface of the node that it is a part of: a bond, bridge, VRF and the like
     """),
     presets={
         "nic": PresetFacts(

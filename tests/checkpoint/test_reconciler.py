@@ -278,6 +278,19 @@ async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_pa
     await ledger.close()
 
 
+async def test_the_next_version_of_a_static_pod_gets_its_devices_while_the_previous_one_ends(tmp_path: Path) -> None:
+    """The kubelet starts it after that; after a refusal it would not try again."""
+    ledger = await opened(tmp_path)
+    ledger.is_complete = True
+    node = Node(ledger, grace=60.0, patience=0.0)
+    await ledger.grant([lease("gpu-0", holder="pod/x/y-node/z", pods="0123456789abcdef" * 2)])
+    node.witnesses.busy = ledger.leases()[0].pods
+    async with running(node.reconciler.run()):
+        await ledger.grant([again := lease("gpu-0", granted_at=1.0)])
+        assert ledger.leases() == (again,)
+    await ledger.close()
+
+
 async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True

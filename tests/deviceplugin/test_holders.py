@@ -167,3 +167,24 @@ async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to
         await node.remove("a")
         assert (await node.admit(pod("c"))).phase == "Running"
         assert [x.unit for x in ledger.leases()] == ["misc-fuse"]
+
+
+async def test_a_kubelet_that_takes_a_running_pod_s_share_for_free_gives_the_next_pod_another_one(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    """As after a deletion by force, or without its file; with no other free share Allocate refuses."""
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource(shares=2)], grace=GRACE, patience=0.2)
+        await offered(node, count=2)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        cgroup = node.cgroup("a")
+        assert cgroup is not None
+        (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        await node.stop()
+        (socket_dir / "device-plugins/kubelet_internal_checkpoint").unlink()
+        await node.start()
+        await node.until(lambda: node.devices() and len(node.active_pods()) == 2)
+        assert (await node.admit(pod("b"))).phase == "Running"
+        assert len(ledger.leases()) == 2
+        assert (await node.admit(pod("c"))).phase == "Failed"

@@ -130,6 +130,14 @@ def test_what_cannot_be_read_is_not_known(cgroups: Path, part: str) -> None:
     assert running_pods(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice/sshd.service"))) == PODS
 
 
+def test_pods_with_processes_are_found_although_a_cgroup_of_another_program_ends_meanwhile(cgroups: Path) -> None:
+    systemd(cgroups)
+    (pod,) = cgroups.rglob(f"*{GUARANTEED.replace('-', '_')}*")
+    (pod / "cgroup.events").write_text("populated 1\n")
+    root = cgroups.parents[2]
+    assert pods_with_processes(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice")), PODS) == {GUARANTEED}
+
+
 def test_no_cgroups_at_all_are_not_known(tmp_path: Path) -> None:
     assert running_pods(Host(tmp_path, Recording([Entry("/sys/fs", "there")]))) is None
 

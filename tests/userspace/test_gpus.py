@@ -66,6 +66,12 @@ def test_a_gpu_without_a_node_that_cuda_needs_is_nobodys(machine: Machine) -> No
     assert machine.found().problem == ""
 
 
+def test_a_gpu_whose_number_the_driver_does_not_report_has_no_node(machine: Machine) -> None:
+    install(machine.root, OLD)
+    machine.tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "Model: made up")
+    assert machine.found().problem.startswith("NVIDIA's driver does not report its number")
+
+
 def test_a_mig_instance_without_its_nodes_is_nobodys(machine: Machine) -> None:
     install(machine.root, OLD)
     for folder, minor in (("gi1", 12), ("gi1/ci0", 13)):

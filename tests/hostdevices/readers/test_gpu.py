@@ -50,6 +50,16 @@ def test_a_renumbered_card_keeps_its_id(tree: Tree) -> None:
     assert (device.id, device.name, device.attributes["render"]) == ("gpu-0000-03-00-0", "card7", False)
 
 
+def test_a_gpu_without_its_nodes_in_dev_is_no_display(tree: Tree) -> None:
+    """It stays a device of its resource, and is unhealthy."""
+    parent = tree.pci("0000:03:00.0", driver="xe")
+    for name in ("card0", "renderD128"):
+        tree.child(parent, f"drm/{name}", group="class/drm", node=f"dri/{name}")
+        tree.path(f"/dev/dri/{name}").unlink()
+    (device,) = gpus(tree).values()
+    assert (device.attributes["type"], device.devnodes) == ("gpu", ())
+
+
 def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
     parent = tree.pci("0000:03:00.0", driver="i915")
     card = tree.child(parent, "drm/card0", group="class/drm", node="dri/card0")
