@@ -96,7 +96,7 @@ class PluginFolder:
             status = self.kubelet_socket.lstat()
         except OSError:
             return None
-        return status.st_dev, status.st_ino, status.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_mtime_ns  # a chmod or a label changes only the ctime
 
     def has_successor(self, resource_name: str) -> bool:
         """Return whether an instance that started later serves the resource."""

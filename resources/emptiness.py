@@ -47,8 +47,11 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
         return f"{folder} is a folder; `group: {{folder: {folder}}}` allocates all nodes in it as one device"
     if isinstance(resource.selector, Paths):
         return f"no device node matches {' or '.join(resource.selector.globs)}"
-    if path_globs(resource.selector) or not devices:  # a path concerns every kind: other devices' reasons mean nothing
+    if path_globs(resource.selector):  # a path concerns every kind: other devices' reasons mean nothing
         return ""
+    if not devices:
+        kinds = sorted(kind for kind in _kinds(resource.selector) if concerns(resource.selector, kind))
+        return f"no device of kind {' or '.join(kinds)} exists" if kinds else ""
 
     def nearness(device: Device) -> tuple[int, bool]:
         is_unlike = resource.selector.why_not(device).startswith(_UNLIKE)
@@ -56,6 +59,18 @@ def _reason(resource: Resource, inventory: Inventory, assignment: Assignment) ->
 
     near = max(devices, key=nearness)
     return f"{near.id}: {resource.selector.why_not(near)}{_more(len(devices) - 1)}"
+
+
+def _kinds(selector: Selector) -> set[str]:
+    """Return the kinds of devices that a selector names, also those that its other parts exclude."""
+    match selector:
+        case Kinds(kinds):
+            return set(kinds)
+        case Preset(_, inner):
+            return _kinds(inner)
+        case AllOf(selectors) | AnyOf(selectors):
+            return set().union(*map(_kinds, selectors))
+    return set()
 
 
 def _needs_danger(selector: Selector) -> bool:

@@ -11,7 +11,7 @@ has to, or CUDA finds no GPU. A graphical node has no nvidia-uvm after boot, and
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
 _RETRY = 60.0  # seconds until a failure is retried
+_TICK = 0.1  # seconds, more than the resolution of file times: two changes within it can have the same time
 _OF_MIG = 2  # nodes below `_CAPABILITIES`: of the GPU instance and of the compute instance
 _CAPABILITIES = "/dev/nvidia-caps/"
 
@@ -76,7 +77,8 @@ class NvidiaUserspace:
     def _files(self) -> DriverFiles:
         version = module_version(self._host)
         folders = (*nvidia.folders(version), *nvidia.SOCKET_FOLDERS)
-        key = (version, *map(self._changed, folders))
+        changes = tuple(map(self._changed, folders))
+        key = version, changes
         is_there = self._current is None or not is_missing(self._current)
         found = self._found
         if (
@@ -90,7 +92,7 @@ class NvidiaUserspace:
                 found = self._find(version)
             except (OSError, HostExhausted) as error:
                 found = DriverFiles(problem=f"the files of NVIDIA's driver: {error}")
-            self._found, self._key = found, key
+            self._found, self._key = found, key if _are_settled(changes) else None
         return found
 
     def _find(self, version: str) -> DriverFiles:
@@ -127,6 +129,12 @@ class NvidiaUserspace:
             return os.stat(f"{self._root}{folder}").st_mtime_ns
         except OSError:
             return 0
+
+
+def _are_settled(changes: Iterable[int]) -> bool:
+    """Return whether the next change of a folder has another time than these, in nanoseconds."""
+    now = time.time_ns()
+    return all(abs(now - change) > _TICK * 1e9 for change in changes)
 
 
 def _why_without_node(gpu: Device) -> str:

@@ -85,7 +85,7 @@ class PodResources:
             status = self._socket.stat()
         except OSError:
             return None
-        return status.st_dev, status.st_ino, status.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_mtime_ns  # a chmod or a label changes only the ctime
 
     def _report(self, problem: str) -> None:
         if problem and problem != self.problem:

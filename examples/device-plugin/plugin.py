@@ -70,10 +70,10 @@ async def register(folder: Path, name: str) -> None:
 
 
 def kubelet(folder: Path) -> object:
-    """Return what identifies a kubelet: its socket's inode, which can be used again, and its time of change."""
+    """Return what identifies a kubelet: its socket's inode, which can be used again, and its creation time."""
     with contextlib.suppress(FileNotFoundError):
         found = (folder / "kubelet.sock").stat()
-        return found.st_ino, found.st_ctime_ns
+        return found.st_ino, found.st_mtime_ns
     return None
 
 

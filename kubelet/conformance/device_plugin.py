@@ -13,7 +13,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from grpcunix import Client, RpcError
+from grpcunix import Client, RpcError, is_live
 from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
@@ -129,9 +129,21 @@ class Conformance(Run):
                 what = f"no list of {', '.join(unlisted)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            why = "" if unlisted and not missing else self._why_unregistered(node, missing)
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{why}")
         count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
+
+    def _why_unregistered(self, node: Node, missing: Sequence[str]) -> str:
+        """Return what the registration lacks: the call, or a plugin at the socket that the call named."""
+        offered = {x: path for x, path in node.manager.server.offered.items() if not missing or x in missing}
+        silent = [f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)]
+        if silent:
+            return f"; {' and '.join(silent)}, where nothing listens: serve below {{dir}} before you register"
+        if offered or self.reasons:
+            return ""
+        again = ", which is a new socket since the kubelet restarted" if missing else ""
+        return f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{again}"
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
@@ -172,7 +184,7 @@ class Conformance(Run):
         """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
         healthy = _healthy(node, resource)
         if not healthy:
-            return self.note("allocation", "skip", "no healthy device")
+            return self.note("allocation", "warn", "no healthy device, so Allocate is not tested")
         answers: list[api.ContainerAllocateResponse] = []
         for label, amount in _amounts(len(healthy), has_half=False).items():
             for repetition in ("", ", again"):

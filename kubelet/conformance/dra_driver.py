@@ -28,6 +28,7 @@ from resourceapi.client import ClientError, Event, Informer
 from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.core import Pod
+from resourceapi.objects.names import dns_subdomain_in_any_case
 
 NODE = "node"
 REQUEST = "verify"
@@ -118,17 +119,21 @@ class DriverConformance(Run):
         started = time.monotonic()
         plugins = node.dra_manager.plugins
 
-        def usable_driver() -> str:
+        def usable_drivers() -> list[str]:
             drivers = [self._driver] if self._driver else plugins.drivers()
-            return next((driver for driver in drivers if plugins.is_usable(driver)), "")
+            return [driver for driver in drivers if plugins.is_usable(driver)]
 
         try:
-            self._driver = await node.until(usable_driver, self.seconds)
+            self._driver, *_ = await node.until(usable_drivers, self.seconds)
         except TimeoutError:
             found = [self._driver] if self._driver else plugins.drivers()
             lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
             what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            if not self.reasons and not any(path.is_socket() for path in node.plugins_registry.rglob("*")):
+                what = f"no socket is in {node.plugins_registry}, where {{dir}} leads,"
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+        if wrong := dns_subdomain_in_any_case(self._driver):
+            return self.note(name, "fail", f"GetInfo returns the name {self._driver!r}: {wrong[0]}")
         versions = ", ".join(self._plugin(node).versions)
         took = time.monotonic() - started
         return self.note(name, "pass", f"{self._driver}, {versions}, in {took:.2f} s")
@@ -239,7 +244,7 @@ class DriverConformance(Run):
             if name.partition("/")[0] != REQUEST
         ]
         names = node.claimed_devices("verify", "c")
-        wrong += [f"CDI name {name!r}" for name in names if not CDI_NAME.fullmatch(name)]
+        wrong += [f"CDI name {name!r} is not vendor/class=name" for name in names if not CDI_NAME.fullmatch(name)]
         if wrong:
             self.note("its answer lists the prepared devices", "fail", wrong[0])
         elif not prepared:
@@ -286,7 +291,7 @@ class DriverConformance(Run):
         try:
             await node.until(lambda: not node.pods(), self.seconds)
         except TimeoutError:
-            self.note(name, "fail", f"the pod has not ended after {self.seconds:.0f} s")
+            self.note(name, "fail", f"the pod has not ended after {self.seconds:.0f} s{self.reasons}")
             await node.remove("verify", force=True)
             return
         self.note(name, "pass")

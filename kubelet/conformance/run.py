@@ -107,12 +107,14 @@ class Run(ABC):
         return outcome != "fail"
 
     async def _listen(self, node: Node) -> None:
-        """Record the reasons for refused registrations and ended streams; never returns."""
+        """Record why registrations were refused, streams ended and unprepare failed; never returns."""
         async for event in node.events():
             if event.kind == "refused":
                 self._refusal = f"refused {event.about}: {event.text}"
             elif event.kind == "disconnected" and event.text:
                 self._ending = f"the stream of {event.about} ended: {event.text}"
+            elif event.kind == "unprepare failed":
+                self._ending = event.text
             elif event.kind in ("registered", "driver registered"):
                 self._refusal = self._ending = ""
             elif event.kind == "devices" and event.text:

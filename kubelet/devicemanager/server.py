@@ -126,6 +126,7 @@ class RegistrationServer:
         self._server: KubeletServer | None = None
         self._table = self._new_table()
         self._connected: set[PluginClient] = set()  # includes clients that are no longer in the table
+        self.offered: dict[str, Path] = {}  # resource -> the socket of its last registration, accepted or not
 
     async def start(self, keep: Path) -> None:
         """Create the folder, remove all sockets in it, serve. `keep` is the checkpoint's path. Raises OSError."""
@@ -173,6 +174,12 @@ class RegistrationServer:
         except KubeletError as error:
             self._events.plugin_refused(request.resource_name, str(error))
             raise RpcError(Status.UNKNOWN, str(error)) from error
+        except asyncio.CancelledError:
+            if self._server is not None:  # the plugin's call ended, not the server
+                self._events.plugin_refused(
+                    request.resource_name, "the plugin ended its call of Register before the answer"
+                )
+            raise
         return api.Empty()
 
     def validate_plugin(
@@ -204,6 +211,7 @@ class RegistrationServer:
 
     async def _connect(self, resource: str, socket: Path) -> None:
         client = PluginClient(resource, socket)
+        self.offered[resource] = socket
         self._table.enter(client)
         self._connected.add(client)
         try:

@@ -39,6 +39,8 @@ def decode_pod(document: Any, source: str) -> Pod:
     if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
         kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
         raise PodFileError(f"{source}: kind {kind}, but only pods can be admitted")
+    if not {"kind", "metadata"} & document.keys():
+        raise PodFileError(f"{source}: no pod in it: kind and metadata are missing")
     members = {key: item for key, item in document.items() if key not in ("apiVersion", "kind")}
     try:
         pod = from_dict(Pod, members)

@@ -196,8 +196,11 @@ def run(
     try:
         check_folder(directory)  # before an API server writes its kubeconfig there
         asyncio.run(_run(new_node, cluster, read_only_port))
-    except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError, OSError) as error:
+    except (ClusterUnavailable, KubeletError, GrpcUnixError, ClientError) as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        what = "" if error.filename is None else f"{error.filename}: "
+        raise click.ClickException(f"{what}{error.strerror or error}") from error
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet remove --dir /tmp/node default/train"))

@@ -22,6 +22,7 @@ Hints: TypeAlias = Keys[type, Keys[str, str]]
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")  # as YAML 1.2 does
+_NO_SPACE = re.compile(r"([A-Za-z]+:)(?=[^\s:])")  # a key whose value follows at once: YAML takes both for one text
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BOOLEANS = ("true", "false")
 _TRUTHS = frozenset({*_BOOLEANS, "yes", "no", "on", "off", "y", "n"})
@@ -138,6 +139,8 @@ class Document:
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
         if not is_open and (taken_for or is_quoted or not texts):
             hint = "leave the quotes out" if not node.plain and _taken_for(text) else help_text
+            if node.plain and _NO_SPACE.match(text) and any(isinstance(option, mi.StructType) for option in options):
+                hint = "write a space after the colon: " + _NO_SPACE.sub(r"\1 ", text.split()[0])
             unit = " of seconds" if path and str(path[-1]).endswith("Seconds") else ""
             return self._wrong_type(path, f"this must be {_wanted(options)}{unit}, not {_quoted(text)}", hint)
         return self._text(text, options, path, help_text)

@@ -130,8 +130,10 @@ def _check_kind(root: Node, source: str) -> None:
     """Raise `ConfigError` if the file is an object for the API server, in which every key would be unknown."""
     for key, value in root.entries if isinstance(root, Mapping) else ():
         if key.text == "kind" and isinstance(value, Scalar):
-            message = f"this is a {value.text} for kubectl, not the configuration in it"
-            hint = "write the text below its `config.yaml: |` to a file, and use that file"
+            message, hint = f"this is a {value.text} for kubectl, not a configuration", ""
+            if value.text == "ConfigMap":
+                message = "this is a ConfigMap for kubectl, not the configuration in it"
+                hint = "write the text below its `config.yaml: |` to a file, and use that file"
             raise ConfigError(source, [Finding(value.line, value.column, message, hint)])
 
 

@@ -88,6 +88,8 @@ def _decoded(data: bytes) -> str:
         raise Unreadable(Finding(1, 1, f"the file has more than {SIZE_LIMIT >> 10} KiB", hint))
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise Unreadable(Finding(1, 1, "the file is UTF-16; save it as UTF-8"))
+    if data.startswith(b"\x1f\x8b"):
+        raise Unreadable(Finding(1, 1, "the file is compressed with gzip, not YAML", "a capture is for --root"))
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
         return data.decode()

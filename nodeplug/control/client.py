@@ -47,7 +47,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECON
             f"nothing listens at {path}: the daemon has ended, or cannot write there; see its log"
         ) from None
     except PermissionError:
-        raise NotRunning(f"{path}: only root may ask the daemon") from None
+        raise NotRunning(f"{path}: only root and the user of the daemon may ask it") from None
     except TimeoutError:
         raise NotRunning(f"{path}: the daemon does not answer within {seconds:g} s; its log may say why") from None
     except OSError as error:

@@ -21,6 +21,7 @@ from grpcunix import Client, Context, UnixServer, connect, handler
 from hostdevices import Device
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration_api
+from telemetry import EventLog
 from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
@@ -425,6 +426,25 @@ async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket
             await written.get()
             assert len(looks) == expected
         watch.close()
+
+
+async def test_a_kubelet_whose_socket_gets_other_rights_has_not_restarted(socket_dir: Path) -> None:
+    """Its change time changes then, as with a label of SELinux or a second link; the time it was made does not."""
+    events, recorded = EventLog(), list[str]()
+    events.subscribe(lambda event: recorded.append(event.kind))
+    folder = PluginFolder(socket_dir, new_instance(), FolderWatcher(), 0.01, events)
+    looks: list[object] = []
+    folder.listen(lambda: looks.append(folder.kubelet()))
+    folder.kubelet_socket.touch()
+    async with running(folder.run()):
+        await until_true(lambda: bool(looks))
+        folder.kubelet_socket.chmod(0o600)
+        before = len(looks)
+        await until_true(lambda: len(looks) > before + 1)
+        assert (len({*looks}), recorded) == (1, [])
+        (socket_dir / "new").touch()
+        (socket_dir / "new").rename(folder.kubelet_socket)
+        await until_true(lambda: recorded == ["kubelet-restarted"])
 
 
 async def test_names_that_differ_in_what_a_file_name_cannot_hold_do_not_meet(start: StartPlugins, paths: Paths) -> None:

@@ -66,7 +66,7 @@ def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
     checked = outcome["nodeplug check /etc/nodeplug/config.yaml"]
     assert re.search(rf"{ZIGBEE} +tty-10c4-ea60-\S+ +/dev/ttyUSB70", checked)
     assert "wrong" not in outcome["nodeplug doctor"] + outcome["nodeplug status"]
-    assert "handed out" in outcome["nodeplug events"]
+    assert "allocated to" in outcome["nodeplug events"]
     assert "registered" in outcome["journalctl -u nodeplug"]
     removed(node, newcomer)
 

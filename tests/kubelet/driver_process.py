@@ -104,6 +104,8 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
             spec = v1.ResourceSliceSpec(driver=NAME, pool=pool, node_name=node, devices=devices)
             made = v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec)
             await asyncio.to_thread(client.resource(v1.ResourceSlice).create, made)
+        if behaviour == "misnamed":
+            plugin.info.name = "Driver Example"
         if behaviour == "ancient":
             plugin.info.supported_versions[:] = ["v0.DRAPlugin"]
             await plugin.until(lambda: len(plugin.called("NotifyRegistrationStatus")) > 1, 600)

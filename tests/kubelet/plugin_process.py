@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpcunix import RpcError
-from kubelet.devicemanager import Device
+from kubelet.devicemanager import HEALTHY, UNHEALTHY, Device
 from kubelet.stubs import DevicePluginStub, Gate, PluginFault, StubReply, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
@@ -48,8 +48,10 @@ async def main(folder: Path, behaviour: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
-    devices = [Device(id_) for id_ in LISTS.get(behaviour, "ab")]
-    plugin = DevicePluginStub(folder / "p.sock", name, devices, preferred_allocation=True)
+    health = UNHEALTHY if behaviour == "ill" else HEALTHY
+    devices = [Device(id_, health) for id_ in LISTS.get(behaviour, "ab")]
+    serves = folder.parent if behaviour == "misplaced" else folder
+    plugin = DevicePluginStub(serves / "p.sock", name, devices, preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
     wrong: dict[str, Any] = {
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},

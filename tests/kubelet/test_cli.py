@@ -225,6 +225,8 @@ def test_a_second_kubelet_leaves_the_first_alone(folder: Path) -> None:
     too_long = folder / ("x" * 100)
     assert "a socket's path has at most 107 bytes" in nodeplug("run", "--dir", too_long).output
     assert not too_long.exists()
+    below_a_file = folder / "kubeconfig" / "x"
+    assert nodeplug("run", "--dir", below_a_file).output.endswith("kubeconfig/x: Not a directory\n")
 
 
 def test_a_kubelet_of_another_release_without_its_api_server(folder: Path) -> None:
@@ -283,6 +285,7 @@ def test_a_node_that_no_cluster_could_have(folder: Path, name: str) -> None:
         ("kind: Service", "kind Service, but only pods can be admitted"),
         ("- 1", "kind list, but only pods can be admitted"),
         ("kind: Pod\nspec: {}", "metadata.name: Required value"),
+        ("resources: []", "no pod in it: kind and metadata are missing"),
         ("kind: Pod\nmetadata: {name: a}", "spec: Required value"),
         ("{", "expected"),
         (

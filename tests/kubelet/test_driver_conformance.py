@@ -94,7 +94,12 @@ async def test_a_driver_that_is_refused_hears_why() -> None:
 async def test_a_driver_that_never_registers() -> None:
     (check,) = await verify(*ours("silent"), waits={"start": IN_VAIN})
     assert (check.group, check.outcome) == ("registration", "fail")
-    assert check.detail == "no driver is registered and connected after 1 s"
+    assert re.fullmatch(r"no socket is in /\S+/plugins_registry, where {dir} leads, after 1 s", check.detail)
+
+
+async def test_a_driver_whose_name_no_claim_can_have() -> None:
+    (check,) = await verify(*ours("misnamed"))
+    assert check.detail.startswith("GetInfo returns the name 'Driver Example': an RFC 1123 subdomain must consist of")
 
 
 async def test_a_driver_with_careless_answers() -> None:
@@ -111,9 +116,11 @@ async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
 
 
 async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
-    waits = {f"comes back after restart {RESTARTS}": IN_VAIN, "is unprepared without the claim": PATIENCE}
+    waits = {f"comes back after restart {RESTARTS}": 3.0, "is unprepared without the claim": PATIENCE}
+    failed = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim verify:"
+    missing = 'resourceclaims.resource.k8s.io "verify" not found'
     assert texts(await verify(*ours("stubborn"), waits=waits)) == [
-        ("is unprepared without the claim", "the pod has not ended after 1 s"),
+        ("is unprepared without the claim", f"the pod has not ended after 3 s; {failed} {missing}"),
         (
             "a claim that was never prepared is unprepared",
             'resourceclaims.resource.k8s.io "verify-nobody" not found; its pod would never end',

@@ -14,21 +14,23 @@ from tests.hostdevices.machine import build_machine
 
 
 @pytest.mark.parametrize(
-    ("select", "is_told"),
+    ("select", "is_told", "kinds"),
     [
-        ("nvme", True),
-        ("block", True),
-        ("loop", True),
-        ("uinput", True),
-        ({"kind": ["rtc", "watchdog"]}, True),
-        ({"any": ["nvme", "watchdog"]}, True),
-        ({"all": ["watchdog", {"attributes": {"model": "x"}}]}, True),
-        ({"any": ["nvme", "kvm"]}, False),
-        ({"kind": ["block", "gpu"]}, False),
-        ("kvm", False),
+        ("nvme", True, "nvme"),
+        ("block", True, "block"),
+        ("loop", True, "block"),
+        ("uinput", True, "misc"),
+        ({"kind": ["rtc", "watchdog"]}, True, "rtc or watchdog"),
+        ({"any": ["nvme", "watchdog"]}, True, "nvme or watchdog"),
+        ({"all": ["watchdog", {"attributes": {"model": "x"}}]}, True, "watchdog"),
+        ({"any": ["nvme", "kvm"]}, False, "misc or nvme"),
+        ({"kind": ["block", "gpu"]}, False, "block or gpu"),
+        ("kvm", False, "misc"),
     ],
 )
-def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told: bool, tmp_path: Path) -> None:
+def test_dangerous_devices_are_told_before_there_is_one(
+    select: object, is_told: bool, kinds: str, tmp_path: Path
+) -> None:
     for name in ("sys", "proc", "dev"):
         (tmp_path / name).mkdir()
     resource = {"name": "x/y", "select": select}
@@ -37,7 +39,7 @@ def test_dangerous_devices_are_told_before_there_is_one(select: object, is_told:
         inventory = scan(Host(tmp_path), READERS)
         said = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
         words = "; it also needs `dangerous: true`, without which no resource gets such devices"
-        assert said == "no device here" + words * told
+        assert said == f"no device here: no device of kind {kinds} exists" + words * told
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ async def test_a_kubelet_knows_its_pods_once_it_has_listed_one_of_the_api_server
     assert await knows()
     kubelet.answer = []  # the last pod has ended
     assert await knows()
+    kubelet.socket.chmod(0o666)  # it is the same kubelet, whoever changes its socket's rights
+    assert await knows()
     await kubelet.restart()
     assert not await knows()
 

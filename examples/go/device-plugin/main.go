@@ -119,7 +119,7 @@ func kubeletAt(folder string) string {
 		return ""
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	return fmt.Sprint(stat.Dev, stat.Ino, stat.Ctim)
+	return fmt.Sprint(stat.Dev, stat.Ino, stat.Mtim)
 }
 
 func main() {

@@ -171,6 +171,16 @@ def test_an_object_for_kubectl_is_named() -> None:
     ]
 
 
+def test_an_object_without_a_configuration_is_not_taken_for_one_with_it() -> None:
+    assert wrong("apiVersion: v1\nkind: Pod\n") == ["2:7: this is a Pod for kubectl, not a configuration"]
+
+
+def test_a_missing_space_after_a_colon_is_named() -> None:
+    assert wrong("resources:\n  - name:x/y\n    select:kvm\n")[0].endswith(
+        'not "name:x/y select:kvm"; write a space after the colon: name: x/y'
+    )
+
+
 def test_values_for_the_chart_are_named() -> None:
     assert wrong("config: {resources: []}")[1:] == [
         "1:1: unknown key config; as in values for the Helm chart: write the text below it to a file, and use that file"

@@ -72,6 +72,7 @@ def test_several_documents_each_with_its_places() -> None:
         (b"a:\n  - b: 1\n   c: 2\n", 3, 4, "this is not YAML: the indentation does not fit what began in line 2"),
         (b"a:\n  - {b: 1\n", 3, 1, "this is not YAML: the { in line 2 is not closed"),
         ("a: 1".encode("utf-16"), 1, 1, "the file is UTF-16; save it as UTF-8"),
+        (b"\x1f\x8b\x08\x00", 1, 1, "the file is compressed with gzip, not YAML"),
         (
             b"a:\n- b: 1\n   c: 2\n",
             *(
