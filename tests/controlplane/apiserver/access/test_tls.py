@@ -1,5 +1,6 @@
 """TLS: the kubeconfig has the authority, and what it takes to be let in."""
 
+import os
 import shutil
 import stat
 import urllib.error
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.apiserver import Server, ServerError
+from controlplane.apiserver import JournalError, Server, ServerError
+from controlplane.apiserver.private_files import write_private
 from resourceapi.client import Unreachable, from_kubeconfig
 from resourceapi.client.blocking import Client
 from tests.controlplane.apiserver.running import CLASSES, Kubectl, Running, device_class
@@ -84,12 +86,30 @@ async def test_credentials_that_were_kept(tmp_path: Path) -> None:
         authority = open_to_all.ca
     async with Server(data=data, tls=True) as again:
         assert (again.token, again.ca) == (token, authority)
-    kept(tmp_path).write_text("{")
-    with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file, and have the kubeconfig"):
-        Server(data=data)
+    for unreadable in (b"{", b'{"token":"\xff"}'):
+        kept(tmp_path).write_bytes(unreadable)
+        with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file and write the kubeconfig"):
+            Server(data=data)
     kept(tmp_path).unlink()
     async with Server(data=data) as another:
         assert another.token != token
+
+
+async def test_credentials_are_read_by_the_server_that_has_the_data(tmp_path: Path) -> None:
+    """A server that gets the data after another one has the other's token, whenever it was stored."""
+    async with Server(data=tmp_path / "objects"):
+        kept(tmp_path).write_text("{")  # not its own yet, so it must not matter
+        with pytest.raises(JournalError, match="locked"):
+            Server(data=tmp_path / "objects")
+
+
+def test_a_private_file_does_not_follow_prepared_links(tmp_path: Path) -> None:
+    """Other users of the folder could guess the name of a temporary file."""
+    victim = tmp_path / "victim"
+    (tmp_path / f".kubeconfig.{os.getpid()}").symlink_to(victim)
+    write_private(tmp_path / "kubeconfig", "secret")
+    assert not victim.exists()
+    assert (tmp_path / "kubeconfig").read_text() == "secret"
 
 
 async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
