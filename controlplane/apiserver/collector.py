@@ -51,8 +51,8 @@ class Collector:
     async def _finish(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
-            for each_kind, each in dependents:
-                self._disown(each_kind, each, obj["metadata"]["uid"])
+            for each_kind, seen in dependents:
+                self._disown(each_kind, seen, obj["metadata"]["uid"])
             self._release(kind, obj, ORPHAN)
         elif FOREGROUND in finalizers:
             blocking = 0

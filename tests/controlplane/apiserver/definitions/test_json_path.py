@@ -124,8 +124,8 @@ def test_columns_show_conditions_and_labels(api: Http) -> None:
     defined["spec"]["versions"][0]["additionalPrinterColumns"] = columns
     api.ok("POST", DEFINITIONS, defined)
     conditions = [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]
-    spec = {"type": "nic", "l": [{"a": "<é>"}, {"a": "y"}], "free": {"conditions": conditions, "none": None}}
-    spec["free"] |= {"day": "2026-01-01", "empty": ""}
+    free = {"conditions": conditions, "none": None, "day": "2026-01-01", "empty": ""}
+    spec = {"type": "nic", "l": [{"a": "<é>"}, {"a": "y"}], "free": free}
     made = driver("a", spec)
     made["metadata"]["labels"] = {"topology.kubernetes.io/zone": "z1"}
     api.ok("POST", DRIVERS, made)
