@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import Frame
 from resourceapi.cel.library.times import format_duration, format_timestamp
 from resourceapi.cel.types import (
     BOOL,
@@ -83,31 +84,31 @@ class Message(NamedTuple):
     build: Callable[[dict[str, Any]], Any]
 
 
-def build(name: str, values: dict[str, Any]) -> Any:
+def build(frame: Frame, name: str, values: dict[str, Any]) -> Any:
     """Return the value of a message with these fields. Raises CelEvalError if a value cannot be converted."""
     message = MESSAGES[name]
-    return message.build({field: _field(name, field, message.fields[field], values[field]) for field in values})
+    return message.build({field: _field(frame, name, field, message.fields[field], values[field]) for field in values})
 
 
-def _field(message: str, name: str, field: Field, value: Any) -> Any:
+def _field(frame: Frame, message: str, name: str, field: Field, value: Any) -> Any:
     path = f"{message}.{name}"
     if field.native in ("repeated", "map") and not (
         type(value) is list if field.native == "repeated" else is_map(value)
     ):
         raise CelEvalError(f"unsupported field type for {path}: {_type_of(value)}")
     try:
-        return _native(value, field.native)
+        return _native(frame, value, field.native)
     except CelEvalError as error:
         raise CelEvalError(f"field type conversion error for {path} value type: {error}") from None
 
 
-def _native(value: Any, native: str) -> Any:
+def _native(frame: Frame, value: Any, native: str) -> Any:
     """Convert a value to a Go type. Raises CelEvalError."""
     kind = type(value)
     if kind is Optional:
         if not value.present:
             raise CelEvalError("optional.none() dereference")
-        return _native(value.value, native)
+        return _native(frame, value.value, native)
     if native in _INTEGERS:
         wanted, low, high = _INTEGERS[native]
         if kind is wanted:
@@ -117,20 +118,23 @@ def _native(value: Any, native: str) -> Any:
     elif kind is _PLAIN.get(native):
         return _as_float32(value) if native == "float32" else value
     elif native == _JSON:
-        return _as_json(value)
+        return _as_json(frame, value)
     elif native == "string" and is_extension(value) and type_name(value) != FORMAT.name:
         return display(value)
     elif native == "[]uint8" and kind is list:
-        return bytes([_native(each, "uint8") for each in value])
+        frame.convert(len(value))
+        return bytes([_native(frame, each, "uint8") for each in value])
     elif native in ("repeated", "*structpb.ListValue"):
         if kind is list:
-            return [_as_json(each) for each in value]
+            frame.convert(len(value))
+            return [_as_json(frame, each) for each in value]
     elif native in ("map", "*structpb.Struct") and is_map(value):
-        return {_native(key, "string"): _as_json(each) for key, each in items_of(value)}
+        frame.convert(len(value))
+        return {_native(frame, key, "string"): _as_json(frame, each) for key, each in items_of(value)}
     raise _refused(value, native)
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(frame: Frame, value: Any) -> Any:
     """Convert a value to JSON, as a CEL value. Raises CelEvalError."""
     if value is None or isinstance(value, bool | float | str):
         return value
@@ -143,10 +147,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Timestamp):
         return format_timestamp(value)
     if isinstance(value, list):
-        return _native(value, "repeated")
+        return _native(frame, value, "repeated")
     if is_map(value):
-        return _native(value, "map")
-    return _native(value.value, _JSON) if isinstance(value, Optional) and value.present else _never(value)
+        return _native(frame, value, "map")
+    return _native(frame, value.value, _JSON) if isinstance(value, Optional) and value.present else _never(value)
 
 
 def _never(value: Any) -> Any:
