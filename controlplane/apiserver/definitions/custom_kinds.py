@@ -353,7 +353,10 @@ def _shown(value: Any, kind: str) -> Any:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if kind == "integer" else value
+    if kind == "integer":
+        whole = int(value)
+        return whole if -(2**63) <= whole < 2**63 else -(2**63)  # as Go converts a larger double on amd64
+    return value
 
 
 def _date(text: str) -> Any:

@@ -117,6 +117,7 @@ def test_columns_show_conditions_and_labels(api: Http) -> None:
         "Day": ("date", ".spec.free.day"),
         "Empty": ("date", ".spec.free.empty"),
         "None": ("string", ".spec.free.none"),
+        "Large": ("integer", ".spec.free.large"),
         "Broken": ("string", ".spec.l[x]"),
         "Type": ("string", ".spec.type"),
     }
@@ -124,13 +125,13 @@ def test_columns_show_conditions_and_labels(api: Http) -> None:
     defined["spec"]["versions"][0]["additionalPrinterColumns"] = columns
     api.ok("POST", DEFINITIONS, defined)
     conditions = [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]
-    free = {"conditions": conditions, "none": None, "day": "2026-01-01", "empty": ""}
+    free = {"conditions": conditions, "none": None, "day": "2026-01-01", "empty": "", "large": 1e300}
     spec = {"type": "nic", "l": [{"a": "<é>"}, {"a": "y"}], "free": free}
     made = driver("a", spec)
     made["metadata"]["labels"] = {"topology.kubernetes.io/zone": "z1"}
     api.ok("POST", DRIVERS, made)
     table = api.ok("GET", DRIVERS, accept=TABLE)
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", *list(paths)[:9]]
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", *list(paths)[:-2]]
     all_of_them = '[{"a":"\\u003cé\\u003e"},{"a":"y"}]'
     times = ["<invalid>", "<invalid>", "<unknown>"]
-    assert table["rows"][0]["cells"] == ["a", "True", "z1", "<é>", all_of_them, None, *times, "<no value>"]
+    assert table["rows"][0]["cells"] == ["a", "True", "z1", "<é>", all_of_them, None, *times, "<no value>", -(2**63)]
