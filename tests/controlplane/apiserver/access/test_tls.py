@@ -1,4 +1,4 @@
-"""TLS: the kubeconfig has the authority, and what it takes to be let in."""
+"""TLS: the kubeconfig contains the authority and the credentials, which a server with `data` stores."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> No
 
 
 def test_a_kubeconfig_is_valid_after_a_restart(tmp_path: Path) -> None:
-    """With the port, the token and the authority are as they were, if objects are kept, too."""
+    """With `data` and the same port, the server has the same address, token and authority."""
     options: dict[str, Any] = {"tls": True, "collect_after": None, "token": None, "data": tmp_path / "objects"}
     with Running(**options) as first:
         config, port = first.kubeconfig(tmp_path / "kubeconfig"), int(first.url.rpartition(":")[2])
@@ -96,9 +96,9 @@ async def test_credentials_that_were_kept(tmp_path: Path) -> None:
 
 
 async def test_credentials_are_read_by_the_server_that_has_the_data(tmp_path: Path) -> None:
-    """A server that gets the data after another one has the other's token, whenever it was stored."""
+    """The file is read under the lock of the data, so no other server can still write it."""
     async with Server(data=tmp_path / "objects"):
-        kept(tmp_path).write_text("{")  # not its own yet, so it must not matter
+        kept(tmp_path).write_text("{")  # must not be read without the lock
         with pytest.raises(JournalError, match="locked"):
             Server(data=tmp_path / "objects")
 

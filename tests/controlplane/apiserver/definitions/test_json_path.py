@@ -1,4 +1,4 @@
-"""JSONPath of columns: the answers of k8s.io/client-go/util/jsonpath, and tables."""
+"""JSONPath of columns. The expected results are those of k8s.io/client-go/util/jsonpath."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_columns_behind_64_kib_of_paths_are_not_shown() -> None:
 
 
 def test_columns_show_conditions_and_labels(api: Http) -> None:
-    """As Karpenter's node pools do; the first result, in the column's type, up to a path that is none."""
+    """Cells have the first result, in the column's type. Columns end before an invalid path."""
     defined = definition()
     paths = {
         "Ready": ("string", '.spec.free.conditions[?(@.type=="Ready")].status'),
