@@ -1,4 +1,4 @@
-"""TLS: the kubeconfig contains the authority and the credentials, which a server with `data` stores."""
+"""TLS: the kubeconfig contains the certificate authority, and clients need a credential."""
 
 import os
 import shutil
