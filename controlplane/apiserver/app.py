@@ -3,6 +3,7 @@
 It leaves every decision to the other modules where possible.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -344,7 +345,9 @@ class Application:
         view = self._view(form, request, target)
         if options.watch:
             if request.headers.get("Upgrade", "").lower() == "websocket":
-                return Response(media_type=JSON)  # 200, which ends: then fabric8 watches over HTTP; 503 it repeats
+                return Response(
+                    media_type=JSON
+                )  # after 200 and its end fabric8 watches over HTTP; it repeats after 503
             await self._store.commit()
             changes = await watch(self._store, target, options)  # checks its options before the media type
             form = self._form(request, target.kind, is_list=True, is_watch=True)
@@ -353,7 +356,9 @@ class Application:
             return StreamingResponse(body, media_type=media_type)
         page = listing.list_page(self._store, target, options)
         await self._store.commit()
-        return await listed(view.many(page.objects, page.metadata), form)
+        many = partial(view.many, page.objects, page.metadata)
+        is_slow = is_custom and form.view == "Table"  # evaluates the definition's paths for each object
+        return await listed(await asyncio.to_thread(many) if is_slow else many(), form)
 
     async def _patch(self, form: Form, request: Request, target: Target, patch_type: str) -> Response:
         is_apply = patch_type == APPLY_PATCH

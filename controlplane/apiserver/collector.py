@@ -51,16 +51,16 @@ class Collector:
     async def _finish(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
-            for each_kind, each in dependents:
-                self._disown(each_kind, each, obj["metadata"]["uid"])
+            for each_kind, seen in dependents:
+                self._disown(each_kind, seen, obj["metadata"]["uid"])
             self._release(kind, obj, ORPHAN)
         elif FOREGROUND in finalizers:
             blocking = 0
-            for each_kind, each in dependents:
-                references = each["metadata"]["ownerReferences"]
-                blocking += any(
-                    one["uid"] == obj["metadata"]["uid"] and one.get("blockOwnerDeletion") for one in references
-                )
+            for each_kind, seen in dependents:
+                each = self._now(each_kind, seen)
+                if each is None or not (references := _references(each, obj["metadata"]["uid"])):
+                    continue  # deleted or disowned meanwhile
+                blocking += any(one.get("blockOwnerDeletion") for one in references)
                 await self._delete(each_kind, each, policy="Foreground")
             if not blocking:
                 self._release(kind, obj, FOREGROUND)
@@ -90,7 +90,7 @@ class Collector:
 
     def _disown(self, kind: Kind, seen: Plain, uid: str) -> None:
         obj = self._now(kind, seen)
-        if obj is None:
+        if obj is None or not _references(obj, uid):
             return
         metadata = {**obj["metadata"]}
         kept = [each for each in metadata.pop("ownerReferences") if each["uid"] != uid]
@@ -109,11 +109,17 @@ class Collector:
         self._rest.replace(kind, {**obj, "metadata": metadata})
 
     def _now(self, kind: Kind, seen: Plain) -> Plain | None:
-        """An object after this pass's changes; None if it was deleted."""
+        """Return the current version of an object; None if it was deleted, even if its name is used again."""
         metadata = seen["metadata"]
-        return self._store.get(kind.table, (metadata.get("namespace", ""), metadata["name"]))
+        found = self._store.get(kind.table, (metadata.get("namespace", ""), metadata["name"]))
+        return found if found is not None and found["metadata"]["uid"] == metadata["uid"] else None
 
     def _objects(self) -> Iterator[tuple[Kind, Plain]]:
         for kind in self._registry:
             for obj in self._store.objects(kind.id):
                 yield kind, obj
+
+
+def _references(obj: Plain, uid: str) -> list[Plain]:
+    """Return the references of an object to one owner."""
+    return [each for each in obj["metadata"].get("ownerReferences") or () if each["uid"] == uid]

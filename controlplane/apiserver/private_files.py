@@ -1,19 +1,24 @@
-"""Files that only their owner can read, replaced as a whole."""
+"""Files that only their owner can read, replaced atomically."""
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600. Raises OSError."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file with mode 0600; after a crash it has its old or its new content. Raises OSError."""
+    draft = ""
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # mkstemp creates a new file of mode 0600: other users of the folder cannot prepare a file or link of its name
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()  # its text is secret
-        raise OSError(error.errno, error.strerror, str(path)) from error  # the caller's path
+        if draft:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)  # it contains secrets
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the caller's path, not the temporary one

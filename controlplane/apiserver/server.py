@@ -79,11 +79,11 @@ class Server:
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
-        self._data, self._kept = data, _kept_credentials(data)
+        self._data, self._journal = data, FileJournal(data) if data else None
+        self._kept = self._kept_credentials()  # after the journal, whose lock excludes other servers
         self._authority = self._kept.authority if tls else None
         self._makes_token = token is None
         self.token = (self._kept.token or secrets.token_urlsafe(24)) if token is None else token
-        self._journal = FileJournal(data) if data else None
         self.store = Store(self._journal)
         self.registry = Registry()
         authorizer = self._authorizer = Rbac(self.store) if authorization == "RBAC" else AlwaysAllow()
@@ -150,8 +150,17 @@ class Server:
             raise
         return self
 
+    def _kept_credentials(self) -> KeptCredentials:
+        if self._data is None or self._journal is None:
+            return KeptCredentials()
+        try:
+            return read_credentials(self._data)
+        except KeptCredentialsError as error:
+            self._journal.close()
+            raise ServerError(str(error)) from error
+
     async def _certified(self, folder: Path) -> Certificate | None:
-        """The certificate for this start, with TLS. The token and the authority are stored for the next start.
+        """Return the server's certificate, None without TLS. Stores the token and the authority for the next start.
 
         Raises TlsError and OSError.
         """
@@ -238,13 +247,6 @@ class Server:
             raise ServerError(f"cannot listen on {self._host}:{self._port}: {error.strerror}") from error
         self._port = listener.getsockname()[1]
         return listener
-
-
-def _kept_credentials(data: Path | None) -> KeptCredentials:
-    try:
-        return read_credentials(data) if data is not None else KeptCredentials()
-    except KeptCredentialsError as error:
-        raise ServerError(str(error)) from error
 
 
 class _Http(uvicorn.Server):

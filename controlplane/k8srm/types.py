@@ -35,7 +35,7 @@ class Attribute(Record, frozen=True):
 
     @property
     def typed_value(self) -> tuple[str, str | int | Quantity] | None:
-        """The type's name and the value; None without a value. The types are in the prototype's order."""
+        """Type name and value; None without a value. The first type that is set counts, in the prototype's order."""
         for kind, value in (
             ("string", self.string_value),
             ("int", self.int_value),
@@ -57,7 +57,7 @@ class Attribute(Record, frozen=True):
 
 
 class ResourceCapacity(Record, frozen=True):
-    """How much there is of a resource, and in which blocks it is given away (default 1)."""
+    """The total amount of a resource, and the block size of its allocations (default 1)."""
 
     name: Always[str] = ""
     capacity: Always[Quantity] = Quantity.of(0)
@@ -65,7 +65,7 @@ class ResourceCapacity(Record, frozen=True):
 
 
 class Device(Record, frozen=True):
-    """A device: `requests` is what it takes of its pool's resources, `resources` is what claims can take of it."""
+    """A device. An allocation uses `requests` of its pool's resources; claims can share its own `resources`."""
 
     name: Always[str] = ""
     attributes: tuple[Attribute, ...] = ()
@@ -74,7 +74,7 @@ class Device(Record, frozen=True):
 
 
 class DevicePoolSpec(Record, frozen=True):
-    """One driver's devices; without a node name they are attached to the network."""
+    """Devices of one driver. Without a node name they are attached to the network."""
 
     node_name: str | None = None
     driver: str = ""
@@ -84,7 +84,7 @@ class DevicePoolSpec(Record, frozen=True):
 
 
 class DevicePoolStatus(Record, frozen=True):
-    """What the driver last said; of no use for scheduling."""
+    """The last status that the driver reported. The scheduler does not use it."""
 
     available_devices: int = 0
 
@@ -100,7 +100,7 @@ class DevicePool(KubernetesObject, frozen=True):
 
 
 class DeviceDriver(KubernetesObject, frozen=True):
-    """A driver and the types of device that it handles. The list stands at the top, beside the metadata."""
+    """A driver and its device types. The list is a top-level field, beside the metadata."""
 
     KIND: ClassVar[str] = "DeviceDriver"
     API_VERSION: ClassVar[str] = API_VERSION
@@ -118,7 +118,7 @@ class DeviceClassConfigReference(Record, frozen=True):
 
 
 class DeviceClassSpec(Record, frozen=True):
-    """Which devices are in a class, and how they are configured."""
+    """The selection and the configuration of a class's devices."""
 
     driver: str = ""
     device_type: str = ""
@@ -128,7 +128,7 @@ class DeviceClassSpec(Record, frozen=True):
 
 
 class DeviceClass(KubernetesObject, frozen=True):
-    """A re-usable part of claims, made by a vendor or an administrator."""
+    """A reusable part of claims, which a vendor or an administrator creates."""
 
     KIND: ClassVar[str] = "DeviceClass"
     API_VERSION: ClassVar[str] = API_VERSION
@@ -162,7 +162,7 @@ class DeviceClaimDetail(Record, frozen=True):
 
 
 class DeviceClaimInstance(DeviceClaimDetail, frozen=True):
-    """A detail that must be satisfied, or a list of which exactly one is, the first that can be."""
+    """A detail that must be satisfied, or a list of alternatives, of which the first satisfiable one is used."""
 
     one_of: tuple[DeviceClaimDetail, ...] = ()
 
@@ -173,21 +173,21 @@ class DeviceClaimInstance(DeviceClaimDetail, frozen=True):
 
 
 class DeviceClaimSpec(Record, frozen=True):
-    """Details that must all be satisfied; matchAttributes have one value over all their devices."""
+    """Details that must all be satisfied. All their devices have the same values of `matchAttributes`."""
 
     match_attributes: tuple[str, ...] = ()
     claims: tuple[DeviceClaimInstance, ...] = ()
 
 
 class ResourceAllocation(Record, frozen=True):
-    """How much of a device's resource is allocated."""
+    """The allocated amount of a device's resource."""
 
     name: Always[str] = ""
     allocation: Always[Quantity] = Quantity.of(0)
 
 
 class DeviceAllocation(Record, frozen=True):
-    """A device, whole unless there are allocations of its resources. With admin access it holds nothing."""
+    """A device, or the listed amounts of its resources. With admin access it uses none of them."""
 
     device_pool_name: Always[str] = ""
     device_name: Always[str] = ""
@@ -202,7 +202,7 @@ class DeviceIP(Record, frozen=True):
 
 
 class DeviceStatus(Record, frozen=True):
-    """What a driver says of an allocated device."""
+    """A driver's status of an allocated device."""
 
     device_pool_name: Always[str] = ""
     device_name: Always[str] = ""
@@ -214,7 +214,7 @@ class DeviceStatus(Record, frozen=True):
 
 
 class DeviceClaimStatus(Record, frozen=True):
-    """The outcome: allocations and configurations are the scheduler's, deviceStatuses the drivers'."""
+    """The status of a claim. The scheduler owns allocations and configurations, the drivers own deviceStatuses."""
 
     class_configs: tuple[Any, ...] = ()
     claim_configs: tuple[Any, ...] = ()
@@ -234,13 +234,13 @@ class DeviceClaim(KubernetesObject, frozen=True):
 
 
 class DevicePrivilegedClaim(DeviceClaim, frozen=True):
-    """A claim with admin access to whatever its classes select."""
+    """A claim with admin access to all devices that its classes select."""
 
     KIND: ClassVar[str] = "DevicePrivilegedClaim"
 
 
 class PodDeviceClaim(Record, frozen=True):
-    """An entry of a pod's `spec.deviceClaims`: a claim by name, a claim to copy, or one that is written out here."""
+    """An entry of a pod's `spec.deviceClaims`: the name of a claim or of a claim template, or an inline claim."""
 
     name: Always[str] = ""
     claim_name: str | None = None
@@ -252,7 +252,7 @@ class PodDeviceClaim(Record, frozen=True):
 KINDS: Mapping[str, type[KubernetesObject]] = {
     kind.KIND: kind for kind in (DeviceDriver, DeviceClass, DeviceClaim, DevicePrivilegedClaim, DevicePool)
 }
-"""The kinds of the group by name."""
+"""Name of the kind -> kind, for the whole group."""
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -275,13 +275,13 @@ def write(obj: KubernetesObject) -> dict[str, Any]:
 
 
 def check_spec(spec: DeviceClaimSpec, path: str) -> None:
-    """Check that each instance is one detail or a list of them, and names what it requests. Raises DecodeError."""
+    """Check that each instance is either a detail or a list, and has classes or types. Raises DecodeError."""
     if not spec.claims:
-        raise DecodeError("asks for nothing; list the wanted devices here", f"{path}.claims")
+        raise DecodeError("requests no devices; list the requested devices here", f"{path}.claims")
     for number, instance in enumerate(spec.claims):
         where = f"{path}.claims[{number}]"
         if instance.one_of and not instance.detail.is_empty:
-            raise DecodeError("no other field may be set beside oneOf", where)
+            raise DecodeError("no other field can be set beside oneOf", where)
         details = [(f"{where}.oneOf[{index}]", detail) for index, detail in enumerate(instance.one_of)]
         for place, detail in details or [(where, instance.detail)]:
             if not detail.device_class and not detail.device_type:
@@ -292,10 +292,10 @@ def check_spec(spec: DeviceClaimSpec, path: str) -> None:
 
 
 def details_of(instance: DeviceClaimInstance) -> tuple[DeviceClaimDetail, ...]:
-    """Return the alternatives of an instance, the best first."""
+    """Return the alternatives of an instance, the preferred one first."""
     return instance.one_of or (instance.detail,)
 
 
 def with_status(claim: DeviceClaim, **changes: Any) -> DeviceClaim:
-    """Return the claim with changes in its status."""
+    """Return the claim with a changed status."""
     return replace(claim, status=replace(claim.status, **changes))

@@ -338,7 +338,7 @@ class _Compiler:
                     value = value.value
                 values.pop(name, None)
                 values[name] = value
-            return messages.build(node.name, values)
+            return messages.build(frame, node.name, values)
 
         return lambda frame: charged(frame, build, cost.STRUCT)
 

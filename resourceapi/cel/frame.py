@@ -28,10 +28,11 @@ class Cancelled(Exception):
 class Frame:
     """`inputs` is the DeviceView of a selector, otherwise the variables by name; `slots` holds local variables."""
 
-    __slots__ = ("cost", "inputs", "interrupt", "limit", "slots")
+    __slots__ = ("converted", "cost", "inputs", "interrupt", "limit", "slots")
 
     def __init__(self, inputs: Any, slots: int, limit: int, interrupt: Interrupt | None) -> None:
         self.cost = 0
+        self.converted = 0  # elements and entries
         self.limit = limit
         self.inputs = inputs
         self.slots: list[Any] = [None] * slots
@@ -45,6 +46,15 @@ class Frame:
             raise Cancelled(CostLimitExceeded())
         self.cost += units
         if self.cost > self.limit:
+            raise Cancelled(CostLimitExceeded())
+
+    def convert(self, values: int) -> None:
+        """Count values that a message literal converts. Raises Cancelled if they are more than the cost limit.
+
+        Upstream does not charge conversions. Without a limit, a loop over a long list could convert it 20,000 times.
+        """
+        self.converted += values
+        if self.converted > self.limit:
             raise Cancelled(CostLimitExceeded())
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
-"""Literals of protobuf's well-known messages, as `google.protobuf.Int64Value{value: 1}`.
+"""Literals of protobuf's well-known messages, such as `google.protobuf.Int64Value{value: 1}`.
 
-A message becomes a plain value at once: a wrapper what is in it, a Struct a map, a ListValue a list, a Value what its
-last field says. `google.protobuf.Any` and `Empty` are not supported. Source: cel-go's conversions, whose errors these
-are.
+A literal evaluates to a plain value: a wrapper to its content, a Struct to a map, a ListValue to a list, and a Value to
+the value of its last field. `google.protobuf.Any` and `Empty` are not supported. Source: the conversions of cel-go,
+which also define the error messages.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from resourceapi.cel.errors import CelEvalError
+from resourceapi.cel.frame import Frame
 from resourceapi.cel.library.times import format_duration, format_timestamp
 from resourceapi.cel.types import (
     BOOL,
@@ -48,7 +49,7 @@ from resourceapi.cel.values import (
 
 _PREFIX = "google.protobuf."
 _JSON = "*structpb.Value"
-_EXACT = 2**53 - 1  # up to here a number of JSON is every integer
+_EXACT = 2**53 - 1  # a double represents all integers up to this one exactly; JSON has larger ones as strings
 _SECOND = 10**9
 _INTEGERS: Mapping[str, tuple[type, int, int]] = {
     "int32": (int, -(2**31), 2**31 - 1),
@@ -69,45 +70,45 @@ _KINDS: Mapping[type, str] = {float: "Double", bool: "bool", bytes: "Bytes", typ
 
 
 class Field(NamedTuple):
-    """A field of a message: its type, and the Go type that its value becomes."""
+    """A field of a message: its type, and the Go type to which its value is converted."""
 
     type: Type
     native: str
 
 
 class Message(NamedTuple):
-    """A message: its type, its fields, and what becomes of the values that were set, in their order."""
+    """A message: its type, its fields, and a function of the converted values, in the order of the literal."""
 
     type: Type
     fields: Mapping[str, Field]
     build: Callable[[dict[str, Any]], Any]
 
 
-def build(name: str, values: dict[str, Any]) -> Any:
-    """The value of a message with these fields set. Raises CelEvalError for one of another type."""
+def build(frame: Frame, name: str, values: dict[str, Any]) -> Any:
+    """Return the value of a message with these fields. Raises CelEvalError if a value cannot be converted."""
     message = MESSAGES[name]
-    return message.build({field: _field(name, field, message.fields[field], values[field]) for field in values})
+    return message.build({field: _field(frame, name, field, message.fields[field], values[field]) for field in values})
 
 
-def _field(message: str, name: str, field: Field, value: Any) -> Any:
+def _field(frame: Frame, message: str, name: str, field: Field, value: Any) -> Any:
     path = f"{message}.{name}"
     if field.native in ("repeated", "map") and not (
         type(value) is list if field.native == "repeated" else is_map(value)
     ):
         raise CelEvalError(f"unsupported field type for {path}: {_type_of(value)}")
     try:
-        return _native(value, field.native)
+        return _native(frame, value, field.native)
     except CelEvalError as error:
         raise CelEvalError(f"field type conversion error for {path} value type: {error}") from None
 
 
-def _native(value: Any, native: str) -> Any:
-    """A value as one of a Go type. Raises CelEvalError."""
+def _native(frame: Frame, value: Any, native: str) -> Any:
+    """Convert a value to a Go type. Raises CelEvalError."""
     kind = type(value)
     if kind is Optional:
         if not value.present:
             raise CelEvalError("optional.none() dereference")
-        return _native(value.value, native)
+        return _native(frame, value.value, native)
     if native in _INTEGERS:
         wanted, low, high = _INTEGERS[native]
         if kind is wanted:
@@ -117,21 +118,24 @@ def _native(value: Any, native: str) -> Any:
     elif kind is _PLAIN.get(native):
         return _as_float32(value) if native == "float32" else value
     elif native == _JSON:
-        return _as_json(value)
+        return _as_json(frame, value)
     elif native == "string" and is_extension(value) and type_name(value) != FORMAT.name:
         return display(value)
     elif native == "[]uint8" and kind is list:
-        return bytes([_native(each, "uint8") for each in value])
+        frame.convert(len(value))
+        return bytes([_native(frame, each, "uint8") for each in value])
     elif native in ("repeated", "*structpb.ListValue"):
         if kind is list:
-            return [_as_json(each) for each in value]
+            frame.convert(len(value))
+            return [_as_json(frame, each) for each in value]
     elif native in ("map", "*structpb.Struct") and is_map(value):
-        return {_native(key, "string"): _as_json(each) for key, each in items_of(value)}
+        frame.convert(len(value))
+        return {_native(frame, key, "string"): _as_json(frame, each) for key, each in items_of(value)}
     raise _refused(value, native)
 
 
-def _as_json(value: Any) -> Any:
-    """What a value is in JSON, as a value of the language. Raises CelEvalError."""
+def _as_json(frame: Frame, value: Any) -> Any:
+    """Convert a value to JSON, as a CEL value. Raises CelEvalError."""
     if value is None or isinstance(value, bool | float | str):
         return value
     if isinstance(value, int):
@@ -143,10 +147,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Timestamp):
         return format_timestamp(value)
     if isinstance(value, list):
-        return _native(value, "repeated")
+        return _native(frame, value, "repeated")
     if is_map(value):
-        return _native(value, "map")
-    return _native(value.value, _JSON) if isinstance(value, Optional) and value.present else _never(value)
+        return _native(frame, value, "map")
+    return _native(frame, value.value, _JSON) if isinstance(value, Optional) and value.present else _never(value)
 
 
 def _never(value: Any) -> Any:
@@ -185,8 +189,14 @@ def _nanos(values: dict[str, Any]) -> int:
     return int(values.get("seconds", 0) * _SECOND + values.get("nanos", 0))
 
 
+def _timestamp(values: dict[str, Any]) -> Timestamp:
+    seconds, nanos = divmod(_nanos(values), _SECOND)
+    wrapped = (seconds - MIN_INT) % 2**64 + MIN_INT  # `nanos` can exceed a second; the sum overflows as in Go
+    return Timestamp(wrapped * _SECOND + nanos)
+
+
 def _last(values: dict[str, Any]) -> Any:
-    """Of the fields of a Value, which exclude each other; a null has a number."""
+    """Return the value of a Value: that of its last field, as the fields exclude each other."""
     name = next(reversed(values), "null_value")
     return None if name == "null_value" else values[name]
 
@@ -207,7 +217,7 @@ MESSAGES: Mapping[str, Message] = {
         "ListValue": Message(_ARRAY, {"values": Field(_ARRAY, "repeated")}, lambda values: values.get("values", [])),
         "StringValue": _wrapper(STRING, "string", ""),
         "Struct": Message(_OBJECT, {"fields": Field(_OBJECT, "map")}, lambda values: values.get("fields", {})),
-        "Timestamp": Message(TIMESTAMP, _SECONDS, lambda values: Timestamp(_nanos(values))),
+        "Timestamp": Message(TIMESTAMP, _SECONDS, _timestamp),
         "UInt32Value": _wrapper(UINT, "uint32", Uint(0)),
         "UInt64Value": _wrapper(UINT, "uint64", Uint(0)),
         "Value": Message(
@@ -224,5 +234,5 @@ MESSAGES: Mapping[str, Message] = {
         ),
     }.items()
 }
-"""By name, which every environment has."""
+"""Name -> message, in every environment."""
 ENUM_VALUES: Mapping[str, int] = {f"{_PREFIX}NullValue.NULL_VALUE": 0}

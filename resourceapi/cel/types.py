@@ -51,7 +51,7 @@ class Type:
         self.name = name
         self.params = params
         self.is_wrapper = is_wrapper
-        """Whether it may be null, too: the type of a protobuf message that has one value of the type."""
+        """Whether the value can also be null: the type of one of protobuf's wrapper messages."""
         base = _MESSAGE_NAMES.get(kind, name)
         self._text = f"{base}({', '.join(map(str, params))})" if params else base
         if is_wrapper:
@@ -118,7 +118,7 @@ def optional_of(value: Type) -> Type:
 
 
 def wrapper_of(value: Type) -> Type:
-    """wrapper(value), for a type without parameters."""
+    """Return wrapper(value), for a type without parameters."""
     return Type(value.kind, value.name, is_wrapper=True)
 
 

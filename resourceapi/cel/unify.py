@@ -109,7 +109,7 @@ def _at_most_as_specific(left: Type, right: Type) -> bool:
 
 
 def _is_exact(left: Type, right: Type) -> bool:
-    """Whether two types are the same, be it that one of them may be null."""
+    """Return whether two types are equal except for the nullability of wrappers."""
     return left == right or (
         left.kind is right.kind
         and left.name == right.name

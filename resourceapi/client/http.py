@@ -238,7 +238,7 @@ class AsyncClient(Transport):
             response = await connections.send(method, target, headers, data)
             try:
                 if "content-encoding" in response.headers:
-                    raise InvalidAnswer("the answer is encoded, which nobody asked for")
+                    raise InvalidAnswer("the answer has a content encoding, which was not requested")
                 if 200 <= response.status < 300:
                     return response
                 if response.status != 401 or is_last:

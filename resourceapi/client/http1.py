@@ -93,7 +93,7 @@ class Answers:
         while (found := self._next_head()) is not None:
             minor, head = found
             if head.status == 101:
-                raise ProtocolError("the server speaks another protocol, which nobody asked for")
+                raise ProtocolError("the server switched protocols (101), which was not requested")
             if head.status >= 200:
                 self._body = _body(self._method, minor, head)
                 options = head.headers.get("connection", "").lower().split(",")

@@ -418,6 +418,15 @@ def _read_time(value: Any) -> datetime:
     raise Mismatch(reason=_time_complaint(value, _TIME_LAYOUT))
 
 
+def is_time(text: str) -> bool:
+    """Return whether a text is a valid time (RFC 3339, as Go parses it)."""
+    try:
+        _read_time(text)
+    except Mismatch:
+        return False
+    return True
+
+
 def micro_time_complaint(text: Any) -> str:
     """Return Go's complaint about a text that is not a valid MicroTime; empty for valid ones and other types."""
     is_right = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)

@@ -1,6 +1,6 @@
-"""The token and the authority of a server that keeps its objects, so that its kubeconfigs are valid after a restart.
+"""The token and the certificate authority of a server that stores its objects.
 
-They are in a file beside that of the objects, which only its owner can read.
+They are stored in a file beside the data file, with mode 0600, so that kubeconfigs are still valid after a restart.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ class KeptCredentialsError(Exception):
 
 
 class KeptCredentials(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored token (empty if the server never generated one), and the authority of a server with TLS."""
+    """The generated token, empty if there is none, and the authority, None if the server never had TLS."""
 
     token: str = ""
     authority: Authority | None = None
@@ -31,9 +31,9 @@ def read_credentials(data: Path) -> KeptCredentials:
         return msgspec.json.decode(path.read_bytes(), type=KeptCredentials)
     except FileNotFoundError:
         return KeptCredentials()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        text = f"{path}: {reason}; remove the file, and have the kubeconfig written again (--kubeconfig)"
+        text = f"{path}: {reason}; remove the file and write the kubeconfig again with --kubeconfig"
         raise KeptCredentialsError(text) from error
 
 

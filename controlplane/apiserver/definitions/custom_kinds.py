@@ -20,6 +20,7 @@ from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.scale import check_scale
 from controlplane.apiserver.store import Store
 from resourceapi.objects import ErrorList, format_time
+from resourceapi.objects.codec import is_time
 from resourceapi.objects.errors import JSON_ESCAPES
 from resourceapi.objects.release import Release
 from resourceapi.objects.schemas import TYPE_FIELDS, condition_schema, map_list, metadata_schema
@@ -300,15 +301,23 @@ def _scale_check(versions: Iterable[Plain]) -> Check:
     return check
 
 
+_LONGEST_PATHS = 64 * 1024
+"""The most characters of all paths of a version together; the event loop parses them, in some tenths of a second."""
+
+
 def _columns(version: Plain) -> tuple[Column, ...]:
-    """Its columns, up to the first one whose path is none: a real server shows no others either."""
+    """Return the columns of a version, up to the first one with an invalid path, like a real server."""
     defined = version.get("additionalPrinterColumns")
     if not defined:
         return (AGE._replace(type="date"),)
-    columns = []
+    columns, length = [], 0
     for each in defined:
+        text = each.get("jsonPath", "")
+        length += len(text)
+        if length > _LONGEST_PATHS:
+            break
         try:
-            path = JsonPath(each.get("jsonPath", ""))
+            path = JsonPath(text)
         except JsonPathError:
             break
         kind = each.get("type", "string")
@@ -332,7 +341,7 @@ def _cell(path: JsonPath, kind: str) -> Callable[[Plain], Any]:
 
 
 def _shown(value: Any, kind: str) -> Any:
-    """What a cell of this type shows of a value; None where it is of another type."""
+    """Return the content of a cell of this type; None for a value of another type."""
     if kind == "string":
         if isinstance(value, dict | list):
             text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -344,12 +353,13 @@ def _shown(value: Any, kind: str) -> Any:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if kind == "integer" else value
+    if kind == "integer":
+        whole = int(value)
+        return whole if -(2**63) <= whole < 2**63 else -(2**63)  # as Go converts a larger double on amd64
+    return value
 
 
 def _date(text: str) -> Any:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return "<invalid>"
-    return Since(text)
+    if text in ("", "null"):  # no time, for Go
+        return Since(None)
+    return Since(text) if is_time(text) else "<invalid>"

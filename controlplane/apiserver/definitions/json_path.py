@@ -1,12 +1,13 @@
-"""JSONPath, as columns of definitions have it: a path of fields, indexes, slices, wildcards and filters.
+"""JSONPath for the printer columns of definitions: fields, indexes, slices, wildcards and filters.
 
     .status.conditions[?(@.type=="Ready")].status
     .metadata.labels.topology\\.kubernetes\\.io/zone
 
 Rules:
-1. A field that is missing is no error: nothing is found. A path that does not fit the values (an index of an object, an
-   order of unlike values) is one.
-2. `[?(PATH)]` finds the items in which PATH finds something.
+1. A missing field is not an error: the result is empty. An operation on a value of the wrong type is an error, such as
+   an index on an object, or `<` between a string and a number.
+2. `[?(PATH)]` selects the items for which PATH has a result.
+3. The work is limited (`_MOST`): paths such as `..*..*` grow exponentially, and the event loop evaluates them.
 
 Source: k8s.io/client-go/util/jsonpath, without its templates (text around paths, `range`).
 """
@@ -16,9 +17,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Step = Callable[[list[Any]], list[Any]]
 _MOST = 100_000
-"""Values that a step may find: `..*..*` finds more than anybody waits for."""
+"""The most values that one evaluation visits, in all steps and filters together: some tens of milliseconds."""
 _LONGEST_INDEX = 18  # digits
 _ENDS_FIELD = frozenset(" \t\r\n.,[]$@{}")
 _KEY = re.compile(r"'([^']*)'")
@@ -36,26 +36,45 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class JsonPathError(Exception):
-    """Not a path, or not one of these values."""
+    """The text is not a valid path, or the path cannot be evaluated on the value."""
+
+
+class _Visits:
+    """The number of values that an evaluation can still visit."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+
+    def count(self, values: int) -> None:
+        """Count values before they are visited. Raises JsonPathError."""
+        self._left -= values
+        if self.is_exhausted:
+            raise JsonPathError(f"visits more than {_MOST} values")
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._left < 0
+
+
+Step = Callable[[list[Any], _Visits], list[Any]]
 
 
 class JsonPath:
-    """A path, parsed."""
+    """A parsed path."""
 
     def __init__(self, text: str) -> None:
-        """Raises JsonPathError."""
+        """Parse a path. Raises JsonPathError."""
         self._steps = _Parser(text).steps()
 
     def find(self, value: Any) -> list[Any]:
-        """Return what it finds in a value of JSON, in order. Raises JsonPathError."""
-        return _walk([value], self._steps)
+        """Return the results for a JSON value, in order. Raises JsonPathError."""
+        return _walk([value], self._steps, _Visits())
 
 
-def _walk(values: list[Any], steps: list[Step]) -> list[Any]:
+def _walk(values: list[Any], steps: list[Step], visits: _Visits) -> list[Any]:
     for step in steps:
-        values = step(values)
-        if len(values) > _MOST:
-            raise JsonPathError(f"finds more than {_MOST} values")
+        visits.count(len(values) + 1)
+        values = step(values, visits)
     return values
 
 
@@ -84,7 +103,7 @@ class _Parser:
         if first == "_" or first.isalpha():
             return [self._identifier()]
         self._at += 1
-        if first in " @$":  # the object itself
+        if first in " @$":  # the current value
             return []
         if first == ".":
             return [self._field()]
@@ -185,53 +204,54 @@ def _integer(text: str) -> int:
 
 
 def _always(value: Any) -> Step:
-    return lambda values: [value] * len(values)
+    return lambda values, _: [value] * len(values)
 
 
 def _text(value: str) -> Step:
-    return lambda _values: [value]
+    return lambda _values, _visits: [value]
 
 
 def _unknown(name: str) -> Step:
-    def step(_values: list[Any]) -> list[Any]:
+    def step(_values: list[Any], _visits: _Visits) -> list[Any]:
         raise JsonPathError(f"unrecognized identifier {name}")
 
     return step
 
 
 def _field(name: str) -> Step:
-    return lambda values: [each[name] for each in values if isinstance(each, dict) and name in each]
+    return lambda values, _: [each[name] for each in values if isinstance(each, dict) and name in each]
 
 
-def _below(value: Any) -> list[Any]:
+def _below(value: Any, visits: _Visits) -> list[Any]:
+    if not isinstance(value, dict | list | str):
+        return []
+    visits.count(len(value))
     if isinstance(value, dict):
         return [value[name] for name in sorted(value)]
-    if isinstance(value, str):
-        return list(value.encode())  # as upstream's: the bytes
-    return value if isinstance(value, list) else []
+    return list(value.encode()) if isinstance(value, str) else value  # a string's bytes, like upstream
 
 
-def _wildcard(values: list[Any]) -> list[Any]:
-    return [below for each in values for below in _below(each)]
+def _wildcard(values: list[Any], visits: _Visits) -> list[Any]:
+    return [below for each in values for below in _below(each, visits)]
 
 
-def _recursive(values: list[Any]) -> list[Any]:
+def _recursive(values: list[Any], visits: _Visits) -> list[Any]:
     found: list[Any] = []
-    todo = values[::-1]
-    while todo:
-        value = todo.pop()
-        if below := _below(value):
+    pending = values[::-1]
+    while pending:
+        value = pending.pop()
+        if below := _below(value, visits):
             found.append(value)
-            todo += below[::-1]
+            pending += below[::-1]
     return found
 
 
 def _union(paths: list[list[Step]]) -> Step:
-    return lambda values: [found for steps in paths for found in _walk(values, steps)]
+    return lambda values, visits: [found for steps in paths for found in _walk(values, steps, visits)]
 
 
 def _slice(first: int | None, last: int | None, step: int | None, *, is_index: bool) -> Step:
-    def of(value: Any) -> list[Any]:
+    def of(value: Any, visits: _Visits) -> list[Any]:
         if value is None:
             return []
         if not isinstance(value, list):
@@ -247,33 +267,37 @@ def _slice(first: int | None, last: int | None, step: int | None, *, is_index: b
             raise JsonPathError(f"array index out of bounds: index {begin}, length {length}")
         if step is not None and step <= 0:
             raise JsonPathError("step must be > 0")
+        visits.count(len(range(begin, end, step or 1)))
         return value[begin : end : step or 1]
 
-    return lambda values: [found for each in values for found in of(each)]
+    return lambda values, visits: [found for each in values for found in of(each, visits)]
 
 
-def _items(values: list[Any]) -> list[Any]:
+def _items(values: list[Any], visits: _Visits) -> list[Any]:
     for each in values:
         if not isinstance(each, list):
-            raise JsonPathError("what is not array or slice cannot be filtered")
+            raise JsonPathError("only an array or a slice can be filtered")
+        visits.count(len(each))
     return [item for each in values for item in each]
 
 
 def _that_have(steps: list[Step]) -> Step:
-    def has(item: Any) -> bool:
+    def has(item: Any, visits: _Visits) -> bool:
         try:
-            return bool(_walk([item], steps))
+            return bool(_walk([item], steps, visits))
         except JsonPathError:
-            return True  # as upstream's: what it was before the error
+            if visits.is_exhausted:
+                raise
+            return True  # like upstream, which keeps the value from before the error
 
-    return lambda values: [item for item in _items(values) if has(item)]
+    return lambda values, visits: [item for item in _items(values, visits) if has(item, visits)]
 
 
 def _that_compare(left: list[Step], sign: str, right: list[Step]) -> Step:
-    def passes(item: Any) -> bool:
+    def passes(item: Any, visits: _Visits) -> bool:
         both: list[Any] = []
         for steps in (left, right):
-            found = _walk([item], steps)
+            found = _walk([item], steps, visits)
             if len(found) > 1:
                 raise JsonPathError("can only compare one element at a time")
             if not found:
@@ -291,4 +315,4 @@ def _that_compare(left: list[Step], sign: str, right: list[Step]) -> Step:
             raise JsonPathError("incompatible types for comparison")
         return _COMPARISONS[sign](one, other)
 
-    return lambda values: [item for item in _items(values) if passes(item)]
+    return lambda values, visits: [item for item in _items(values, visits) if passes(item, visits)]

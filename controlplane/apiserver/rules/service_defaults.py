@@ -109,7 +109,7 @@ def _autoscaler(obj: Plain) -> Plain:
 
 
 def _put_back_policies(held: Plain, read: Plain) -> None:
-    """An empty list of how an autoscaler scales is none that may be filled in."""
+    """Restore empty lists of scaling policies: defaults replace only missing lists."""
     ways = (held.get("spec") or {}).get("behavior") or {}
     for name, way in ways.items():
         if way is not None and read["spec"]["behavior"][name].get("policies") == []:
@@ -306,4 +306,4 @@ def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
 
 
 PUT_BACK: Mapping[str, Callable[[Plain, Plain], None]] = {"HorizontalPodAutoscaler": _put_back_policies}
-"""Puts the empty members of a kind back that defaults tell from none, from what was read into what is held of it."""
+"""Kind -> function that copies empty members from the body to the decoded object, if defaults distinguish them."""

@@ -126,8 +126,8 @@ def _offset(value: Timestamp, zone: str) -> int:
     except (KeyError, ValueError, OSError):
         raise CelEvalError(f"unknown time zone {zone}") from None
     seconds = value.nanos // _NANOS
-    if abs(seconds) > _FAR:  # near Python's limits local time would overflow; 400 years nearer the offset is the same
-        seconds -= _CYCLE if seconds > 0 else -_CYCLE
+    if abs(seconds) > _FAR:  # beyond Python's years; a zone's rules repeat after each cycle
+        seconds = seconds % _CYCLE + (_FAR - _CYCLE if seconds > 0 else -_FAR)
     delta = (_EPOCH + timedelta(seconds=seconds)).astimezone(info).utcoffset()
     return int(delta.total_seconds()) if delta is not None else 0
 

@@ -236,6 +236,28 @@ async def test_an_object_whose_owner_came_while_others_were_collected_stays() ->
         assert [each["metadata"]["name"] for each in server.store.objects("configmaps")] == ["b", "owner"]
 
 
+@pytest.mark.parametrize("policy", ["Orphan", "Foreground"])
+async def test_a_dependent_that_is_disowned_while_others_are_collected_stays(policy: str) -> None:
+    async with Server(token="", definitions=(), collect_after=None) as server:
+        use_policy(server, "configmaps")
+        write = partial(server.rest.create, options=WriteOptions(), manager="me")
+        missing = {"apiVersion": "v1", "kind": "ConfigMap", "name": "m", "uid": "m"}
+        write(maps(server), {**MAP, "metadata": {"name": "first", "ownerReferences": [missing]}})
+        uid = write(maps(server), {**MAP, "metadata": {"name": "owner"}}).object["metadata"]["uid"]
+        reference = {**missing, "name": "owner", "uid": uid, "blockOwnerDeletion": True}
+        write(maps(server), {**MAP, "metadata": {"name": "dependent", "ownerReferences": [reference]}})
+        server.rest.delete(maps(server, "owner"), DeleteOptions(policy=policy))
+        collecting = asyncio.create_task(Collector(server.rest).collect())
+        await asyncio.sleep(0)  # it deletes the first one, in a thread
+        disowned = Patch(MERGE_PATCH, {"metadata": {"ownerReferences": None}})
+        server.rest.patch(maps(server, "dependent"), disowned, WriteOptions(), "me")
+        assert not collecting.done()
+        assert await collecting
+        names = [each["metadata"]["name"] for each in server.store.objects("configmaps")]
+        assert sorted(names) == ["dependent"]
+        assert "deletionTimestamp" not in server.rest.get(maps(server, "dependent"))["metadata"]
+
+
 async def test_two_that_fit_a_quota_one_by_one(server: Server) -> None:
     """The concurrent write used the rest of the quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}

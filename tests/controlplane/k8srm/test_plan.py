@@ -82,7 +82,7 @@ def test_what_was_made_for_the_pod_is_used_again() -> None:
         ({"name": "gpu", "claimName": "y"}, "DeviceClaim y not found"),
         ({"name": "gpu", "privilegedClaimName": "y"}, "DevicePrivilegedClaim y not found"),
         ({"name": "gpu", "claim": {"claims": [{}]}}, "needs deviceClass or deviceType"),
-        ({"name": "gpu", "claimName": "old"}, "DeviceClaim default/old: spec.claims: asks for nothing"),
+        ({"name": "gpu", "claimName": "old"}, "DeviceClaim default/old: spec.claims: requests no devices"),
         ({"name": "gpu", "claimName": 1}, "cannot unmarshal"),
     ],
 )

@@ -76,9 +76,9 @@ def test_mistakes_are_located() -> None:
 @pytest.mark.parametrize(
     ("details", "text"),
     [
-        ([], r"spec\.claims: asks for nothing"),
+        ([], r"spec\.claims: requests no devices"),
         ([{}], r"spec\.claims\[0\]: needs deviceClass or deviceType"),
-        ([{"deviceClass": "c", "oneOf": [{"deviceClass": "c"}]}], "no other field may be set beside oneOf"),
+        ([{"deviceClass": "c", "oneOf": [{"deviceClass": "c"}]}], "no other field can be set beside oneOf"),
         ([{"oneOf": [{"deviceClass": "c"}, {}]}], r"oneOf\[1\]: needs deviceClass or deviceType"),
         ([{"deviceClass": "c", "requests": {"count": "-1"}}], "count: -1 is negative"),
     ],

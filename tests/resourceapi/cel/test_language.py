@@ -104,6 +104,10 @@ def _plain(value: dict[str, Any]) -> Any:
         ("timestamp('2024-07-14T22:30:45Z').getDate('Asia/Tokyo') + timestamp(0).getDayOfYear()", 15),
         ("timestamp('9999-12-31T23:59:59Z').getFullYear('Europe/Berlin')", 10000),
         ("timestamp('9999-07-01T00:00:00Z').getHours('Europe/Berlin')", 2),
+        ("google.protobuf.Timestamp{seconds: 9223372036854775807}.getHours('Asia/Tokyo')", 0),  # 15:30:07Z
+        ("google.protobuf.Timestamp{seconds: -9223372036854775808}.getMinutes('+00:01')", 30),  # 08:29:52Z
+        ("google.protobuf.Timestamp{seconds: -9223372036854775808}.getMinutes('UTC')", 29),
+        ("int(google.protobuf.Timestamp{seconds: 9223372036854775807, nanos: 2000000000})", -(2**63) + 1),
         ("timestamp('0001-01-01T00:00:00Z').getFullYear('America/New_York')", 0),
         ("timestamp('0001-01-01T00:00:00Z').getDayOfYear('-05:00')", 365),
         ("timestamp('0001-01-01T00:00:00Z').getSeconds('America/New_York')", 58),

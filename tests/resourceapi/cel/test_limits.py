@@ -146,3 +146,14 @@ def test_deep_expressions_in_two_threads() -> None:
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(run, [deep, shallower] * 6))
     assert sys.getrecursionlimit() == before
+
+
+def test_conversions_of_message_literals_are_limited() -> None:
+    """Their cost does not depend on the list's length, but each one converts the whole list."""
+    source = f"cel.bind(l, [{', '.join(['1'] * 300)}], l.all(x, google.protobuf.ListValue{{values: l}} != []))"
+    expression = compile_expression(source, base_environment())
+    value, cost = expression.evaluate(limit=90_000)
+    assert value is True
+    assert cost < 20_000
+    with pytest.raises(CostLimitExceeded):
+        expression.evaluate(limit=89_999)

@@ -1,4 +1,4 @@
-"""Literals of protobuf's messages: what they become, what they cost, how they are refused. Answers are upstream's."""
+"""Literals of protobuf's messages: values, costs and errors. The expected answers are upstream's."""
 
 from typing import Any
 

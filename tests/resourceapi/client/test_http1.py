@@ -101,7 +101,7 @@ def test_answers_follow_one_another() -> None:
         (b"HTTP/1.1 099 OK\r\n\r\n", "does not begin"),
         (b"HTTP/2.0 200 OK\r\n\r\n", "does not begin"),
         (b"\r\n\r\n" + OK + b"\r\n", "does not begin"),
-        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n", "another protocol"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\n\r\n", "switched protocols"),
         (OK + b"content-length: 3\r\n\r\nab", "ended before the answer did"),
         (OK + b"content-length: 3, 3\r\n\r\nabc", "no number"),
         (OK + b"content-length: 3\r\ncontent-length: 4\r\n\r\nabc", "no number"),

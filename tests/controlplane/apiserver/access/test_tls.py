@@ -1,5 +1,6 @@
 """TLS: the kubeconfig contains the certificate authority, and clients need a credential."""
 
+import os
 import shutil
 import stat
 import urllib.error
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.apiserver import Server, ServerError
+from controlplane.apiserver import JournalError, Server, ServerError
+from controlplane.apiserver.private_files import write_private
 from resourceapi.client import Unreachable, from_kubeconfig
 from resourceapi.client.blocking import Client
 from tests.controlplane.apiserver.running import CLASSES, Kubectl, Running, device_class
@@ -61,7 +63,7 @@ def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> No
 
 
 def test_a_kubeconfig_is_valid_after_a_restart(tmp_path: Path) -> None:
-    """With the port, the token and the authority are as they were, if objects are kept, too."""
+    """With `data` and the same port, the server has the same address, token and authority."""
     options: dict[str, Any] = {"tls": True, "collect_after": None, "token": None, "data": tmp_path / "objects"}
     with Running(**options) as first:
         config, port = first.kubeconfig(tmp_path / "kubeconfig"), int(first.url.rpartition(":")[2])
@@ -84,12 +86,30 @@ async def test_credentials_that_were_kept(tmp_path: Path) -> None:
         authority = open_to_all.ca
     async with Server(data=data, tls=True) as again:
         assert (again.token, again.ca) == (token, authority)
-    kept(tmp_path).write_text("{")
-    with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file, and have the kubeconfig"):
-        Server(data=data)
+    for unreadable in (b"{", b'{"token":"\xff"}'):
+        kept(tmp_path).write_bytes(unreadable)
+        with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file and write the kubeconfig"):
+            Server(data=data)
     kept(tmp_path).unlink()
     async with Server(data=data) as another:
         assert another.token != token
+
+
+async def test_credentials_are_read_by_the_server_that_has_the_data(tmp_path: Path) -> None:
+    """The file is read under the lock of the data, so no other server can still write it."""
+    async with Server(data=tmp_path / "objects"):
+        kept(tmp_path).write_text("{")  # must not be read without the lock
+        with pytest.raises(JournalError, match="locked"):
+            Server(data=tmp_path / "objects")
+
+
+def test_a_private_file_does_not_follow_prepared_links(tmp_path: Path) -> None:
+    """Other users of the folder could guess the name of a temporary file."""
+    victim = tmp_path / "victim"
+    (tmp_path / f".kubeconfig.{os.getpid()}").symlink_to(victim)
+    write_private(tmp_path / "kubeconfig", "secret")
+    assert not victim.exists()
+    assert (tmp_path / "kubeconfig").read_text() == "secret"
 
 
 async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

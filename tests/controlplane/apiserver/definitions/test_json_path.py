@@ -1,13 +1,15 @@
-"""JSONPath of columns: the answers of k8s.io/client-go/util/jsonpath, and tables."""
+"""JSONPath of columns. The expected results are those of k8s.io/client-go/util/jsonpath."""
 
 from typing import Any
 
 import pytest
 
+from controlplane.apiserver.definitions.custom_kinds import kind_of
 from controlplane.apiserver.definitions.json_path import JsonPath, JsonPathError
 from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, TABLE, definition, driver
 from tests.controlplane.apiserver.running import Http
 
+MANY_TIMES = "[" + ",".join(["'x'"] * 200) + "]"
 READY = {"type": "Ready", "status": "True", "n": 1}
 OTHER = {"type": "A)", "status": "False", "n": 2}
 OBJECT = {
@@ -55,7 +57,7 @@ def test_what_a_path_finds(path: str, found: list[Any]) -> None:
     [
         (".list[4]", "out of bounds: index 4, length 4"),
         (".labels[0]", "not array or slice"),
-        (".labels[?(@.a)]", "cannot be filtered"),
+        (".labels[?(@.a)]", "can be filtered"),
         (".items[?(@.n=='1')]", "incompatible types"),
         (".items[?(@.n=1)]", "unrecognized filter operator ="),
         (".items[*].x.y[::0]", "step must be > 0"),
@@ -82,8 +84,28 @@ def test_a_path_that_finds_too_much_is_given_up() -> None:
         JsonPath(".*" * 40).find(deep)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("[?(@.x[*])]", [{"x": [0] * 1000}] * 200),  # many items with some values each
+        (f"[?(@{MANY_TIMES}[:])]", [{"x": [0] * 1000}]),  # an error that ends the filter's path only
+        (f"{MANY_TIMES}.*", {"x": "a" * 1000}),
+    ],
+)
+def test_the_work_of_all_steps_and_filters_is_limited(path: str, value: Any) -> None:
+    with pytest.raises(JsonPathError, match="visits more than"):
+        JsonPath(path).find(value)
+
+
+def test_columns_behind_64_kib_of_paths_are_not_shown() -> None:
+    defined = definition()
+    columns = [{"name": name, "type": "string", "jsonPath": ".a" * 16_000} for name in ("one", "two", "three")]
+    defined["spec"]["versions"][0]["additionalPrinterColumns"] = columns
+    assert [column.name for column in kind_of(defined).columns] == ["one", "two"]
+
+
 def test_columns_show_conditions_and_labels(api: Http) -> None:
-    """As Karpenter's node pools do; the first result, in the column's type, up to a path that is none."""
+    """Cells have the first result, in the column's type. Columns end before an invalid path."""
     defined = definition()
     paths = {
         "Ready": ("string", '.spec.free.conditions[?(@.type=="Ready")].status'),
@@ -92,7 +114,10 @@ def test_columns_show_conditions_and_labels(api: Http) -> None:
         "All": ("string", ".spec.l"),
         "Text": ("integer", ".spec.type"),
         "Since": ("date", ".spec.type"),
+        "Day": ("date", ".spec.free.day"),
+        "Empty": ("date", ".spec.free.empty"),
         "None": ("string", ".spec.free.none"),
+        "Large": ("integer", ".spec.free.large"),
         "Broken": ("string", ".spec.l[x]"),
         "Type": ("string", ".spec.type"),
     }
@@ -100,11 +125,13 @@ def test_columns_show_conditions_and_labels(api: Http) -> None:
     defined["spec"]["versions"][0]["additionalPrinterColumns"] = columns
     api.ok("POST", DEFINITIONS, defined)
     conditions = [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]
-    spec = {"type": "nic", "l": [{"a": "<é>"}, {"a": "y"}], "free": {"conditions": conditions, "none": None}}
+    free = {"conditions": conditions, "none": None, "day": "2026-01-01", "empty": "", "large": 1e300}
+    spec = {"type": "nic", "l": [{"a": "<é>"}, {"a": "y"}], "free": free}
     made = driver("a", spec)
     made["metadata"]["labels"] = {"topology.kubernetes.io/zone": "z1"}
     api.ok("POST", DRIVERS, made)
     table = api.ok("GET", DRIVERS, accept=TABLE)
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", *list(paths)[:7]]
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", *list(paths)[:-2]]
     all_of_them = '[{"a":"\\u003cé\\u003e"},{"a":"y"}]'
-    assert table["rows"][0]["cells"] == ["a", "True", "z1", "<é>", all_of_them, None, "<invalid>", "<no value>"]
+    times = ["<invalid>", "<invalid>", "<unknown>"]
+    assert table["rows"][0]["cells"] == ["a", "True", "z1", "<é>", all_of_them, None, *times, "<no value>", -(2**63)]
