@@ -83,7 +83,7 @@ def test_a_stale_node_starts_nothing(cluster: Cluster, sticks: Sticks, has_cdi: 
 
     def refusal() -> str:
         events = node.get("events", "--field-selector=involvedObject.name=auto")["items"]
-        return next((each["message"] for each in events if "was given" in each["message"]), "")
+        return next((each["message"] for each in events if "was allocated" in each["message"]), "")
 
     refused = node.until(refusal, "the kubelet says why it does not start")
     assert "the container was allocated /dev/ttyUSB70, which is " in refused
