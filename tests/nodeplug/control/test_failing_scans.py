@@ -44,7 +44,7 @@ async def problems_of(asked: Asked) -> Sequence[str]:
 
 async def until_it_says(asked: Asked, *problems: str) -> None:
     """Wait until /readyz, the metrics, `status` and `doctor` report these problems and no others."""
-    address, words = str(asked.state / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
+    address, words = str(asked.state.parent / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
     async with asyncio.timeout(30):
         while (await asyncio.to_thread(ask, address, "/readyz")) != (not problems, words or "ok\n"):
             pass
@@ -61,7 +61,7 @@ async def test_a_reader_that_fails_in_every_scan(asked: Asked, node: Node) -> No
     """The kubelet's list is empty, and only these reports explain it. Devices without a resource are not reported."""
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
     tree.defects = ("/sys/class/misc", "/sys/class/net")
-    await asked.start(FUSE, KVM, statusSocket=str(asked.state / "http"))
+    await asked.start(FUSE, KVM, statusSocket=str(asked.state.parent / "http"))
     await until_it_says(asked, MISC)
     tree.defects = ()
     await until_it_says(asked)
@@ -70,7 +70,7 @@ async def test_a_reader_that_fails_in_every_scan(asked: Asked, node: Node) -> No
 
 async def test_scans_that_fail_as_a_whole(asked: Asked, node: Node) -> None:
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
-    await asked.start(FUSE, KVM | {"vhostNet": True}, statusSocket=str(asked.state / "http"))
+    await asked.start(FUSE, KVM | {"vhostNet": True}, statusSocket=str(asked.state.parent / "http"))
     await until_it_says(asked)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     tree.defects = ("/dev/vhost-net",)
@@ -83,10 +83,10 @@ async def test_checks_of_who_holds_what_that_fail(asked: Asked, node: Node) -> N
     (asked.root / "sys/fs/cgroup").mkdir(parents=True)
     asked.host = Host(asked.root, tree := Defective(str(asked.root)))
     tree.defects = ("/sys/fs/cgroup",)
-    await asked.start(FUSE, statusSocket=str(asked.state / "http"))
+    await asked.start(FUSE, statusSocket=str(asked.state.parent / "http"))
     words = "leases of ended pods are kept, because checking them failed: ZeroDivisionError: no such luck"
     async with asyncio.timeout(30):
         while words not in await problems_of(asked):
             pass
-    _, metrics = await asyncio.to_thread(ask, str(asked.state / "http"), "/metrics")
+    _, metrics = await asyncio.to_thread(ask, str(asked.state.parent / "http"), "/metrics")
     assert "\nnodeplug_last_lease_check_successful 0.0\n" in metrics
