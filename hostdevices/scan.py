@@ -13,7 +13,7 @@ from hostdevices.errors import HostExhausted, UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Inventory, Problem
 from hostdevices.readers import READERS, Finding, Reader, parts_of_other_devices
-from hostdevices.readers.before import Before
+from hostdevices.readers.previous_scan import PreviousScan
 from hostdevices.verify import enumeration
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Scanner:
             else:
                 is_trusted = named is not None and not self.reads.stuck
                 known = [x for x in before if isinstance(x, Device) and x.health.healthy] if is_trusted else []
-                findings = reader.read_again(self._plain_host, Before(known, named or frozenset()))
+                findings = reader.read_again(self._plain_host, PreviousScan(known, named or frozenset()))
             yield from map(self._enumerated, findings)
         except UnreadableFile as error:
             yield Problem.of(f"reader {reader.kind}", error, reader.kind)

@@ -15,9 +15,9 @@ from resources import template
 from resources.foreign_cdi import why_no_name
 from resources.groups import Folder
 from resources.mounts import is_plain
+from resources.provided_by import provided_by
 from resources.resource import VHOST_NET, Resource
 from resources.shares import why_unshared
-from resources.told_by import told_by
 
 _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
 
@@ -56,7 +56,9 @@ class ContainerView:
         for place, text in self._naming:
             if field := template.missing(text, device):
                 in_common = " in which all its members agree" if device.kind == "group" else ""
-                return f"it has no {field}{in_common}, which {place} of {resource.name} uses{told_by(field, device)}"
+                return (
+                    f"it has no {field}{in_common}, which {place} of {resource.name} uses{provided_by(field, device)}"
+                )
         if resource.userspace is not None:
             if device.driver_files is None:
                 return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that use this driver"

@@ -10,8 +10,8 @@ from typing import get_args
 
 from hostdevices.device import PCI_BUS_ID, Device
 from hostdevices.identity import MAX_LENGTH
+from resources.provided_by import provided_by
 from resources.resource import Ids
-from resources.told_by import told_by
 
 SHARE = "::"
 """Separates a name that is not our own id from the number of a share, as in NVIDIA's device plugin."""
@@ -55,7 +55,7 @@ def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
             number
         )
     if not name:
-        return f"it has no {ids}, which `ids: {ids}` uses as its id{told_by(ids, device)}"
+        return f"it has no {ids}, which `ids: {ids}` uses as its id{provided_by(ids, device)}"
     if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
         return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]

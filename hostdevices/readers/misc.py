@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from hostdevices.device import Device
 from hostdevices.host import Host
 from hostdevices.identity import device_id
-from hostdevices.readers.before import NOTHING, Before
+from hostdevices.readers.previous_scan import NOTHING, PreviousScan
 from hostdevices.readers.reader import Finding, PresetFacts, Reader, each, entries
 from hostdevices.readers.sysfs import devnodes, numa_nodes
 
 
-def read(host: Host, before: Before = NOTHING) -> Iterator[Finding]:
+def read(host: Host, previous: PreviousScan = NOTHING) -> Iterator[Finding]:
     """Yield one device per entry of /sys/class/misc that has a node."""
-    known = before.known(lambda device: device.syspath)
+    known = previous.known(lambda device: device.syspath)
 
     def singleton(syspath: str) -> Device | None:
         device = known.get(syspath)

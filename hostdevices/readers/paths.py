@@ -14,7 +14,7 @@ from hostdevices.globs import path_pattern
 from hostdevices.host import Host
 from hostdevices.identity import device_id
 from hostdevices.inventory import Problem
-from hostdevices.readers.before import NOTHING, Before
+from hostdevices.readers.previous_scan import NOTHING, PreviousScan
 from hostdevices.readers.reader import Finding, Reader, attributes, each
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 
@@ -27,16 +27,16 @@ def paths_reader(globs: Iterable[str]) -> Reader:
     return structs.replace(
         PATH,
         read=lambda host: read_paths(host, patterns),
-        read_again=lambda host, before: read_paths(host, patterns, before),
+        read_again=lambda host, previous: read_paths(host, patterns, previous),
     )
 
 
-def read_paths(host: Host, globs: Iterable[str], before: Before = NOTHING) -> Iterator[Finding]:
+def read_paths(host: Host, globs: Iterable[str], previous: PreviousScan = NOTHING) -> Iterator[Finding]:
     """Yield one device of kind `path` per device node or link to one that a glob matches.
 
     `*` does not cross `/`, `**` does (see globs.path_pattern). Other files are skipped.
     """
-    known = before.known(lambda device: device.devnodes[0].path)
+    known = previous.known(lambda device: device.devnodes[0].path)
     folders = DeviceFolders(host)
     found: set[str] = set()
     for glob in globs:

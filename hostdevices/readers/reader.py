@@ -15,7 +15,7 @@ from hostdevices.device import Device
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
 from hostdevices.inventory import Problem
-from hostdevices.readers.before import Before
+from hostdevices.readers.previous_scan import PreviousScan
 from hostdevices.readers.signals import Sample
 from hostdevices.readers.sysfs import natural_order
 
@@ -47,7 +47,7 @@ class PresetFacts(Struct, frozen=True):
 class Reader(Struct, frozen=True, eq=False):
     """One device class. `read` yields devices and problems, again whenever a uevent of `subsystems` arrives.
 
-    `read_again` does so with the results of the last scan (before.py).
+    `read_again` does so with the results of the last scan (previous_scan.py).
 
     `attributes` are those that it adds to the ones of every location (location.py).
 
@@ -60,7 +60,7 @@ class Reader(Struct, frozen=True, eq=False):
     kind: str
     subsystems: frozenset[str]
     read: Callable[[Host], Iterator[Finding]]
-    read_again: Callable[[Host, Before], Iterator[Finding]] | None = None
+    read_again: Callable[[Host, PreviousScan], Iterator[Finding]] | None = None
     one_per: str = ""  # what one device is, for the page
     attributes: Mapping[str, Attribute] = {}
     presets: Mapping[str, PresetFacts] = {}

@@ -16,8 +16,8 @@ from tests.controlplane.scheduler.kit import Json, device_class
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import build_machine
 from tests.nodeplug import dcgm
+from tests.nodeplug.allocations import plugins_of
 from tests.nodeplug.cluster import using
-from tests.nodeplug.given import plugins_of
 from tests.nodeplug.machine import Machine, in_cluster
 from tests.userspace.driver_root import install
 
@@ -92,7 +92,7 @@ async def test_an_exporter_is_told_of_other_names_and_of_shares(
     resources = loads(json.dumps({"resources": [shared]}).encode()).resources
     env = {"DCGM_EXPORTER_KUBERNETES": "true"}
     async with plugins_of(host.host, resources, tmp_path, socket_dir) as offering:
-        containers = [await offering.given_to(name, "example.com/gpu") for name in ("first", "second")]
+        containers = [await offering.allocate(name, "example.com/gpu") for name in ("first", "second")]
         ((gpu,),) = {tuple(i.partition("::")[0] for i in each.ids) for each in containers}
         pods = await pods_of(offering.node)
     assert dcgm.pods_by_gpu(pods, env) == {}

@@ -22,7 +22,7 @@ from tests.checkpoint.build import opened
 from tests.deviceplugin.node import offered, pod
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 from tests.running import running
 
 PAGE = (Path(__file__).parents[2] / "docs/network-functions.md").read_text()
@@ -105,7 +105,7 @@ async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> Non
         interface(card, f"{physical}/mlx5_core.sf.{number}", f"ens1f0s{number}", mac="02:00:00:00:00:04")
     wanted = resource(blocks()[2])
     async with plugins_of(card.host, [wanted], tmp_path, socket_dir) as offering:
-        container = await offering.given_to("with-multus", wanted.name, 2)
+        container = await offering.allocate("with-multus", wanted.name, 2)
     assert sorted(container.ids) == ["mlx5_core.sf.4", "mlx5_core.sf.5"]
     assert set(container.env["PCIDEVICE_EXAMPLE_COM_SF"].split(",")) == set(container.ids)
     assert json.loads(container.env["PCIDEVICE_EXAMPLE_COM_SF_INFO"]).keys() == set(container.ids)

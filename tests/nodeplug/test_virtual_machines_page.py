@@ -22,7 +22,7 @@ from tests.hostdevices.machine import MDEV_UUID
 from tests.hostdevices.pci_kernel import VFIO
 from tests.hostdevices.tree import Tree
 from tests.nodeplug import kubevirt
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 
 PAGE = (Path(__file__).parents[2] / "docs/virtual-machines.md").read_text()
 BLOCKS = [list(yaml.safe_load_all(each.partition("```")[0])) for each in PAGE.split("```yaml\n")[1:]]
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Tree:
 async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, sockets: Path) -> tuple[Any, list[str]]:
     """Allocate this many units to a container; return its variables and its nodes."""
     async with plugins_of(tree.host, [wanted], folder, sockets) as offering:
-        container = await offering.given_to("virt-launcher", wanted.name, count)
+        container = await offering.allocate("virt-launcher", wanted.name, count)
     return container.env, container.nodes
 
 

@@ -14,7 +14,7 @@ from hostdevices import Host
 from nodeplug.cli import main
 from nodeplug.config import loads
 from tests.hostdevices.machine import build_machine
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 from tests.userspace.driver_root import install
 
 PAGE = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
@@ -146,7 +146,7 @@ async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_di
     config = loads(configuration.encode())
     async with plugins_of(Host(root), config.resources, tmp_path, socket_dir) as offering:
         for number, resource in enumerate(config.resources):
-            container = await offering.given_to(f"pod-{number}", resource.name)
+            container = await offering.allocate(f"pod-{number}", resource.name)
             besides = ("/dev/vhost-net", "/dev/net/tun") if resource.vhost_net else ()
             assert set(besides) <= set(container.nodes)
             assert tuple(x for x in container.nodes if x not in besides) in OFFERED[heading][resource.name]

@@ -13,7 +13,7 @@ from nodeplug.config import Config, loads
 from resources.assignment import assign
 from resources.shares import shares_of
 from tests.hostdevices.tree import Tree
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, s
       {"resourceName": "fpga", "deviceType": "accelerator", "additionalInfo": {"*": {"token": "all"}}}]}"""
     config = converted(tree, text)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        container = await offering.given_to("pod", "intel.com/net")
+        container = await offering.allocate("pod", "intel.com/net")
     address = "0000:3b:02.0"
     info = json.loads(container.env["PCIDEVICE_INTEL_COM_NET_INFO"])
     assert info[address] == {"generic": {"deviceID": address}, "extra": {"token": "one", "site": "x"}}
@@ -99,7 +99,7 @@ spec:
 """
     config = converted(tree, sets)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        container = await offering.given_to("pod", "kubevirt.io/set")
+        container = await offering.allocate("pod", "kubevirt.io/set")
     assert container.env["USB_RESOURCE_KUBEVIRT_IO_SET"].split(",") == ["1:3", "1:9"]
     assert {"/dev/bus/usb/001/003", "/dev/bus/usb/001/009"} <= set(container.nodes)
     both = """devices: [{name: both, groups: [{usb: [
@@ -188,7 +188,7 @@ spec:
     assert config.selects_nodes
     everywhere = converted(tree, text.replace("      nodeSelector: {habana.ai/driver: ready}\n", ""))
     async with plugins_of(tree.host, everywhere.resources, tmp_path, socket_dir) as offering:
-        container = await offering.given_to("pod", "habana.ai/gaudi", 2)
+        container = await offering.allocate("pod", "habana.ai/gaudi", 2)
     assert container.env["HABANA_VISIBLE_DEVICES"] == "0,1"
     assert container.env["HABANA_VISIBLE_MODULES"] == "5,2"
     assert container.nodes == [f"/dev/accel/{name}{n}" for name in ("accel", "accel_controlD") for n in (0, 1)]
@@ -241,7 +241,7 @@ NAMED = "{name: devicePluginResourceName, value: akri.sh/mine}"
 async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     config = converted(tree, with_properties('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', NAMED, "{name: else}"))
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        container = await offering.given_to("machine", "akri.sh/mine")
+        container = await offering.allocate("machine", "akri.sh/mine")
     assert container.env["USB_RESOURCE_AKRI_SH_MINE"] == "1:9"  # to_usb_resource_env_var of Akri's udev handler
 
 

@@ -14,7 +14,7 @@ from resources.assignment import assign
 from resources.unit_names import unit_name
 from tests.hostdevices.machine import build_machine, mi300x
 from tests.hostdevices.tree import Tree
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 
 VFIO = ["/dev/vfio/30", "/dev/vfio/vfio"]
 
@@ -171,7 +171,7 @@ async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, s
             ("qat.intel.com/cy", ["0000:6b:00.1"], VFIO),
             ("amd.com/gpu", ["0000:c1:00.0"], ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]),
         ):
-            container = await offering.given_to(name.partition("/")[0].replace(".", "-"), name)
+            container = await offering.allocate(name.partition("/")[0].replace(".", "-"), name)
             assert (container.ids if ids else None, container.nodes) == (ids, nodes)
             assert container.env.get("QAT0") == ("0000:6b:00.1" if "qat" in name else None)
 

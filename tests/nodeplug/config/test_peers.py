@@ -12,7 +12,7 @@ from resources.assignment import assign
 from tests.cases import recorded_at
 from tests.hostdevices.machine import interface, rdma, sound
 from tests.hostdevices.tree import Tree
-from tests.nodeplug.given import plugins_of
+from tests.nodeplug.allocations import plugins_of
 
 PEERS = recorded_at("peers-config")
 RECORDED = Path(__file__).parents[2] / "data/virtual-machine.jsonl.gz"
@@ -244,7 +244,7 @@ async def test_published_configurations_of_the_sriov_plugin(
     assert [each.name for each in config.resources] == list(expected)
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
         for number, (name, functions) in enumerate((x, y) for x, y in expected.items() if y):
-            container = await offering.given_to(f"pod-{number}", name, len(functions))
+            container = await offering.allocate(f"pod-{number}", name, len(functions))
             assert sorted(container.ids) == list(functions)
             variable = f"PCIDEVICE_{name.upper().translate(str.maketrans('./', '__'))}"
             assert sorted(container.env[variable].split(",")) == list(functions)
@@ -280,11 +280,11 @@ async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, sock
     config = loads(converted(tree, "generic-device-plugin", "args.json").encode())
     everything = [f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
-        assert (await offering.given_to("serial", "squat.ai/serial", 2)).nodes == ["/dev/rfcomm0", "/dev/ttyUSB0"]
-        assert (await offering.given_to("video", "squat.ai/video")).nodes == ["/dev/video0"]
+        assert (await offering.allocate("serial", "squat.ai/serial", 2)).nodes == ["/dev/rfcomm0", "/dev/ttyUSB0"]
+        assert (await offering.allocate("video", "squat.ai/video")).nodes == ["/dev/video0"]
         for user in ("first", "second"):
-            assert (await offering.given_to(f"{user}-fuse", "squat.ai/fuse")).nodes == ["/dev/fuse"]
-            assert (await offering.given_to(f"{user}-audio", "squat.ai/audio")).nodes == everything
+            assert (await offering.allocate(f"{user}-fuse", "squat.ai/fuse")).nodes == ["/dev/fuse"]
+            assert (await offering.allocate(f"{user}-audio", "squat.ai/audio")).nodes == everything
 
 
 def test_shared_rdma_devices_are_had_together(tmp_path: Path) -> None:

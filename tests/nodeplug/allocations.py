@@ -21,7 +21,7 @@ from tests.running import running
 from userspace import NvidiaUserspace
 
 
-class Given(NamedTuple):
+class Allocated(NamedTuple):
     """The ids for the kubelet, and the container's content; nodes include those of our CDI specs."""
 
     ids: list[str]
@@ -37,7 +37,7 @@ class Offering(NamedTuple):
     node: Node
     specs: Path
 
-    async def given_to(self, name: str, resource: str, count: int = 1) -> Given:
+    async def allocate(self, name: str, resource: str, count: int = 1) -> Allocated:
         """Admit a pod with one container that requests this many units of a resource."""
         assert (await self.node.admit(pod(name, resource, count))).phase == "Running"
         ((*ids,),) = self.node.allocations(name, "c").values()
@@ -47,7 +47,7 @@ class Offering(NamedTuple):
         nodes = {x.path_in_container for x in options.devices}
         nodes |= {x["path"] for each in edits for x in each.get("deviceNodes", ())}
         mounts = [x["containerPath"] for each in edits for x in each.get("mounts", ())]
-        return Given(ids, {x.name: x.value for x in options.envs}, sorted(nodes), mounts, names)
+        return Allocated(ids, {x.name: x.value for x in options.envs}, sorted(nodes), mounts, names)
 
     def _edits(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield our specs' edits for these names; names of other specs are skipped."""

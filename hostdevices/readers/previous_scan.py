@@ -13,7 +13,7 @@ from msgspec import Struct
 from hostdevices.device import Device
 
 
-class Before(Struct, frozen=True):
+class PreviousScan(Struct, frozen=True):
     """Devices of one reader, and the paths of events since they were read."""
 
     devices: Sequence[Device] = ()
@@ -27,4 +27,4 @@ class Before(Struct, frozen=True):
         return {path: device for path, device in found if path not in near and not path.startswith(below)}
 
 
-NOTHING = Before()
+NOTHING = PreviousScan()
