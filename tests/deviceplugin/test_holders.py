@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from checkpoint import LeaseRefused, Ledger
+from kubelet.node import Node
 from kubelet.pods import container
 from kubelet.pods import pod as a_pod
 from tests.checkpoint.build import claimed, lease
@@ -142,6 +143,16 @@ async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
         await until_ended(side, ledger, "misc-fuse")
 
 
+async def restart_without_checkpoint(node: Node, kubelet_root: Path, running: str) -> None:
+    """Restart a kubelet that has lost its checkpoint, while the processes of a pod run."""
+    cgroup = node.cgroup(running)
+    assert cgroup is not None
+    (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    await node.stop()
+    (kubelet_root / "device-plugins/kubelet_internal_checkpoint").unlink()
+    await node.start()
+
+
 async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to_another_one(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
@@ -152,12 +163,7 @@ async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to
         await node.admit(pod("a"))
         await looked_after(side, ledger)
         assert leases(ledger) == A
-        cgroup = node.cgroup("a")
-        assert cgroup is not None
-        (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
-        await node.stop()
-        (socket_dir / "device-plugins/kubelet_internal_checkpoint").unlink()
-        await node.start()
+        await restart_without_checkpoint(node, socket_dir, running="a")
         await node.until(lambda: node.devices() and len(node.active_pods()) == 2)  # its old status
         assert node.allocations("a", "c") == {}
         refused = await node.admit(pod("b"))
@@ -178,12 +184,7 @@ async def test_a_kubelet_that_takes_a_running_pod_s_share_for_free_gives_the_nex
         await offered(node, count=2)
         await node.admit(pod("a"))
         await looked_after(side, ledger)
-        cgroup = node.cgroup("a")
-        assert cgroup is not None
-        (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
-        await node.stop()
-        (socket_dir / "device-plugins/kubelet_internal_checkpoint").unlink()
-        await node.start()
+        await restart_without_checkpoint(node, socket_dir, running="a")
         await node.until(lambda: node.devices() and len(node.active_pods()) == 2)
         assert (await node.admit(pod("b"))).phase == "Running"
         assert len(ledger.leases()) == 2

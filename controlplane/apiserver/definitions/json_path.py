@@ -7,7 +7,8 @@ Rules:
 1. A missing field is not an error: the result is empty. An operation on a value of the wrong type is an error, such as
    an index on an object, or `<` between a string and a number.
 2. `[?(PATH)]` selects the items for which PATH has a result.
-3. The work is limited (`_MOST`): paths such as `..*..*` grow exponentially, and the event loop evaluates them.
+3. The work is limited (`_MOST`): paths such as `..*..*` grow exponentially. Lists are evaluated in a thread, but single
+   objects and watch events on the event loop.
 
 Source: k8s.io/client-go/util/jsonpath, without its templates (text around paths, `range`).
 """
