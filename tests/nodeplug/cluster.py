@@ -28,10 +28,12 @@ class ClusterStand(Stand):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
+        await self.create(slice_(NODE, "gone", name="stale"))
         self.node = Node(self._folder, clock=self.clock, cluster=ApiCluster(self.client), node_name=NODE)
         self._stack = AsyncExitStack()
         await self._stack.enter_async_context(self.node)
         await self._stack.enter_async_context(background(ClusterNode(self.node, self.client).run()))
+        await self.until_gone("ResourceSlice", "stale")  # a kubelet that starts deletes all slices of its node
         return self
 
     async def __aexit__(self, *exception: object) -> None:
