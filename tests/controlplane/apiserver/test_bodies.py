@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.json_faults import shown, why_no_json
+from controlplane.apiserver.json_faults import json_fault, shown_body
 from tests.controlplane.apiserver.running import Http
 
 CORE = "/api/v1/namespaces/default"
@@ -43,11 +43,11 @@ AUTHENTICATION, AUTHORIZATION = "/apis/authentication.k8s.io/v1", "/apis/authori
     ],
 )
 def test_malformed_json_has_error_text_of_go_decoder(text: str, why: str) -> None:
-    assert why_no_json(text.encode("latin-1")) == why
+    assert json_fault(text.encode("latin-1")) == why
 
 
 def test_error_shows_body_abbreviated_or_in_hexadecimal() -> None:
-    assert [shown(data) for data in (b"", b"{a", b"- a", b"{" + b"a" * 40)] == [
+    assert [shown_body(data) for data in (b"", b"{a", b"- a", b"{" + b"a" * 40)] == [
         "<empty>",
         "{a",
         "2d2061",

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver import Server
-from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.bodies import LARGE_BODY
 from controlplane.apiserver.collector import Collector
-from controlplane.apiserver.drafts import write_apart
+from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
 from controlplane.apiserver.pods.binding import evict
@@ -100,7 +100,7 @@ async def test_patch_keeps_concurrent_change(server: Server, media_type: str, va
     patch = Patch(media_type, value)
     write = partial(Rest.patch, target=target, patch=patch, options=WriteOptions(force=True), manager="m")
     disturbed = with_concurrent_write(rest, write, lambda: patch_data(rest, target, c=str(next(numbers))), times)
-    outcome = await write_apart(rest, target, LONG, disturbed)
+    outcome = await write_off_loop(rest, target, LARGE_BODY, disturbed)
     data = outcome.object["data"]
     assert data == {"a": "x", "b": "y", "c": data["c"]}
     assert rest.get(target) == outcome.object
@@ -111,10 +111,10 @@ async def test_create_conflicts_when_name_is_created_concurrently(server: Server
         Rest.create, target=config_map_target(server), value=CONFIG_MAP, options=WriteOptions(), manager="m"
     )
     with pytest.raises(ApiError, match='configmaps "one" already exists'):
-        await write_apart(
+        await write_off_loop(
             server.rest,
             config_map_target(server),
-            LONG,
+            LARGE_BODY,
             with_concurrent_write(server.rest, create, lambda: server.write(CONFIG_MAP)),
         )
 
@@ -130,7 +130,7 @@ async def test_create_fails_when_namespace_is_removed_concurrently(server: Serve
         lambda: server.store.remove("namespaces", ("", "work")),
     )
     with pytest.raises(ApiError, match='namespaces "work" not found'):
-        await write_apart(server.rest, config_map_target(server, namespace="work"), LONG, write)
+        await write_off_loop(server.rest, config_map_target(server, namespace="work"), LARGE_BODY, write)
 
 
 async def test_create_fails_when_definition_is_removed_concurrently(server: Server) -> None:
@@ -143,7 +143,7 @@ async def test_create_fails_when_definition_is_removed_concurrently(server: Serv
     create = partial(Rest.create, target=target, value=thing, options=WriteOptions(), manager="m")
     write = with_concurrent_write(server.rest, create, lambda: server.rest.remove(definition, ("", "things.e.x")))
     with pytest.raises(ApiError, match="could not find the requested resource"):
-        await write_apart(server.rest, target, LONG, write)
+        await write_off_loop(server.rest, target, LARGE_BODY, write)
     server.write(DEFINITION)
     assert server.store.count(kind.table) == 0
 
@@ -187,7 +187,7 @@ async def test_large_object_is_deleted_with_its_last_finalizer(server: Server) -
     server.rest.put(target.kind, target.key, marked)
     patch = Patch(MERGE_PATCH, {"metadata": {"finalizers": None}})
     write = partial(Rest.patch, target=target, patch=patch, options=WriteOptions(), manager="m")
-    outcome = await write_apart(server.rest, target, 0, write)
+    outcome = await write_off_loop(server.rest, target, 0, write)
     assert "finalizers" not in outcome.object["metadata"]
     assert server.rest.find(target.kind, target.key) is None
 
@@ -211,7 +211,9 @@ async def test_service_gets_another_address_when_first_is_taken_concurrently(ser
             {**one, "metadata": {"name": "other"}, "spec": {"clusterIP": addresses[0], "ports": [{"port": 80}]}}
         )
 
-    outcome = await write_apart(server.rest, target, 0, with_concurrent_write(server.rest, created, use_first_address))
+    outcome = await write_off_loop(
+        server.rest, target, 0, with_concurrent_write(server.rest, created, use_first_address)
+    )
     assert len(addresses) == 2
     assert outcome.object["spec"]["clusterIP"] == addresses[1] != addresses[0]
     balanced = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]}
@@ -222,7 +224,7 @@ async def test_service_gets_another_address_when_first_is_taken_concurrently(ser
         lambda: server.write({**two, "metadata": {"name": "third"}}),
     )
     with pytest.raises(ApiError, match="30001: provided port is already allocated"):
-        await write_apart(server.rest, target, 0, write)
+        await write_off_loop(server.rest, target, 0, write)
 
 
 async def test_collector_yields_while_policy_is_evaluated() -> None:
@@ -286,7 +288,7 @@ async def test_quota_counts_concurrent_create(server: Server) -> None:
     other = {**CONFIG_MAP, "metadata": {"name": "other"}}
     write = with_concurrent_write(server.rest, partial(create, value=CONFIG_MAP), lambda: server.write(other))
     with pytest.raises(ApiError, match="exceeded quota: q, requested: configmaps=1, used: configmaps=1"):
-        await write_apart(server.rest, config_map_target(server), LONG, write)
+        await write_off_loop(server.rest, config_map_target(server), LARGE_BODY, write)
 
 
 @pytest.mark.parametrize("times", [0, 1, 9])
@@ -309,7 +311,9 @@ async def test_eviction_sets_condition_and_keeps_concurrent_labels(server: Serve
     eviction = {"metadata": {"name": "one"}}
     write = partial(evict, target=pod._replace(subresource="eviction"), eviction=eviction, options=WriteOptions())
     before = server.store.version
-    outcome = await write_apart(server.rest, pod, LONG, with_concurrent_write(server.rest, write, label, times))
+    outcome = await write_off_loop(
+        server.rest, pod, LARGE_BODY, with_concurrent_write(server.rest, write, label, times)
+    )
     stored = [event.new for event in server.store.events_after("pods", before) if event.new is not None]
     assert "deletionTimestamp" not in stored[-2]["metadata"]
     assert "deletionTimestamp" in stored[-1]["metadata"]
@@ -325,7 +329,7 @@ async def test_delete_of_large_pod_returns_its_final_version(server: Server) -> 
     assert kind is not None
     pod = Target(kind, "v1", "default", "one")
     delete = partial(Rest.delete, target=pod, options=DeleteOptions())
-    outcome = await write_apart(server.rest, pod, 0, delete)
+    outcome = await write_off_loop(server.rest, pod, 0, delete)
     assert outcome.object["metadata"]["resourceVersion"] == str(server.store.version)
 
 
@@ -349,7 +353,7 @@ async def test_scale_patch_keeps_concurrent_labels(server: Server, times: int) -
     write = partial(
         patch_scale, target=target, paths=served.scale, patch=patch, options=WriteOptions(), manager="scaler"
     )
-    outcome = await write_apart(server.rest, target, 0, with_concurrent_write(server.rest, write, label, times))
+    outcome = await write_off_loop(server.rest, target, 0, with_concurrent_write(server.rest, write, label, times))
     assert outcome.object["spec"]["replicas"] == 3
     assert bool(outcome.object["metadata"].get("labels")) == bool(times)
     assert server.rest.get(target) == outcome.object
