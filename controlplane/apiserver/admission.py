@@ -51,7 +51,7 @@ class Admission:
         self._store, self._registry, self._authorizer = store, registry, authorizer
         self._compiled: dict[str, tuple[str, Policy | CelError]] = {}
 
-    def judges(self, kind: Kind) -> bool:
+    def may_match_policy(self, kind: Kind) -> bool:
         """Return whether a policy might apply to writes of this kind, which can take seconds."""
         return kind.group != GROUP and any(True for _ in self._store.objects(BINDINGS))
 
@@ -67,7 +67,7 @@ class Admission:
         warnings: list[str] = []
         refused: tuple[str, Denial] | None = None
         for policy in sorted(policies, key=lambda each: str(each["metadata"]["name"])):
-            for binding, denial in self._judge(policy, write, inputs):
+            for binding, denial in self._evaluate(policy, write, inputs):
                 name, by = policy["metadata"]["name"], binding["metadata"]["name"]
                 actions = (binding.get("spec") or {}).get("validationActions") or ()
                 if "Warn" in actions:
@@ -80,7 +80,7 @@ class Admission:
             raise _refusal(write, *refused)
         return tuple(warnings)
 
-    def _judge(self, policy: Plain, write: Write, inputs: Callable[[str], Plain]) -> Iterator[tuple[Plain, Denial]]:
+    def _evaluate(self, policy: Plain, write: Write, inputs: Callable[[str], Plain]) -> Iterator[tuple[Plain, Denial]]:
         spec = policy.get("spec") or {}
         version = self._matched_version(spec.get("matchConstraints") or {}, write)
         if version is None:
@@ -231,7 +231,7 @@ def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") != kind.namespaced:
         return None
-    if not _lists(rule, "apiGroups", kind.group) or not _lists(rule, "operations", write.operation):
+    if not _contains(rule, "apiGroups", kind.group) or not _contains(rule, "operations", write.operation):
         return None
     if rule.get("resourceNames") and write.name not in rule["resourceNames"]:
         return None
@@ -240,13 +240,13 @@ def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
         meant = (kind.plural, "*", "*/*", "*/*")
     if not any(each in meant for each in rule.get("resources") or ()):
         return None
-    if _lists(rule, "apiVersions", write.version):
+    if _contains(rule, "apiVersions", write.version):
         return write.version
     served = [each.name for each in kind.versions if each.name in (rule.get("apiVersions") or ())]
     return None if is_exact or not served else served[0]
 
 
-def _lists(rule: Plain, member: str, value: str) -> bool:
+def _contains(rule: Plain, member: str, value: str) -> bool:
     found = rule.get(member) or ()
     return "*" in found or value in found
 

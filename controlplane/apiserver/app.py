@@ -24,9 +24,16 @@ from controlplane.apiserver.access.reviews import (
     token_review,
 )
 from controlplane.apiserver.access.tokens import ACCOUNTS, AUDIENCE
-from controlplane.apiserver.bodies import LONG, apart, body_of, kind_checked, question_of, read_to_its_end
+from controlplane.apiserver.bodies import (
+    LARGE_BODY,
+    body_of,
+    drain_body,
+    kind_checked,
+    read_unstored_body,
+    run_off_loop_if_large,
+)
 from controlplane.apiserver.decoding import decode
-from controlplane.apiserver.drafts import write_apart
+from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
@@ -38,19 +45,26 @@ from controlplane.apiserver.negotiation import (
     aggregated_form,
     check_json,
     check_type,
+    encode_answer,
     read_body,
     read_delete_options,
-    written,
 )
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
-from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
+from controlplane.apiserver.patch import (
+    APPLY_PATCH,
+    Patch,
+    is_parsed_after_lookup,
+    parse_error,
+    patch_type_of,
+    read_patch,
+)
 from controlplane.apiserver.pods.binding import bind, evict
 from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
-from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
+from controlplane.apiserver.responses import answered, encode_off_loop, form_of, listed, refused, warn
 from controlplane.apiserver.rest import Outcome, Rest
-from controlplane.apiserver.scale import scale_of, unregistered
+from controlplane.apiserver.scale import scale_of, unregistered_error
 from controlplane.apiserver.scaling import patch_scale, put_scale, scale_target
 from controlplane.apiserver.status import (
     ApiError,
@@ -71,7 +85,7 @@ from controlplane.apiserver.watching import watch
 
 _DISCOVERY = "".join(f";{name}={value}" for name, value in AGGREGATED.items())
 _WITHOUT_TABLES = tuple(view for view in VIEWS if view != "Table")
-_OPEN_TO_ALL = (*health.ENDPOINTS, "version")
+_ANONYMOUS_PATHS = (*health.ENDPOINTS, "version")
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +103,7 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        scope = self._authenticator.taken_from_path(scope)
+        scope = self._authenticator.move_token_to_header(scope)
         request = Request(scope, receive)
         request.state.deprecation, request.state.warnings = "", ()
         try:
@@ -105,7 +119,7 @@ class Application:
         except Exception:  # a bug: answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
             response = refused(request, internal("Internal error occurred: see the log of the server"))
-        await read_to_its_end(request)
+        await drain_body(request)
         warn(response, (request.state.deprecation, *request.state.warnings))
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")
         await response(scope, receive, send)
@@ -113,18 +127,20 @@ class Application:
     async def _answer(self, request: Request) -> Response:
         steps = [step for step in request.url.path.split("/") if step]
         first = steps[0] if steps else ""
-        if self._authenticator.has_anonymous or first not in _OPEN_TO_ALL:
-            self._let_in(request, steps)
+        if self._authenticator.has_anonymous or first not in _ANONYMOUS_PATHS:
+            self._authorize(request, steps)
         if first in health.ENDPOINTS:
             return health.answer_health(request, first, steps[1:])
         if steps == ["version"]:
             if request.method != "GET":
                 raise method_not_allowed()
             check_json(request.headers.get("Accept", ""))
-            return Response(written(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON)
+            return Response(
+                encode_answer(discovery.version_info(self._rest.release), Form(pretty=True)), media_type=JSON
+            )
         if not steps:
             paths = {"paths": discovery.paths(self._registry)}
-            return Response(written(paths, Form(pretty=True)), media_type=JSON)
+            return Response(encode_answer(paths, Form(pretty=True)), media_type=JSON)
         if first == "openapi":
             return self._openapi.answer(request, steps[1:])
         if first == "api":
@@ -141,7 +157,7 @@ class Application:
             return self._discover(request, group, rest)
         return await self._resource(request, group, rest[0], rest[1:])
 
-    def _let_in(self, request: Request, steps: list[str]) -> None:
+    def _authorize(self, request: Request, steps: list[str]) -> None:
         """Record the client and what it wants to do. Raises ApiError if it is not allowed."""
         user = self._authenticator.user(request)
         wanted = attributes_of(request.method, steps, request.query_params)
@@ -159,7 +175,7 @@ class Application:
             headers = {"ETag": discovery.etag(document), "Vary": "Accept", "Cache-Control": "public"}
             if request.headers.get("If-None-Match") == headers["ETag"]:
                 return Response(status_code=304, headers=headers)
-            return Response(written(document, form), headers=headers, media_type=form.media_type + _DISCOVERY)
+            return Response(encode_answer(document, form), headers=headers, media_type=form.media_type + _DISCOVERY)
         if core:
             return answered(request, discovery.api_versions(request.headers.get("Host") or ""))
         return answered(request, discovery.group_list(self._registry), is_aggregated=True)
@@ -225,7 +241,7 @@ class Application:
                 create = partial(
                     Rest.create, target=target, value=body, options=options, manager=manager, decoded=decoded
                 )
-                outcome = await write_apart(self._rest, target, size, create)
+                outcome = await write_off_loop(self._rest, target, size, create)
                 return await self._written(form, request, target, outcome, 201)
             case "DELETE" if not everywhere and target.kind.id != NAMESPACES:
                 return await self._delete_collection(request, target)
@@ -255,7 +271,7 @@ class Application:
                 update = partial(
                     Rest.update, target=target, value=body, options=options, manager=manager, decoded=decoded
                 )
-                outcome = await write_apart(self._rest, target, size, update)
+                outcome = await write_off_loop(self._rest, target, size, update)
                 return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
             case "PATCH":
                 return await self._patch(form, request, target, patch_type)
@@ -271,14 +287,14 @@ class Application:
             form = self._form(request, target.kind)
             write: Callable[[Rest, Target, Plain, WriteOptions], Outcome]
             if target.subresource == "binding":
-                body = await question_of(request, self._registry, "Binding", "v1")
+                body = await read_unstored_body(request, self._registry, "Binding", "v1")
                 write = partial(bind, target=target, binding=body, options=options)
             else:
-                body = await question_of(request, self._registry, "Eviction", "policy/v1", "policy/v1beta1")
+                body = await read_unstored_body(request, self._registry, "Eviction", "policy/v1", "policy/v1beta1")
                 write = partial(evict, target=target, eviction=body, options=options)
-            await write_apart(self._rest, target, 0, write)
+            await write_off_loop(self._rest, target, 0, write)
             await self._store.commit()
-            return Response(written({**success(), "code": 201}, form), 201, media_type=form.media_type)
+            return Response(encode_answer({**success(), "code": 201}, form), 201, media_type=form.media_type)
         if target.kind.id == "pods" and target.subresource in STREAMS:
             pod = self._rest.get(target._replace(subresource=""))
             refuse_stream(pod, target.subresource, request.method, request.query_params.get("container", ""))
@@ -310,14 +326,14 @@ class Application:
         elif request.method == "PUT":
             options = write_options(request.query_params, _dry_runs(request), "UpdateOptions")
             read = await self._scale_body(request, target, options)
-            outcome = await write_apart(
+            outcome = await write_off_loop(
                 self._rest, target, 0, lambda rest: put_scale(rest, target, paths, read, options, manager)
             )
         else:
             is_apply = patch_type == APPLY_PATCH
             options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
             patch, _ = await self._read_patch(request, target, patch_type, is_part=True)
-            outcome = await write_apart(
+            outcome = await write_off_loop(
                 self._rest, target, 0, lambda rest: patch_scale(rest, target, paths, patch, options, manager)
             )
         scale = scale_of(target.kind.rules.encode(outcome.object, target.version), paths)
@@ -328,7 +344,7 @@ class Application:
         try:
             return (await self._body(request, of_scale, options))[1]
         except ApiError as error:
-            raise unregistered() if error.code == 400 and target.kind.from_definition else error from None
+            raise unregistered_error() if error.code == 400 and target.kind.from_definition else error from None
 
     async def _list(self, request: Request, target: Target, *, is_watch: bool = False) -> Response:
         query = dict(request.query_params)
@@ -365,7 +381,7 @@ class Application:
         options = write_options(request.query_params, _dry_runs(request), "PatchOptions", is_apply=is_apply)
         patch, size = await self._read_patch(request, target, patch_type, is_part=bool(target.subresource))
         change = partial(Rest.patch, target=target, patch=patch, options=options, manager=self._manager(request))
-        outcome = await write_apart(self._rest, target, size, change)
+        outcome = await write_off_loop(self._rest, target, size, change)
         return await self._written(form, request, target, outcome, 201 if outcome.is_new else 200)
 
     async def _read_patch(
@@ -374,23 +390,23 @@ class Application:
         """A patch, and the size of its text in bytes."""
         data = await body_of(request)
         try:
-            return await apart(len(data), read_patch, data, patch_type), len(data)
+            return await run_off_loop_if_large(len(data), read_patch, data, patch_type), len(data)
         except ValueError as error:
-            is_late = is_read_late(data, patch_type, self._rest.release)
+            is_late = is_parsed_after_lookup(data, patch_type, self._rest.release)
             if is_late and (is_part or patch_type != APPLY_PATCH):  # apply creates a missing object
                 self._rest.get(target)
-            raise unread(error, patch_type, self._rest.release, is_late=is_late) from None
+            raise parse_error(error, patch_type, self._rest.release, is_late=is_late) from None
 
     async def _delete(self, form: Form, request: Request, target: Target) -> Response:
         options = delete_options(request.query_params, _dry_runs(request), await self._delete_body(request))
-        outcome = await write_apart(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
+        outcome = await write_off_loop(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         code = 202 if options.orphan is False and not outcome.is_gone else 200
         if target.kind.shows_deleted(target.version) or not outcome.is_gone:
             return await self._written(form, request, target, outcome, code)
         await self._store.commit()
         details = {"name": target.name, "group": target.kind.group, "kind": target.kind.plural}
         details = {key: value for key, value in details.items() if value} | {"uid": outcome.object["metadata"]["uid"]}
-        return Response(written(success(details), form), code, media_type=form.media_type)
+        return Response(encode_answer(success(details), form), code, media_type=form.media_type)
 
     async def _delete_collection(self, request: Request, target: Target) -> Response:
         form = self._form(request, target.kind)
@@ -401,20 +417,20 @@ class Application:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
                 try:
-                    await write_apart(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
+                    await write_off_loop(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
                 except ApiError as error:
                     if error.code != 404:  # 404: deleted meanwhile
                         raise
         finally:  # also for the objects deleted before one that a policy keeps
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
-        return Response(await written_apart(value, form), media_type=form.media_type)
+        return Response(await encode_off_loop(value, form), media_type=form.media_type)
 
     async def _review(self, request: Request, kind: str, api_version: str) -> Response:
         if request.method != "POST":
             raise method_not_allowed()
         user: User = request.state.caller.user
-        question = await question_of(request, self._registry, kind, api_version)
+        question = await read_unstored_body(request, self._registry, kind, api_version)
         if kind == "SelfSubjectReview":
             answer = subject_review(user, self._rest.clock())
         elif kind == "TokenReview":
@@ -431,7 +447,7 @@ class Application:
         """Issue a token for a service account."""
         if request.method != "POST":
             raise method_not_allowed()
-        asked = await question_of(request, self._registry, "TokenRequest", "authentication.k8s.io/v1")
+        asked = await read_unstored_body(request, self._registry, "TokenRequest", "authentication.k8s.io/v1")
         return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
@@ -439,7 +455,7 @@ class Application:
         await self._store.commit()
         value = self._view(form, request, target).one(outcome.object, outcome.warnings)
         request.state.warnings = outcome.warnings
-        return Response(await written_apart(value, form), code, media_type=form.media_type)
+        return Response(await encode_off_loop(value, form), code, media_type=form.media_type)
 
     def _form(self, request: Request, kind: Kind, *, is_list: bool = False, is_watch: bool = False) -> Form:
         return form_of(request, VIEWS, is_custom=kind.from_definition, is_list=is_list, is_watch=is_watch)
@@ -456,17 +472,19 @@ class Application:
         content_type = request.headers.get("Content-Type", "")
         read = partial(read_body, data, content_type, kind.kind, target.api_version, is_custom=kind.from_definition)
         is_checked = options.field_validation != "Ignore"
-        value = kind_checked(await apart(len(data), read), data, target, self._registry, is_checked=is_checked)
-        decoded = await apart(len(data), decode, target, value, options)
-        if len(data) >= LONG and not options.dry_run:
-            await apart(len(data), refuse_early, {**value, **decoded.object})
+        value = kind_checked(
+            await run_off_loop_if_large(len(data), read), data, target, self._registry, is_checked=is_checked
+        )
+        decoded = await run_off_loop_if_large(len(data), decode, target, value, options)
+        if len(data) >= LARGE_BODY and not options.dry_run:
+            await run_off_loop_if_large(len(data), refuse_early, {**value, **decoded.object})
         return value, decoded, len(data)
 
     async def _delete_body(self, request: Request) -> Plain | None:
         data = await body_of(request)
         content_type = request.headers.get("Content-Type", "")
         try:
-            return await apart(len(data), read_delete_options, data, content_type) if data else None
+            return await run_off_loop_if_large(len(data), read_delete_options, data, content_type) if data else None
         except ApiError as error:
             is_fault = error.code == 400 and self._rest.release.fails_on_delete_options
             raise internal(str(error)) if is_fault else error from None

@@ -19,7 +19,7 @@ from controlplane.apiserver.fieldsets import (
     item_steps,
     shown,
     sorted_paths,
-    with_above,
+    with_parents,
 )
 from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.kinds import Plain, Schema
@@ -62,7 +62,7 @@ def apply(
     without values. Raises ApiError: 409 with the conflicts, 500 (as the reference does) for fields that the schema does
     not have.
     """
-    with _as_untyped(config):
+    with _reporting_untyped(config):
         check_types(config, schema)
         named = tracked(field_set(config, schema), ignored)
         live = without_managed(live)
@@ -74,7 +74,7 @@ def apply(
         merged = _merged(live, config, schema)
         if before is not None:
             owned = frozenset().union(*(each.fields for each in owners.values()))
-            released = _ReleasedFields(before.fields, with_above(before.fields), with_above(owned))
+            released = _ReleasedFields(before.fields, with_parents(before.fields), with_parents(owned))
             merged = _without(merged, released, schema, ())
         others = {each: owned for each, owned in owners.items() if each != manager}
         converted = _changes(_without_empty(live), _without_empty(merged), schema, ignored)
@@ -99,12 +99,12 @@ def apply(
 
 
 @contextmanager
-def _as_untyped(config: Plain) -> Iterator[None]:
+def _reporting_untyped(config: Plain) -> Iterator[None]:
     """Report a value that the schema does not have as an error of the configuration, wherever the value is."""
     try:
         yield
     except NotInSchema as error:
-        raise untyped(config, str(error)) from None
+        raise untyped_error(config, str(error)) from None
 
 
 def _changes(old: Plain, new: Plain, schema: Schema, ignored: tuple[str, ...]) -> Changes:
@@ -119,7 +119,7 @@ def _without_empty(value: Any) -> Any:
     return list(map(_without_empty, value)) if isinstance(value, list) else value
 
 
-def untyped(config: Plain, why: str) -> ApiError:
+def untyped_error(config: Plain, why: str) -> ApiError:
     """The error 500 for a configuration with fields that the schema does not have."""
     metadata = config.get("metadata")
     names = [metadata.get(name) if isinstance(metadata, dict) else "" for name in ("namespace", "name")]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.admission import GROUP
-from controlplane.apiserver.auxiliary_columns import SHOWN
+from controlplane.apiserver.auxiliary_columns import COLUMNS_BY_KIND
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Advance, Part, as_written
@@ -42,7 +42,7 @@ from controlplane.apiserver.rules.quota_rules import check_quota_status, named_l
 from controlplane.apiserver.rules.service_rules import check_service, check_service_status, without_other_types_fields
 from controlplane.apiserver.rules.storage_rules import with_driver_generation
 from controlplane.apiserver.rules.traffic_rules import check_ingress_status
-from controlplane.apiserver.rules.volume_rules import check_volume, no_check, with_phase_time
+from controlplane.apiserver.rules.volume_rules import accept_any_status, check_volume, with_phase_time
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
@@ -80,7 +80,7 @@ _ROWS = (
     ),
     _Row("", "LimitRange", "What pods of a namespace may ask for.", short=("limits",), creates_on_update=True),
     _Row("", "PersistentVolume", "Storage of the cluster.", namespaced=False, status=True, short=("pv",), deletes=True),
-    _Row("", "PersistentVolumeClaim", "A wish for storage.", status=True, short=("pvc",), deletes=True),
+    _Row("", "PersistentVolumeClaim", "A request for storage.", status=True, short=("pvc",), deletes=True),
     _Row("", "PodTemplate", "A pod to be made.", counts_generations=True, creates_on_update=True),
     _Row("", "ResourceQuota", "What a namespace may use up.", status=True, short=("quota",), deletes=True),
     _Row(
@@ -112,7 +112,7 @@ _ROWS = (
         _Row(
             GROUP,
             kind,
-            "Who is asked about writes; nobody is here.",
+            "Webhooks for admission, which this server does not call.",
             namespaced=False,
             counts_generations=True,
             must_be_current=True,
@@ -122,7 +122,7 @@ _ROWS = (
     _Row(
         "apiregistration.k8s.io",
         "APIService",
-        "Who serves a group of the API; nobody is asked here.",
+        "A server for a group of the API, which this server does not call.",
         namespaced=False,
         status=True,
         must_be_current=True,
@@ -302,12 +302,12 @@ _ROWS = (
 )
 
 
-_OF_ELECTIONS = ("strategy", "preferredHolder")
+_COORDINATED_ELECTION_FIELDS = ("strategy", "preferredHolder")
 
 
 def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator[Kind]:
     """Return the kinds of the table, as a release has them. `clock` returns the time for timestamps."""
-    fills = {**service_defaults.fills(release), **workload_defaults.fills(release)}
+    fills = {**service_defaults.defaulters(release), **workload_defaults.defaulters(release)}
     if not release.has_declared_rules:
         fills["CSINode"] = _without_status
     rules = (
@@ -344,16 +344,16 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
         "Service": check_service_status,
     }
     status_parts = {kind: Part(as_written, check) for kind, check in of_statuses.items()}
-    status_parts["PersistentVolume"] = Part(partial(with_phase_time, clock=clock), no_check)
-    drops = {**workload_defaults.drops(release), "Lease": _without_election}
-    warns = auxiliary_warnings.warns(release)
+    status_parts["PersistentVolume"] = Part(partial(with_phase_time, clock=clock), accept_any_status)
+    drops = {**workload_defaults.droppers(release), "Lease": _without_election}
+    warns = auxiliary_warnings.warning_functions(release)
     counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
     for row in _ROWS:
         yield open_kind(
             row.kind,
             _plural(row.kind),
             row.description,
-            row.shown or SHOWN.get(row.kind, columns.ONLY_AGE),
+            row.shown or COLUMNS_BY_KIND.get(row.kind, columns.ONLY_AGE),
             group=row.group,
             version=row.version,
             scale=_SCALE if row.scales else None,
@@ -394,7 +394,7 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             kind,
             _plural(kind),
             description,
-            SHOWN[kind],
+            COLUMNS_BY_KIND[kind],
             group=GROUP,
             namespaced=False,
             status=check is check_policy,
@@ -407,7 +407,10 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
 
 def _without_election(lease: Plain) -> Plain:
     """A lease without the fields of coordinated elections (CoordinatedLeaderElection), off in every release."""
-    return {**lease, "spec": {name: item for name, item in lease["spec"].items() if name not in _OF_ELECTIONS}}
+    return {
+        **lease,
+        "spec": {name: item for name, item in lease["spec"].items() if name not in _COORDINATED_ELECTION_FIELDS},
+    }
 
 
 def _without_status(node: Plain) -> Plain:

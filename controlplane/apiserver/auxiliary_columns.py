@@ -20,7 +20,7 @@ from controlplane.apiserver.columns import (
 from controlplane.apiserver.kinds import Column, Plain
 from resourceapi.objects import Quantity, QuantityError
 
-_MOST = 3  # the most items of a list in a cell
+_MAX_CELL_ITEMS = 3  # the most items of a list in a cell
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _JOB_STATES = (
@@ -42,12 +42,12 @@ def _flag(*path: str) -> Callable[[Plain], bool]:
     return lambda obj: bool(at(*path)(obj))
 
 
-def _some(items: Sequence[str]) -> str:
+def _first_items(items: Sequence[str]) -> str:
     """The first items of a list, and the number of further ones."""
     if not items:
         return "<unset>"
-    text = ",".join(items[:_MOST])
-    return text if len(items) <= _MOST else f"{text} + {len(items) - _MOST} more..."
+    text = ",".join(items[:_MAX_CELL_ITEMS])
+    return text if len(items) <= _MAX_CELL_ITEMS else f"{text} + {len(items) - _MAX_CELL_ITEMS} more..."
 
 
 def _amount(text: Any) -> str:
@@ -146,24 +146,28 @@ def _metric(metric: Plain, status: Plain) -> str:
     target = source.get("target") or {}
     is_named = member in ("resource", "containerResource")
     if target.get("averageValue") is not None or member == "pods":
-        text = f"{_known(current.get('averageValue'))}/{_amount(target.get('averageValue'))}"
+        text = f"{_amount_or_unknown(current.get('averageValue'))}/{_amount(target.get('averageValue'))}"
         text += " (avg)" if member in ("external", "object") else ""
     elif is_named:
         share, wanted = current.get("averageUtilization"), target.get("averageUtilization")
         text = f"{'<unknown>' if share is None else f'{share}%'}/{'<auto>' if wanted is None else f'{wanted}%'}"
     else:
-        text = f"{_known(current.get('value'))}/{_amount(target.get('value'))}"
+        text = f"{_amount_or_unknown(current.get('value'))}/{_amount(target.get('value'))}"
     return f"{source.get('name', '')}: {text}" if is_named else text
 
 
-def _known(amount: Any) -> str:
+def _amount_or_unknown(amount: Any) -> str:
     return "<unknown>" if amount is None else _amount(amount)
 
 
 def _hosts(obj: Plain) -> str:
     rules = at("spec", "rules")(obj) or ()
-    hosts = ",".join(each["host"] for each in rules[:_MOST] if each.get("host"))
-    return (hosts + (f" + {len(rules) - _MOST} more..." if len(rules) > _MOST else "")) if hosts else "*"
+    hosts = ",".join(each["host"] for each in rules[:_MAX_CELL_ITEMS] if each.get("host"))
+    return (
+        (hosts + (f" + {len(rules) - _MAX_CELL_ITEMS} more..." if len(rules) > _MAX_CELL_ITEMS else ""))
+        if hosts
+        else "*"
+    )
 
 
 def _ingress_address(obj: Plain) -> str:
@@ -186,15 +190,15 @@ def _endpoints(obj: Plain) -> str:
         ports = [str(each.get("port", 0)) for each in subset.get("ports") or ()]
         joined = [[f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses] for port in ports]
         found += [each for some in joined or [addresses] for each in some]
-    return _some(found) if obj.get("subsets") and found else ("" if obj.get("subsets") else "<none>")
+    return _first_items(found) if obj.get("subsets") and found else ("" if obj.get("subsets") else "<none>")
 
 
 def _slice_ports(obj: Plain) -> str:
-    return _some([str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or ()])
+    return _first_items([str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or ()])
 
 
 def _slice_addresses(obj: Plain) -> str:
-    return _some([address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()])
+    return _first_items([address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()])
 
 
 def _quota(*, of_limits: bool) -> Callable[[Plain], str]:
@@ -253,7 +257,7 @@ def _queuing(name: str) -> Column:
 
 
 _WEBHOOKS = (Column("Webhooks", _length("webhooks"), "integer"), AGE)
-SHOWN: dict[str, tuple[Column, ...]] = {
+COLUMNS_BY_KIND: dict[str, tuple[Column, ...]] = {
     "APIService": (Column("Service", _serving), Column("Available", _available), AGE),
     "CSIDriver": (
         Column("AttachRequired", _flag("spec", "attachRequired"), "boolean"),

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.json_faults import shown
+from controlplane.apiserver.json_faults import shown_body
 from controlplane.apiserver.kinds import Plain, Registry
-from controlplane.apiserver.negotiation import MAX_BODY, read_body, why_no_type
+from controlplane.apiserver.negotiation import MAX_BODY, read_body, type_fault
 from controlplane.apiserver.protobuf.messages import TYPE_MEMBERS
 from controlplane.apiserver.status import ApiError, bad_request, too_large
 from controlplane.apiserver.target import Target
 from resourceapi.objects import DecodeError, quoted_text
 
-LONG = 64 * 1024
+LARGE_BODY = 64 * 1024
 """Bytes of a body above which reading it takes noticeably long."""
 
 T = TypeVar("T")
@@ -33,14 +33,14 @@ async def body_of(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-async def apart(size: int, read: Callable[..., T], *values: Any) -> T:
+async def run_off_loop_if_large(size: int, read: Callable[..., T], *values: Any) -> T:
     """Run `read` on a body. A long body is read in a thread, so that the server can answer other requests meanwhile."""
-    if size < LONG:
+    if size < LARGE_BODY:
         return read(*values)
     return await asyncio.to_thread(read, *values)
 
 
-async def question_of(request: Request, registry: Registry, kind: str, *api_versions: str) -> Plain:
+async def read_unstored_body(request: Request, registry: Registry, kind: str, *api_versions: str) -> Plain:
     """Return a body that is not stored, with the types of its kind. Raises ApiError 400.
 
     It can have any of `api_versions`; a body without a version has the first.
@@ -54,7 +54,9 @@ async def question_of(request: Request, registry: Registry, kind: str, *api_vers
     message = protobuf.message_of(api_version, kind)
     try:
         if message is not None:
-            protobuf.as_go_writes(message, {name: item for name, item in value.items() if name not in TYPE_MEMBERS})
+            protobuf.without_omitted_members(
+                message, {name: item for name, item in value.items() if name not in TYPE_MEMBERS}
+            )
     except DecodeError as error:
         version = api_version.rpartition("/")[2]
         raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error.reason}') from None
@@ -79,7 +81,7 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry, 
                 found = f'{kind.kind} in version "{target.version}" cannot be handled as a {kind.kind}'
                 raise bad_request(f"{found}: {text}")
             unrecognized = f"the object provided is unrecognized (must be of type {kind.kind})"
-            raise bad_request(f"{unrecognized}: {text} ({shown(data)})")
+            raise bad_request(f"{unrecognized}: {text} ({shown_body(data)})")
         if not api_version:
             text = f"the API version in the data () does not match the expected API version ({expected})"
             raise bad_request(text)
@@ -99,8 +101,8 @@ def kind_checked(value: Plain, data: bytes, target: Target, registry: Registry, 
 
 
 def _check_type_members(value: Plain, data: bytes, kind: str) -> None:
-    if why := why_no_type(value):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown(data)})")
+    if why := type_fault(value):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown_body(data)})")
 
 
 def _not_handled(api_version: str, name: str, kind: str, expected: str, registry: Registry) -> ApiError:
@@ -114,7 +116,7 @@ def _not_handled(api_version: str, name: str, kind: str, expected: str, registry
     return bad_request(f"{found}: no kind {quoted_text(name)} is registered {where}")
 
 
-async def read_to_its_end(request: Request) -> None:
+async def drain_body(request: Request) -> None:
     """Read the unread rest of a body; otherwise the connection would be closed before the client's next request."""
     size = 0
     with contextlib.suppress(ClientDisconnect, RuntimeError):  # RuntimeError: already read

@@ -18,7 +18,7 @@ from controlplane.apiserver.events import events_kind
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Part, as_written
-from controlplane.apiserver.pods.admission import readmitted
+from controlplane.apiserver.pods.admission import with_priority_and_tolerations
 from controlplane.apiserver.pods.changes import check_pod
 from controlplane.apiserver.pods.defaults import with_addresses_in_sync, with_pod_defaults
 from controlplane.apiserver.pods.features import without_disabled
@@ -39,8 +39,8 @@ from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # version -> minor release in which it became deprecated
 _NEW = {"DeviceTaintRule"}  # before 1.37 it has no version after v1beta2, so that is not deprecated
-_EMPTIED = "kubernetes"  # the finalizer of a namespace that still has objects
-_OF_THE_PROTOTYPE = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
+_NAMESPACE_FINALIZER = "kubernetes"  # the finalizer of a namespace that still has objects
+_PROTOTYPE_FIELDS = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
 def install(
@@ -190,7 +190,7 @@ def _core(release: Release) -> list[Kind]:
             check=partial(check_pod, release=release),
             warn=pod_warnings,
             categories=("all",),
-            kept=_OF_THE_PROTOTYPE,
+            kept=_PROTOTYPE_FIELDS,
             fields=pod_fields,
             parts=PARTS,
             status_part=status_part(release),
@@ -239,15 +239,15 @@ def _namespace(obj: Plain) -> Plain:
 def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
     """A new namespace with the server's finalizer; an existing one with the finalizers that it has."""
     finalizers = (old or new)["spec"].get("finalizers") or []
-    if old is None and _EMPTIED not in finalizers:
-        finalizers = [*finalizers, _EMPTIED]
+    if old is None and _NAMESPACE_FINALIZER not in finalizers:
+        finalizers = [*finalizers, _NAMESPACE_FINALIZER]
     return {**new, "spec": {"finalizers": finalizers} if finalizers else {}}
 
 
 def _check_namespace(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for finalizer in new["spec"].get("finalizers") or () if old is None else ():
         label_name(errors, "spec.finalizers", finalizer)
-        if "/" not in finalizer and finalizer != _EMPTIED:
+        if "/" not in finalizer and finalizer != _NAMESPACE_FINALIZER:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             errors.invalid("spec.finalizers", finalizer, why)
 
@@ -277,7 +277,7 @@ def _pod(obj: Plain) -> Plain:
 def _pending(new: Plain, old: Plain | None) -> Plain:
     """A new pod with the phase Pending; an existing one with the fields that admission set."""
     if old is not None:
-        return readmitted(new, old)
+        return with_priority_and_tolerations(new, old)
     return {**new, "status": {"phase": "Pending"} | new["status"]}
 
 

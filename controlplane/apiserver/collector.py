@@ -7,7 +7,7 @@ deleted is emptied first.
 from collections.abc import Iterator
 from functools import partial
 
-from controlplane.apiserver.drafts import write_apart
+from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.finalizers import FOREGROUND, ORPHAN
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import DeleteOptions
@@ -35,7 +35,7 @@ class Collector:
             for reference in obj["metadata"].get("ownerReferences") or ():
                 dependents.setdefault(reference["uid"], []).append((kind, obj))
         for kind, seen in list(self._objects()):
-            current = self._now(kind, seen)
+            current = self._current(kind, seen)
             if current is None:
                 continue
             metadata = current["metadata"]
@@ -57,7 +57,7 @@ class Collector:
         elif FOREGROUND in finalizers:
             blocking = 0
             for each_kind, seen in dependents:
-                each = self._now(each_kind, seen)
+                each = self._current(each_kind, seen)
                 if each is None or not (references := _references(each, obj["metadata"]["uid"])):
                     continue  # deleted or disowned meanwhile
                 blocking += any(one.get("blockOwnerDeletion") for one in references)
@@ -65,9 +65,9 @@ class Collector:
             if not blocking:
                 self._release(kind, obj, FOREGROUND)
         if kind.id == NAMESPACES:
-            await self._empty(kind, obj)
+            await self._empty_namespace(kind, obj)
 
-    async def _empty(self, kind: Kind, namespace: Plain) -> None:
+    async def _empty_namespace(self, kind: Kind, namespace: Plain) -> None:
         name, is_empty = namespace["metadata"]["name"], True
         for each_kind in self._registry:
             if each_kind.namespaced:
@@ -84,12 +84,12 @@ class Collector:
         target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
         options = DeleteOptions(uid=metadata["uid"], policy=policy)
         try:
-            await write_apart(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
+            await write_off_loop(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         except ApiError:
             return  # deleted already, or replaced: the next pass handles it
 
     def _disown(self, kind: Kind, seen: Plain, uid: str) -> None:
-        obj = self._now(kind, seen)
+        obj = self._current(kind, seen)
         if obj is None or not _references(obj, uid):
             return
         metadata = {**obj["metadata"]}
@@ -99,7 +99,7 @@ class Collector:
         self._rest.replace(kind, {**obj, "metadata": metadata})
 
     def _release(self, kind: Kind, seen: Plain, finalizer: str) -> None:
-        obj = self._now(kind, seen)
+        obj = self._current(kind, seen)
         if obj is None:
             return
         metadata = {**obj["metadata"]}
@@ -108,7 +108,7 @@ class Collector:
             metadata["finalizers"] = kept
         self._rest.replace(kind, {**obj, "metadata": metadata})
 
-    def _now(self, kind: Kind, seen: Plain) -> Plain | None:
+    def _current(self, kind: Kind, seen: Plain) -> Plain | None:
         """Return the current version of an object; None if it was deleted, even if its name is used again."""
         metadata = seen["metadata"]
         found = self._store.get(kind.table, (metadata.get("namespace", ""), metadata["name"]))

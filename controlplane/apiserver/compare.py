@@ -10,7 +10,7 @@ from controlplane.apiserver.fieldsets import (
     child_schema,
     is_atomic,
     item_steps,
-    why_no_keys,
+    map_keys_fault,
 )
 from controlplane.apiserver.kinds import Plain, Schema
 from resourceapi.objects.json_value import json_equal
@@ -93,6 +93,6 @@ def _by_step(items: list[Any], schema: Schema) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for step, item in zip(item_steps(items, schema), items, strict=True):
         if step == "k:{}":
-            raise NotInSchema(why_no_keys(item, schema))
+            raise NotInSchema(map_keys_fault(item, schema))
         found.setdefault(step, []).append(item)
     return found

@@ -44,7 +44,8 @@ class Controllers:
         """Update the usage in the status of quotas. Return whether any object has changed meanwhile."""
         version = self._store.version
         for quota in list(self._store.objects(QUOTAS)) if version != self._counted else ():
-            counted = await asyncio.to_thread(self._rest.quotas.counted, quota)  # takes long with thousands of pods
+            # takes long with thousands of pods
+            counted = await asyncio.to_thread(self._rest.quotas.with_current_usage, quota)
             if counted is not None:
                 with suppress(ApiError):  # a write was charged to it meanwhile (done next time), or a policy refuses
                     self._rest.publish_usage(counted, _MANAGER)

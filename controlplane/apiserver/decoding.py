@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Plain
 from controlplane.apiserver.options import WriteOptions
-from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, undecoded_to_apply
+from controlplane.apiserver.patch import STRATEGIC_MERGE_PATCH, Patch, apply_error_prefix
 from controlplane.apiserver.rules.owner_references import without_repeated_owners
 from controlplane.apiserver.status import ApiError, bad_request, go_name, internal, invalid
 from controlplane.apiserver.target import Target
@@ -76,7 +76,7 @@ def decode_patched(
         decoded = decoded._replace(problems=(*unknown, *decoded.problems))
     except DecodeError as error:
         if config is not None and not kind.from_definition:  # the types of its values were checked before
-            raise unconvertible(config, error.reason) from None
+            raise conversion_error(config, error.reason) from None
         errors.invalid("patch", shown(), error.reason)
         raise invalid("", "", "", errors) from None
     of_patch = tuple(dict.fromkeys(patch.problems if patch else ()))[:_MOST_PROBLEMS]
@@ -91,7 +91,7 @@ def decode_patched(
     return without_repeated_owners(decoded, is_patched=True)
 
 
-def unconvertible(config: Plain, why: str) -> ApiError:
+def conversion_error(config: Plain, why: str) -> ApiError:
     """The error 500 if the result of applying a configuration does not fit Go's type."""
     metadata = config.get("metadata") or {}
     group, _, version = config["apiVersion"].rpartition("/")
@@ -106,7 +106,7 @@ def configuration(target: Target, value: Any, release: Release) -> Plain:
     config = {} if value is None else value
     if not isinstance(config, dict):
         found = f"json: cannot unmarshal {go_name(config)} into Go value of type map[string]interface {{}}"
-        raise bad_request(f"{undecoded_to_apply(release)}: error unmarshaling JSON: while decoding JSON: {found}")
+        raise bad_request(f"{apply_error_prefix(release)}: error unmarshaling JSON: while decoding JSON: {found}")
     api_version, kind = (_text_of(config.get(member)) for member in ("apiVersion", "kind"))
     if (api_version, kind) != (target.api_version, target.kind.kind):
         group, _, version = api_version.rpartition("/")

@@ -119,7 +119,7 @@ def _group_entry(name: str, versions: tuple[str, ...]) -> Plain:
 def _resources(kind: Kind) -> list[Plain]:
     resource: Plain = {
         "name": kind.plural,
-        "singularName": kind.name_of_one,
+        "singularName": kind.singular_name,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": _VERBS_OF_DEFINITIONS if kind.from_definition else VERBS,
@@ -159,7 +159,7 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             "resource": kind.plural,
             "responseKind": response,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "singularResource": kind.name_of_one,
+            "singularResource": kind.singular_name,
             "verbs": VERBS,
         }
         if kind.short_names:

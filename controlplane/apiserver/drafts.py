@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from controlplane.apiserver.admission import POLICIES
-from controlplane.apiserver.bodies import LONG
+from controlplane.apiserver.bodies import LARGE_BODY
 from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.preconditions import check_namespace
@@ -18,9 +18,9 @@ from controlplane.apiserver.service_addresses import SERVICES, has_own_addresses
 from controlplane.apiserver.stored_size import has_many_values
 from controlplane.apiserver.target import Target
 
-_MANY = 2000
+_MANY_VALUES = 2000
 """The number of values from which an object's rules and field owners take some tens of milliseconds."""
-_COMPILED = (
+_KINDS_WITH_EXPRESSIONS = (
     DEFINITIONS,
     POLICIES,
     "deviceclasses.resource.k8s.io",
@@ -28,20 +28,20 @@ _COMPILED = (
     "resourceclaimtemplates.resource.k8s.io",
 )
 """Kinds with expressions: compiling 60 KiB of them takes half a second."""
-_TRIES = 5
+_MAX_TRIES = 5
 """After so many attempts that were overtaken, the write runs on the event loop, where no other can overtake it."""
 
 Write = Callable[[Rest], Outcome]
 
 
-async def write_apart(rest: Rest, target: Target, size: int, write: Write) -> Outcome:
+async def write_off_loop(rest: Rest, target: Target, size: int, write: Write) -> Outcome:
     """Execute `write` with a body of `size` bytes, in a thread if it takes long. Raises what `write` raises."""
     old = rest.find(target.kind, target.key) if target.name else None
-    is_compiled = target.kind.id in _COMPILED and not target.subresource
-    is_large = size >= LONG or (old is not None and has_many_values(old, _MANY))
-    if not (is_large or is_compiled or rest.is_judged(target.kind)):
+    is_compiled = target.kind.id in _KINDS_WITH_EXPRESSIONS and not target.subresource
+    is_large = size >= LARGE_BODY or (old is not None and has_many_values(old, _MANY_VALUES))
+    if not (is_large or is_compiled or rest.may_match_policy(target.kind)):
         return write(rest)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         draft = _Draft(rest)
         outcome = await asyncio.to_thread(write, draft)
         if draft.is_current():
@@ -58,7 +58,7 @@ class _Draft(Rest):
         self._found: dict[tuple[str, Key], Plain | None] = {}
         self._writes: list[tuple[Kind, Key, Plain | None]] = []  # None for a removal
         self._charge: Charge | None = None
-        self._gone: Plain | None = None  # the object that was removed last
+        self._removed: Plain | None = None  # the object that was removed last
 
     def find(self, kind: Kind, key: Key) -> Plain | None:
         for written, where, obj in reversed(self._writes):
@@ -66,7 +66,7 @@ class _Draft(Rest):
                 return obj
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
-    def charged(self, charge: Charge) -> list[Plain]:
+    def updated_quotas(self, charge: Charge) -> list[Plain]:
         self._charge = charge  # charged when the write is stored: several drafts could each fit alone
         return []
 
@@ -76,9 +76,9 @@ class _Draft(Rest):
         return obj
 
     def remove(self, kind: Kind, key: Key) -> Plain:
-        self._gone = self.find(kind, key) or {}
+        self._removed = self.find(kind, key) or {}
         self._writes.append((kind, key, None))
-        return self._gone
+        return self._removed
 
     def is_current(self) -> bool:
         """Return whether every object that was read is unchanged, and services' addresses are still unique."""
@@ -91,14 +91,14 @@ class _Draft(Rest):
         """Store the result of the draft."""
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which can be terminating by now
-        is_told_of_gone = outcome.object is self._gone
-        charged = self._rest.charged(self._charge) if self._charge is not None else []
+        returns_removed = outcome.object is self._removed
+        charged = self._rest.updated_quotas(self._charge) if self._charge is not None else []
         for kind, key, obj in self._writes:
             if obj is not None:
                 outcome = outcome._replace(object=self._rest.put(kind, key, obj, charged))
                 charged = []
                 continue
             gone = self._rest.remove(kind, key)
-            if is_told_of_gone:
+            if returns_removed:
                 outcome = outcome._replace(object=gone)
         return outcome

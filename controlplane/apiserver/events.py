@@ -36,21 +36,23 @@ class EventRules(OpenRules):
     def decode(self, value: Plain, version: str) -> Decoded:
         protobuf.encode(value | {"apiVersion": _API_VERSION, "kind": "Event"})
         decoded = super().decode(_renamed(value, _IN_CORE, "v1"), version)
-        return decoded._replace(problems=tuple(_NAMED_IN_CORE.sub(_as_here, text) for text in decoded.problems))
+        return decoded._replace(
+            problems=tuple(_NAMED_IN_CORE.sub(_name_in_events_v1, text) for text in decoded.problems)
+        )
 
     def decode_applied(self, value: Plain, version: str) -> Decoded:
         return self.decode(value, version)
 
     def encode(self, obj: Plain, version: str) -> Plain:
-        return _as_event(super().encode(obj, version))
+        return _as_events_v1(super().encode(obj, version))
 
     def in_order(self, obj: Plain) -> Plain:
         held = {name: item for name, item in obj.items() if name not in _TYPE}
-        ordered = protobuf.as_go_writes(protobuf.message_of(_API_VERSION, "Event") or "", held)
+        ordered = protobuf.without_omitted_members(protobuf.message_of(_API_VERSION, "Event") or "", held)
         return {name: obj[name] for name in ("apiVersion", "kind")} | ordered | {"metadata": obj["metadata"]}
 
     def empty(self, version: str) -> Plain:
-        return _as_event(super().empty(version))
+        return _as_events_v1(super().empty(version))
 
 
 def events_kind(shown: tuple[Column, ...]) -> Kind:
@@ -76,13 +78,13 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
     )
 
 
-def _as_event(obj: Plain) -> Plain:
+def _as_events_v1(obj: Plain) -> Plain:
     """A core/v1 event in the form of this group."""
     renamed = _renamed(obj, _IN_EVENTS, _API_VERSION)
     return {name: item for name, item in renamed.items() if name not in _LEFT_OUT or item != ""}
 
 
-def _as_here(found: re.Match[str]) -> str:
+def _name_in_events_v1(found: re.Match[str]) -> str:
     return _IN_EVENTS[found[1]]
 
 

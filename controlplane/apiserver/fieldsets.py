@@ -96,7 +96,7 @@ def item_steps(items: list[Any], schema: Schema) -> list[str]:
     return steps
 
 
-def why_no_keys(item: Plain, schema: Schema) -> str:
+def map_keys_fault(item: Plain, schema: Schema) -> str:
     """Return why an object cannot be identified in a map list; empty if it can."""
     keys = schema.get("x-kubernetes-list-map-keys", ())
     if not keys or item_steps([item], schema) != ["k:{}"]:
@@ -126,7 +126,7 @@ def sorted_paths(fields: FieldSet) -> list[Path]:
     return sorted(fields, key=lambda path: [(n < len(path) - 1, step) for n, step in enumerate(_order(path))])
 
 
-def with_above(fields: Iterable[Path]) -> FieldSet:
+def with_parents(fields: Iterable[Path]) -> FieldSet:
     """Return the paths and all their parents."""
     found: set[Path] = set()
     for path in fields:

@@ -23,7 +23,7 @@ _NAMED = {
 _END = "unexpected end of JSON input"
 
 
-def why_no_json(data: bytes) -> str:
+def json_fault(data: bytes) -> str:
     """Return Go's message for the first fault of a text; empty if it has none."""
     scanner = _Scanner()
     for byte in data:
@@ -35,7 +35,7 @@ def why_no_json(data: bytes) -> str:
     return scanner.fault or ("" if scanner.is_complete else _END)
 
 
-def shown(data: bytes, *, is_binary: bool = False) -> str:
+def shown_body(data: bytes, *, is_binary: bool = False) -> str:
     """Return the beginning of a body as a refusal shows it: that of an object as text, any other in hexadecimal."""
     if not data:
         return "<empty>"

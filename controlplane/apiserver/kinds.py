@@ -174,12 +174,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.group}/{version}" if self.group else version
 
     @property
-    def name_of_one(self) -> str:
+    def singular_name(self) -> str:
         """The singular name."""
         return self.singular or self.kind.lower()
 
     @property
-    def name_of_list(self) -> str:
+    def list_kind_name(self) -> str:
         """The kind of the list."""
         return self.list_kind or f"{self.kind}List"
 

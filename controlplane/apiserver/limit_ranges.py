@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.pods.grace import PODS
-from controlplane.apiserver.pods.resources import Amounts, together
+from controlplane.apiserver.pods.resources import Amounts, peak_amounts
 from controlplane.apiserver.quota_usage import VOLUME_CLAIMS
 from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.status import forbidden
@@ -154,7 +154,7 @@ def _comparable(one: Quantity, other: Quantity) -> tuple[int, int]:
 def _of_all(spec: Plain, member: str) -> Amounts:
     """The amounts of all containers together. CPU and memory of the pod as a whole take precedence."""
     whole = _amounts((spec.get("resources") or {}).get(member))
-    return together(spec, member) | {name: amount for name, amount in whole.items() if name in _OF_PODS}
+    return peak_amounts(spec, member) | {name: amount for name, amount in whole.items() if name in _OF_PODS}
 
 
 def _amounts(amounts: Mapping[str, str] | None) -> Amounts:

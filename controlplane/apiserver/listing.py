@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from controlplane.apiserver.history import Expired
-from controlplane.apiserver.json_faults import why_no_json
+from controlplane.apiserver.json_faults import json_fault
 from controlplane.apiserver.kinds import Key, Kind, Plain
 from controlplane.apiserver.options import ListOptions, uint
 from controlplane.apiserver.status import bad_request, expired, go_name, version_in_the_future
@@ -137,7 +137,7 @@ def _token_of(token: str) -> tuple[int, str]:
     if wrong or len(token) % 4 == 1:
         raise ValueError(f": illegal base64 data at input byte {wrong.start() if wrong else len(token) - 1}")
     data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    if why := why_no_json(data):
+    if why := json_fault(data):
         raise ValueError(f": {why}")
     document = json.loads(data)
     if not isinstance(document, dict):

@@ -12,9 +12,9 @@ from resourceapi.objects import format_time
 from resourceapi.objects.metadata_rules import MAX_MANAGER
 
 MAX_UPDATE_MANAGERS = 10
-ANCIENT = "ancient-changes"
+ANCIENT_CHANGES = "ancient-changes"
 
-_NEVER = frozenset(
+_NEVER_OWNED = frozenset(
     {
         ("f:apiVersion",),
         ("f:kind",),
@@ -170,7 +170,7 @@ def release_fields(managers: Managers, changes: Mapping[str, Changes]) -> dict[M
 def tracked(fields: FieldSet, ignored: tuple[str, ...] = ()) -> FieldSet:
     """Return the fields without those that are never owned: identity, and top-level fields in `ignored`."""
     dropped = {f"f:{name}" for name in ignored}
-    return frozenset(path for path in fields - _NEVER if path and path[0] not in dropped)
+    return frozenset(path for path in fields - _NEVER_OWNED if path and path[0] not in dropped)
 
 
 def without_managed(obj: Plain) -> Plain:
@@ -204,7 +204,7 @@ def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
     by_age = sorted(updaters, key=lambda each: (result[each].time, *each))
     for oldest in by_age[: len(updaters) - MAX_UPDATE_MANAGERS + 1]:
         owned = result.pop(oldest)
-        bucket = Manager(ANCIENT, "Update", owned.api_version)
+        bucket = Manager(ANCIENT_CHANGES, "Update", owned.api_version)
         before = result.get(bucket)
         fields = owned.fields | (before.fields if before else NOTHING)
         result[bucket] = Owned(fields, max(owned.time, before.time) if before else owned.time, owned.api_version)

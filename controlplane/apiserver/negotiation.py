@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from controlplane.apiserver import protobuf
-from controlplane.apiserver.json_faults import shown, why_no_json
+from controlplane.apiserver.json_faults import json_fault, shown_body
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.protobuf import MessageError, ProtobufError
 from controlplane.apiserver.status import (
@@ -121,7 +121,7 @@ def aggregated_form(accept: str) -> Form | None:
     return None
 
 
-def first_of(accept: str, *media_types: str) -> str:
+def preferred_media_type(accept: str, *media_types: str) -> str:
     """Return the media type that a client prefers; the first if it accepts any; empty if it accepts none of them."""
     for found, _ in _clauses(accept):
         if found in media_types:
@@ -131,7 +131,7 @@ def first_of(accept: str, *media_types: str) -> str:
     return ""
 
 
-def written(value: Plain, form: Form) -> bytes:
+def encode_answer(value: Plain, form: Form) -> bytes:
     """Return an object in the form of the answer. Raises ApiError 500 if its protobuf message cannot represent it."""
     if form.media_type == PROTOBUF:
         try:
@@ -149,7 +149,7 @@ def written_event(event: Plain, form: Form) -> bytes:
     """Return an event of a watch (`type` and `object`): a line, or a frame of protobuf."""
     if form.media_type == PROTOBUF:
         return protobuf.watch_frame(event)
-    return written(event, form._replace(pretty=False))
+    return encode_answer(event, form._replace(pretty=False))
 
 
 def check_type(content_type: str) -> None:
@@ -173,28 +173,28 @@ def read_body(data: bytes, content_type: str, kind: str, api_version: str = "v1"
         try:
             value = read_yaml(data)
         except ManifestError as error:
-            raise bad_request(f"{unrecognized}: yaml: {error.in_go} ({shown(data)})") from None
+            raise bad_request(f"{unrecognized}: yaml: {error.in_go} ({shown_body(data)})") from None
     elif media_type == JSON:
         try:
             value = read_json(data)
         except ValueError as error:
-            text = f"couldn't get version/kind; json parse error: {error} ({shown(data)})"
+            text = f"couldn't get version/kind; json parse error: {error} ({shown_body(data)})"
             raise bad_request(f"{unrecognized}: {text}") from None
     elif media_type == PROTOBUF:
         try:
             value = _read_protobuf(data, kind, api_version, is_custom=is_custom)
         except ValueError as error:
-            raise bad_request(f"{unrecognized}: {error} ({shown(data, is_binary=True)})") from None
+            raise bad_request(f"{unrecognized}: {error} ({shown_body(data, is_binary=True)})") from None
     else:
         raise unsupported_media_type(ACCEPTED)
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise bad_request(f"{unrecognized}: {_no_type(value)} ({shown(data)})")
+        raise bad_request(f"{unrecognized}: {_type_fault_text(value)} ({shown_body(data)})")
     return value
 
 
-def why_no_type(value: Plain) -> str:
+def type_fault(value: Plain) -> str:
     """Return why an object's apiVersion or kind cannot be read; empty if they can."""
     for member in ("apiVersion", "kind"):
         text = value.get(member)
@@ -203,7 +203,7 @@ def why_no_type(value: Plain) -> str:
     return ""
 
 
-def _no_type(value: Any) -> str:
+def _type_fault_text(value: Any) -> str:
     return f"{_NO_TYPE} {go_name(value)} into Go value of type {_TYPED}"
 
 
@@ -225,8 +225,8 @@ def read_delete_options(data: bytes, content_type: str) -> Plain:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if value is None:
         return {}
-    if not isinstance(value, dict) or why_no_type(value):
-        raise bad_request(why_no_type(value) if isinstance(value, dict) else _no_type(value))
+    if not isinstance(value, dict) or type_fault(value):
+        raise bad_request(type_fault(value) if isinstance(value, dict) else _type_fault_text(value))
     if value.get("kind") not in (None, "", _DELETE_OPTIONS):
         where = f'for version "{value.get("apiVersion") or _META}" in scheme "pkg/runtime/scheme.go:111"'
         raise bad_request(f'no kind "{value["kind"]}" is registered {where}')
@@ -257,7 +257,7 @@ def read_json(data: bytes) -> Any:
     try:
         parse_json(data)
     except DecodeError as error:
-        raise ValueError(why_no_json(data) or error.reason.removeprefix("json: ")) from None
+        raise ValueError(json_fault(data) or error.reason.removeprefix("json: ")) from None
     value = parse_members(data)
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         check_depth(value)

@@ -267,7 +267,7 @@ class OpenRules(Rules):
 
     def _as_type(self, known: Plain) -> Plain:
         """The members as upstream's type holds them. Raises DecodeError for values that it cannot hold."""
-        held = protobuf.as_go_writes(self._message, known)
+        held = protobuf.without_omitted_members(self._message, known)
         held.pop("metadata", None)
         for path in self.kept:
             _put_back(held, known, path.split("."))

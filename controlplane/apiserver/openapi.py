@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from controlplane.apiserver import openapi_protobuf
 from controlplane.apiserver.discovery import version_info
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Schema, Served
-from controlplane.apiserver.negotiation import JSON, first_of
+from controlplane.apiserver.negotiation import JSON, preferred_media_type
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from controlplane.apiserver.status import PlainNotFound, method_not_allowed
 from resourceapi.objects.release import Release
@@ -86,7 +86,7 @@ class OpenApi:
         accept = request.headers.get("Accept", "")
         if steps == ["v2"]:
             document = {"swagger": "2.0", "info": self._info} | document_v2(self._registry)
-            media_type = first_of(accept, JSON, *openapi_protobuf.ACCEPTED)
+            media_type = preferred_media_type(accept, JSON, *openapi_protobuf.ACCEPTED)
             if media_type in openapi_protobuf.ACCEPTED:
                 return _tagged(request, document, openapi_protobuf.encoded, openapi_protobuf.MEDIA_TYPE)
             return _tagged(request, document) if media_type else Response(status_code=406)
@@ -97,7 +97,7 @@ class OpenApi:
             wanted, found = request.query_params.get("hash"), _hash(document)
             if wanted and wanted != found:
                 return RedirectResponse(f"/openapi/v3/{name}?hash={found}", 301)
-            return _tagged(request, document) if first_of(accept, JSON) else Response(status_code=406)
+            return _tagged(request, document) if preferred_media_type(accept, JSON) else Response(status_code=406)
         if steps[:1] == ["v3"]:
             return Response(status_code=404)
         raise PlainNotFound
@@ -173,7 +173,7 @@ def _list_schema(kind: Kind, version: str, item: str, prefix: str) -> Plain:
             "metadata": {"$ref": f"{prefix}{_LIST_META}"},
             "items": {"type": "array", "items": {"$ref": item}},
         },
-        "x-kubernetes-group-version-kind": [_gvk(kind, version) | {"kind": kind.name_of_list}],
+        "x-kubernetes-group-version-kind": [_gvk(kind, version) | {"kind": kind.list_kind_name}],
     }
 
 

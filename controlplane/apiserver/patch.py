@@ -65,25 +65,25 @@ def read_patch(data: bytes, patch_type: str) -> Patch:
     return Patch(patch_type, msgspec.to_builtins(value), found)
 
 
-def is_read_late(data: bytes, patch_type: str, release: Release) -> bool:
+def is_parsed_after_lookup(data: bytes, patch_type: str, release: Release) -> bool:
     """Return whether a body is read after its object is looked up. An apply patch that looks like JSON always is."""
     if patch_type == APPLY_PATCH:
         return not release.reads_patches_first or data.lstrip().startswith(b"{")
     return not release.reads_patches_first
 
 
-def unread(error: ValueError, patch_type: str, release: Release, *, is_late: bool) -> ApiError:
+def parse_error(error: ValueError, patch_type: str, release: Release, *, is_late: bool) -> ApiError:
     """Return the error 400 for a body that `read_patch` could not read."""
     if isinstance(error, ManifestError) and not is_late:
         return bad_request(f"error encoding patch: yaml: {error.in_go}")
     if isinstance(error, ManifestError):
-        return bad_request(f"{undecoded_to_apply(release)}: error converting YAML to JSON: yaml: {error.in_go}")
+        return bad_request(f"{apply_error_prefix(release)}: error converting YAML to JSON: yaml: {error.in_go}")
     if release.reads_patches_first:
         return bad_request("invalid JSON patch")
     return bad_request(str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}")
 
 
-def undecoded_to_apply(release: Release) -> str:
+def apply_error_prefix(release: Release) -> str:
     """Return the beginning of the error text for a configuration that cannot be applied."""
     return f"error decoding {'patch' if release.reads_patches_first else 'YAML'}"
 
@@ -113,7 +113,7 @@ def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain
     try:
         for operation in operations:
             if operation["op"] == "copy":
-                copied += len(canonical(_get(*_place(result, operation["from"]))))
+                copied += len(canonical(_get(*_resolve(result, operation["from"]))))
                 if copied > MAX_COPIED:
                     raise ValueError("copied too much")
             result = _operate(result, operation)
@@ -203,24 +203,24 @@ def _operate(root: Any, operation: Plain) -> Any:
         return root
     match name:
         case "add":
-            _add(*_place(root, pointer), msgspec.to_builtins(operation.get("value")))
+            _add(*_resolve(root, pointer), msgspec.to_builtins(operation.get("value")))
         case "remove":
-            _remove(*_place(root, pointer))
+            _remove(*_resolve(root, pointer))
         case "replace":
-            inside, step = _place(root, pointer)
+            inside, step = _resolve(root, pointer)
             inside[_index(inside, step) if isinstance(inside, list) else step] = msgspec.to_builtins(
                 operation.get("value")
             )
         case "move":
-            source = _place(root, operation["from"])
+            source = _resolve(root, operation["from"])
             value = _get(*source)
             _remove(*source)
-            _add(*_place(root, pointer), value)
+            _add(*_resolve(root, pointer), value)
         case "copy":
-            value = msgspec.to_builtins(_get(*_place(root, operation["from"])))
-            _add(*_place(root, pointer), value)
+            value = msgspec.to_builtins(_get(*_resolve(root, operation["from"])))
+            _add(*_resolve(root, pointer), value)
         case "test":
-            if not json_equal(_get(*_place(root, pointer)), operation.get("value")):
+            if not json_equal(_get(*_resolve(root, pointer)), operation.get("value")):
                 raise ValueError("test failed")
         case _:
             raise ValueError("unknown operation")
@@ -236,7 +236,7 @@ def _steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
 
-def _place(root: Any, pointer: str) -> tuple[Any, str]:
+def _resolve(root: Any, pointer: str) -> tuple[Any, str]:
     """The object or list that contains a pointer's end, and the last step."""
     *above, last = _steps(pointer)
     for step in above:

@@ -131,7 +131,7 @@ class Policy:
         matches, failure = self._matches(evaluate)
         if not matches:
             return [Denial(failure)] if failure and self.fails_closed else []
-        return list(self._judge(evaluate, say))
+        return list(self._evaluate(evaluate, say))
 
     def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
         """Whether all match conditions are true. A false one decides, even if others fail."""
@@ -141,17 +141,17 @@ class Policy:
                 if evaluate(expression) is not True:
                     return False, ""
             except CelEvalError as error:
-                failures.append(_failed(source, error))
+                failures.append(_error_text(source, error))
         return not failures, failures[0] if len(failures) < 2 and failures else "; ".join(failures)
 
-    def _judge(self, evaluate: Callable[[Expression], Any], say: Callable[[Expression], Any]) -> Iterator[Denial]:
+    def _evaluate(self, evaluate: Callable[[Expression], Any], say: Callable[[Expression], Any]) -> Iterator[Denial]:
         for validation in self._validations:
             try:
                 if evaluate(validation.expression) is True:
                     continue
             except CelEvalError as error:
                 if self.fails_closed:
-                    yield Denial(_failed(validation.source, error))
+                    yield Denial(_error_text(validation.source, error))
                 continue
             yield Denial(_message(validation, say), validation.reason)
 
@@ -206,5 +206,5 @@ def _message(validation: _Validation, evaluate: Callable[[Expression], Any]) -> 
     return message or validation.message.strip() or f"failed expression: {validation.source.strip()}"
 
 
-def _failed(source: str, error: CelEvalError) -> str:
+def _error_text(source: str, error: CelEvalError) -> str:
     return f"expression '{source}' resulted in error: {error}"

@@ -34,7 +34,7 @@ _BY_DEVICES = ".deviceclass.resource.k8s.io/devices"
 _MOST_DEVICES = 32
 """The most devices that a claim with mode All can get."""
 _PLAIN = ("cpu", "memory")
-_MUST_SAY = {*_PLAIN, *(f"{which}.{name}" for which in ("requests", "limits") for name in _PLAIN)}
+_REQUIRED_AMOUNTS = {*_PLAIN, *(f"{which}.{name}" for which in ("requests", "limits") for name in _PLAIN)}
 _ONE = Quantity.of(1)
 _ZERO = Quantity.of(0)
 
@@ -61,7 +61,9 @@ class Usage:
             return {n for n in hard if n == f"count/{VOLUME_CLAIMS}" or n in _OF_VOLUMES or n.endswith(by_class)}
         if kind_id == CLAIMS:
             known = self._extended_resources() if any(map(_is_extended, hard)) else set()
-            return {n for n in hard if n == f"count/{CLAIMS}" or n.endswith(_BY_DEVICES) or _asked(n) in known}
+            return {
+                n for n in hard if n == f"count/{CLAIMS}" or n.endswith(_BY_DEVICES) or _requested_resource(n) in known
+            }
         return {f"count/{kind_id}", *([kind_id] if kind_id in _OLD_NAMES else [])} & {*hard}
 
     def of(self, kind_id: str, obj: Plain) -> Amounts:
@@ -98,10 +100,10 @@ class Usage:
                 key = f"{name}{_BY_DEVICES}"
                 found[key] = found.get(key, _ZERO) + Quantity.of(count)
         if self._has_extended:
-            found |= self._beyond_the_pod(claim, found)
+            found |= self._not_counted_for_pod(claim, found)
         return found
 
-    def _beyond_the_pod(self, claim: Plain, devices: Amounts) -> Amounts:
+    def _not_counted_for_pod(self, claim: Plain, devices: Amounts) -> Amounts:
         """A claim's devices as the extended resources that their classes provide, minus what its pod counts."""
         found: Amounts = {}
         for name, count in devices.items():
@@ -150,7 +152,7 @@ def missing(pod: Plain, names: Iterable[str]) -> str:
         return ""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     lacking = []
-    for name in sorted(_MUST_SAY & {*names}):
+    for name in sorted(_REQUIRED_AMOUNTS & {*names}):
         which, _, resource = name.rpartition(".")
         silent = {
             each["name"]
@@ -228,8 +230,10 @@ def _is_huge(name: str) -> bool:
 def _is_extended(name: str) -> bool:
     """Return whether a quota resource is an extended resource."""
     is_asked = name.startswith(REQUESTS_PREFIX)
-    return is_asked and (not is_native_resource(name) or _asked(name).startswith(v1.IMPLICIT_RESOURCE_PREFIX))
+    return is_asked and (
+        not is_native_resource(name) or _requested_resource(name).startswith(v1.IMPLICIT_RESOURCE_PREFIX)
+    )
 
 
-def _asked(name: str) -> Any:
+def _requested_resource(name: str) -> Any:
     return name.removeprefix(REQUESTS_PREFIX) if name.startswith(REQUESTS_PREFIX) else None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from controlplane.apiserver.kinds import Kind, Plain, Registry
 from controlplane.apiserver.pods.grace import PODS
-from controlplane.apiserver.pods.resources import Amounts, added
+from controlplane.apiserver.pods.resources import Amounts, sum_amounts
 from controlplane.apiserver.quota_scopes import is_in_scope, is_terminating
 from controlplane.apiserver.quota_usage import CLAIMS, VOLUME_CLAIMS, Usage, is_counted, missing
 from controlplane.apiserver.rules.resource_rules import quantity
@@ -42,14 +42,14 @@ class Quotas:
     def __init__(self, store: Store, registry: Registry, usage: Usage) -> None:
         self._store, self._registry, self._usage = store, registry, usage
 
-    def charged(self, charge: Charge) -> list[Plain]:
+    def updated_quotas(self, charge: Charge) -> list[Plain]:
         """Return the quotas that a write changes, with their new usage. Raises ApiError 403 if one is exceeded."""
         if not charge.namespace or not _is_measured(charge):
             return []
         changed = (self._charge(quota, charge) for quota in self._store.objects(QUOTAS, charge.namespace))
         return [each for each in changed if each is not None]
 
-    def counted(self, quota: Plain) -> Plain | None:
+    def with_current_usage(self, quota: Plain) -> Plain | None:
         """Return a quota with its current usage; None if its status is correct already."""
         hard, status = quota["spec"].get("hard") or {}, quota.get("status") or {}
         found: Amounts = {}
@@ -59,7 +59,7 @@ class Quotas:
             measured |= names
             for obj in self._store.objects(kind.table, quota["metadata"]["namespace"]) if names else ():
                 if is_in_scope(kind.id, quota, obj):
-                    found = added(found, self._usage.of(kind.id, obj))
+                    found = sum_amounts(found, self._usage.of(kind.id, obj))
         before = _amounts(status.get("used"))
         used = {name: amount for name, amount in before.items() if name in hard}
         used |= {name: found.get(name, _ZERO) for name in measured}
@@ -74,9 +74,9 @@ class Quotas:
         names = self._usage.names(kind.id, hard)
         if not names or not is_in_scope(kind.id, quota, charge.new):
             return None
-        unsaid = missing(charge.new, names) if kind.id == PODS else ""
-        if unsaid:
-            raise _refusal(charge, f"failed quota: {name}: {unsaid}")
+        missing_amounts = missing(charge.new, names) if kind.id == PODS else ""
+        if missing_amounts:
+            raise _refusal(charge, f"failed quota: {name}: {missing_amounts}")
         if not names <= used.keys():
             raise _refusal(charge, f"status unknown for quota: {name}, resources: {','.join(sorted(names))}")
         more = self._usage.of(kind.id, charge.new)
@@ -84,7 +84,7 @@ class Quotas:
             before = self._usage.of(kind.id, charge.old)
             more = {name: amount - before.get(name, _ZERO) for name, amount in more.items()}
         more = {resource: amount for resource, amount in more.items() if resource in hard and amount > _ZERO}
-        after = added(used, more)
+        after = sum_amounts(used, more)
         exceeded = sorted(resource for resource in more if after[resource] > hard[resource])
         if exceeded and charge.subresource != "status":
             texts = {"requested": more, "used": used, "limited": hard}

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from controlplane.apiserver.admission import Admission, Write
-from controlplane.apiserver.apply import apply, untyped
+from controlplane.apiserver.apply import apply, untyped_error
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions.custom_kinds import Definitions
@@ -40,7 +40,7 @@ from controlplane.apiserver.patch import (
     merge_patch,
 )
 from controlplane.apiserver.pods.admission import admitted, check_admitted
-from controlplane.apiserver.pods.grace import PODS, is_graceful, seconds_to_end
+from controlplane.apiserver.pods.grace import PODS, is_graceful, seconds_until_removal
 from controlplane.apiserver.pods.profiles import with_armor
 from controlplane.apiserver.preconditions import (
     NAMESPACES,
@@ -69,7 +69,7 @@ from controlplane.apiserver.status import (
     version_in_the_future,
 )
 from controlplane.apiserver.store import Store
-from controlplane.apiserver.stored_size import fitting
+from controlplane.apiserver.stored_size import with_storable_size
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
 from controlplane.apiserver.target import Target
 from controlplane.apiserver.typed_values import check_types
@@ -83,9 +83,9 @@ MANAGER = "kube-apiserver"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
-_IMMORTAL = ("default", "kube-system", "kube-public")
+_UNDELETABLE_NAMESPACES = ("default", "kube-system", "kube-public")
 _JOBS = "jobs.batch"
-_PODS_STAY = (
+_ORPHANED_PODS_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
     " propagationPolicy=Orphan to suppress this warning"
 )
@@ -136,9 +136,9 @@ class Rest:
         """Return the stored object, or None. Writes read objects with this method."""
         return self.store.get(kind.table, key)
 
-    def is_judged(self, kind: Kind) -> bool:
+    def may_match_policy(self, kind: Kind) -> bool:
         """Return whether a policy might apply to writes of this kind."""
-        return self._admission.judges(kind)
+        return self._admission.may_match_policy(kind)
 
     def create(
         self, target: Target, value: Plain, options: WriteOptions, manager: str, decoded: Decoded | None = None
@@ -146,8 +146,8 @@ class Rest:
         """Create an object. `decoded` is the decoded value, if it was decoded already."""
         decoded = decoded or decode(target, value, options)
         with added_warnings(decoded.problems):
-            obj = self._tracked(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
-            name = _asked_name(obj)
+            obj = self._with_managed_fields(target, in_namespace(target, decoded.object), None, manager, decoded.sent)
+            name = _requested_name(obj)
             check_namespace(self.store, target, name)
             check_kind(target, value["kind"], name)
             return self._create(target, obj, options, decoded)
@@ -174,7 +174,9 @@ class Rest:
         check_namespace(self.store, target, target.name)
         if metadata.get("uid"):
             raise uid_conflict(target, metadata["uid"], "", is_dry_run=options.dry_run)
-        return self._create(target, self._tracked(target, new, None, manager, decoded.sent), options, decoded)
+        return self._create(
+            target, self._with_managed_fields(target, new, None, manager, decoded.sent), options, decoded
+        )
 
     def patch(self, target: Target, patch: Patch, options: WriteOptions, manager: str) -> Outcome:
         """Patch an object or its status. An apply can create the object."""
@@ -210,15 +212,15 @@ class Rest:
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete an object, or mark it as deleted if finalizers delay its removal."""
         old = self.get(target)
-        if target.kind.id == NAMESPACES and target.name in _IMMORTAL:
+        if target.kind.id == NAMESPACES and target.name in _UNDELETABLE_NAMESPACES:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
         warnings = self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
-            warnings += (_PODS_STAY,)
+            warnings += (_ORPHANED_PODS_WARNING,)
         finalizers = finalizers_for(target.kind, old, options)
         is_namespace = target.kind.id == NAMESPACES  # the collector empties it first
-        grace = seconds_to_end(self.store, target.kind, old, options)
+        grace = seconds_until_removal(self.store, target.kind, old, options)
         is_gone = not finalizers and not is_namespace and not grace
         if is_gone and not is_graceful(target.kind):
             return Outcome(old if options.dry_run else self.remove(target.kind, target.key), warnings)
@@ -246,7 +248,7 @@ class Rest:
         config = configuration(target, config, self.release)
         metadata = config.get("metadata") or {}
         if not isinstance(metadata, dict):
-            raise untyped(config, f".metadata: expected map, got &{{{go_text(metadata)}}}")
+            raise untyped_error(config, f".metadata: expected map, got &{{{go_text(metadata)}}}")
         if metadata.get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
         rules = target.kind.rules
@@ -264,7 +266,7 @@ class Rest:
             target.api_version,
             self.clock(),
             force=options.force,
-            ignored=self._ignored(target),
+            ignored=self._unowned_fields(target),
         )
         check_name(target, merged)
         managed = merged["metadata"].get("managedFields")
@@ -303,14 +305,14 @@ class Rest:
         key = (target.namespace, name)
         warnings = (*decoded.problems, *context.warnings, *kind.rules.warnings(new))
         warnings += self._admit(target, new, None, is_dry_run=options.dry_run)
-        charged = self.charged(Charge(kind, target.namespace, "", new, None))
+        charged = self.updated_quotas(Charge(kind, target.namespace, "", new, None))
         there = self.find(kind, key)
         if there is not None:
             is_generated, is_deleted = bool(metadata.get("generateName")), "deletionTimestamp" in there["metadata"]
             raise already_exists(kind.group, kind.plural, name, deleting=is_deleted, is_generated=is_generated)
         if options.dry_run:
             return Outcome(new, warnings, is_new=True)
-        return Outcome(self.put(kind, key, fitting(new), charged), warnings, is_new=True)
+        return Outcome(self.put(kind, key, with_storable_size(new), charged), warnings, is_new=True)
 
     def _update(
         self,
@@ -330,13 +332,15 @@ class Rest:
         if sent_kind is not None and not target.subresource:  # there, everything but the status stays
             check_version(target, new["metadata"].get("resourceVersion") or "", old["metadata"]["resourceVersion"])
             check_kind(target, sent_kind, target.name)
-        return self.save(target, self._tracked(target, new, old, manager, decoded.sent), old, options, decoded)
+        return self.save(
+            target, self._with_managed_fields(target, new, old, manager, decoded.sent), old, options, decoded
+        )
 
     def save(self, target: Target, new: Plain, old: Plain, options: WriteOptions, decoded: Decoded) -> Outcome:
         """Store a changed object if its rules and the policies accept it. Immutable members keep their values."""
         kind, current = target.kind, old["metadata"]["resourceVersion"]
         check_version(target, new["metadata"].get("resourceVersion") or "", current)
-        new = _carry_over(new, old)
+        new = _with_unchangeable_fields(new, old)
         change = kind.rules.update_status if target.subresource else kind.rules.update
         context = self._context(target, decoded.sent)
         if kind.id == SERVICES and not target.subresource:
@@ -344,15 +348,15 @@ class Rest:
         saved = change(new, old, context)
         warnings = (*decoded.problems, *context.warnings, *kind.rules.warnings(saved))
         warnings += self._admit(target, saved, old, is_dry_run=options.dry_run)
-        charged = self.charged(Charge(kind, target.namespace, target.subresource, saved, old))
-        if _is_same(saved, old):
+        charged = self.updated_quotas(Charge(kind, target.namespace, target.subresource, saved, old))
+        if _is_unchanged(saved, old):
             return Outcome(old, warnings)
         if options.dry_run:
             return Outcome(saved, warnings)
         if is_finished(saved) and kind.id != NAMESPACES:
             self.remove(kind, target.key)
             return Outcome(saved, warnings)
-        return Outcome(self.put(kind, target.key, fitting(saved), charged), warnings)
+        return Outcome(self.put(kind, target.key, with_storable_size(saved), charged), warnings)
 
     def replace(self, kind: Kind, obj: Plain) -> None:
         """Store an object that a controller changed. If only finalizers kept it and they are gone, it is removed.
@@ -365,9 +369,9 @@ class Rest:
         else:
             self.put(kind, key, obj)
 
-    def charged(self, charge: Charge) -> list[Plain]:
+    def updated_quotas(self, charge: Charge) -> list[Plain]:
         """Return the quotas that a write changes, with their new usage. Raises ApiError if one is exceeded."""
-        return self.quotas.charged(charge)
+        return self.quotas.updated_quotas(charge)
 
     def publish_usage(self, quota: Plain, manager: str) -> None:
         """Write the usage to a quota's status."""
@@ -397,7 +401,9 @@ class Rest:
             self._definitions.removed(gone)
         return gone
 
-    def _tracked(self, target: Target, new: Plain, old: Plain | None, manager: str, sent: Plain | None) -> Plain:
+    def _with_managed_fields(
+        self, target: Target, new: Plain, old: Plain | None, manager: str, sent: Plain | None
+    ) -> Plain:
         """The object with managedFields after this write. `sent` has the places where empty values were sent."""
         kind = target.kind
         schema = kind.served(kind.storage) or kind.versions[0]
@@ -416,7 +422,7 @@ class Rest:
                 Manager(manager, "Update", target.api_version, target.subresource),
                 self.clock(),
                 is_new=old is None,
-                ignored=self._ignored(target),
+                ignored=self._unowned_fields(target),
             )
         except NotInSchema:
             return with_managed_of(new, old if self.release.keeps_owners_of_untyped else None)
@@ -443,7 +449,7 @@ class Rest:
         assert served is not None, "the path was found by it"
         return served.schema
 
-    def _ignored(self, target: Target) -> tuple[str, ...]:
+    def _unowned_fields(self, target: Target) -> tuple[str, ...]:
         """The top-level fields that a write cannot change, and therefore does not own."""
         if target.subresource in target.kind.rules.spec_parts:
             return ("status",)
@@ -461,13 +467,13 @@ class Rest:
         raise ApiError(409, "the server was not able to generate a unique name for the object", "AlreadyExists")
 
 
-def _asked_name(obj: Plain) -> str:
+def _requested_name(obj: Plain) -> str:
     """The name of a new object, or the prefix from which the server generates one."""
     metadata = obj["metadata"]
     return str(metadata.get("name") or metadata.get("generateName") or "")
 
 
-def _carry_over(new: Plain, old: Plain) -> Plain:
+def _with_unchangeable_fields(new: Plain, old: Plain) -> Plain:
     """The new object with the old values of members that a client cannot change, or can leave out."""
     before, metadata = old["metadata"], {**new["metadata"]}
     metadata.pop("selfLink", None)
@@ -484,7 +490,7 @@ def _carry_over(new: Plain, old: Plain) -> Plain:
     return {**new, "metadata": metadata}
 
 
-def _is_same(new: Plain, old: Plain) -> bool:
+def _is_unchanged(new: Plain, old: Plain) -> bool:
     """Return whether nothing changed except the times of managers."""
     if not json_equal(without_managed(new), without_managed(old)):
         return False

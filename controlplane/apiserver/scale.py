@@ -47,12 +47,12 @@ def scale_to_change(obj: Plain, paths: ScalePaths) -> Plain:
     return _scale(obj, paths)
 
 
-def unregistered() -> ApiError:
+def unregistered_error() -> ApiError:
     """Return the error 400 for a body that is not a Scale, with a real server's text."""
     return bad_request('no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"')
 
 
-def unapplied() -> ApiError:
+def apply_unsupported_error() -> ApiError:
     """Return the error 500 for applying a custom resource's scale, which a real server cannot do."""
     why = "failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version"
     text = f"failed to create manager for existing fields: {why}: request to convert CR to an invalid group/version"
@@ -144,16 +144,16 @@ def _nested(obj: Plain, path: str, kind: type) -> Any:
             return None
         if not isinstance(value, dict):
             where = ".".join(steps[: index + 1])
-            raise ValueError(_not_a(value, where, "map[string]interface{}"))
+            raise ValueError(_type_fault(value, where, "map[string]interface{}"))
         if step not in value:
             return None
         value = value[step]
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise ValueError(_not_a(value, ".".join(steps), "int64" if kind is int else "string"))
+        raise ValueError(_type_fault(value, ".".join(steps), "int64" if kind is int else "string"))
     return value
 
 
-def _not_a(value: Any, where: str, wanted: str) -> str:
+def _type_fault(value: Any, where: str, wanted: str) -> str:
     return f".{where} accessor error: {go_text(value)} is of the type {go_type(value)}, expected {wanted}"
 
 

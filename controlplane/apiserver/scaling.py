@@ -17,11 +17,11 @@ from controlplane.apiserver.rules.auxiliary_rules import not_negative
 from controlplane.apiserver.scale import (
     API_VERSION,
     SCALE,
+    apply_unsupported_error,
     managers_of_object,
     managers_of_scale,
     scale_to_change,
     scaled,
-    unapplied,
 )
 from controlplane.apiserver.status import added_warnings, invalid
 from controlplane.apiserver.strategic import shown_patch, strategic_merge
@@ -70,7 +70,7 @@ def patch_scale(
     old = rest.get(target)
     if patch.type == APPLY_PATCH:
         configuration(of_scale, patch.value, rest.release)
-        raise unapplied()
+        raise apply_unsupported_error()
     return _rescale(rest, target, paths, old, change, options, manager)
 
 

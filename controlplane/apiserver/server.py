@@ -118,7 +118,7 @@ class Server:
     async def __aenter__(self) -> "Server":
         """Start. Returns when requests are answered. Raises ServerError."""
         await self.store.commit()
-        self.store.forget()
+        self.store.discard_history()
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
             try:
                 certificate = await self._certified(Path(folder))
@@ -223,7 +223,7 @@ class Server:
             identity = {"name": written["name"], "resourceVersion": written["resourceVersion"]}
             changed = {**value, "metadata": metadata | identity}
             self.rest.update(named, changed, WriteOptions(), MANAGER)
-        return f"{kind.name_of_one}/{outcome.object['metadata']['name']}"
+        return f"{kind.singular_name}/{outcome.object['metadata']['name']}"
 
     def _make_namespace(self, name: str) -> None:
         if self.store.get(NAMESPACES, ("", name)) is None:

@@ -17,7 +17,7 @@ from controlplane.apiserver.rules.service_rules import (
     SINGLE,
     check_addresses,
     family_of,
-    needs_health,
+    needs_health_check_port,
 )
 from controlplane.apiserver.status import internal, invalid
 from controlplane.apiserver.store import Store
@@ -40,13 +40,13 @@ def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: b
     """
     spec = {**new["spec"], "ports": [{**port} for port in new["spec"].get("ports") or ()]}
     before = (old or {}).get("spec") or {}
-    others = _others(store, old["metadata"]["uid"] if old is not None else "")
-    _keep(spec, before)
-    _pair(spec, before)
+    others = _other_services(store, old["metadata"]["uid"] if old is not None else "")
+    _copy_omitted(spec, before)
+    _synchronize_cluster_ips(spec, before)
     if spec.get("type") != "ExternalName":
-        _name_families(new, spec, before)
-        _give_address(new, spec, before, others, is_dry_run=is_dry_run)
-    _Ports(new, spec, before, others, is_dry_run=is_dry_run).give()
+        _set_families(new, spec, before)
+        _assign_address(new, spec, before, others, is_dry_run=is_dry_run)
+    _Ports(new, spec, before, others, is_dry_run=is_dry_run).assign()
     for name in ("clusterIP", "clusterIPs", "ports"):
         if not spec.get(name):
             spec.pop(name, None)
@@ -55,12 +55,12 @@ def with_addresses(store: Store, new: Plain, old: Plain | None, *, is_dry_run: b
 
 def has_own_addresses(store: Store, service: Plain) -> bool:
     """Return whether no other service has an address or a node port that was assigned to this one earlier."""
-    others = _others(store, service["metadata"]["uid"])
+    others = _other_services(store, service["metadata"]["uid"])
     addresses = _addresses([service]) - {NO_CLUSTER_IP}
     return not (addresses & _addresses(others) or (_ports([service]) - {None}) & _ports(others))
 
 
-def _others(store: Store, uid: str) -> list[Plain]:
+def _other_services(store: Store, uid: str) -> list[Plain]:
     return [each for each in store.objects(SERVICES) if each["metadata"]["uid"] != uid]
 
 
@@ -77,7 +77,7 @@ def _ports(services: Iterable[Plain]) -> set[int | None]:
     return ports
 
 
-def _keep(spec: Plain, before: Plain) -> None:
+def _copy_omitted(spec: Plain, before: Plain) -> None:
     """Copy addresses and ports that a client left out from the old service."""
     if _has_address(before) and _has_address(spec):
         spec["clusterIP"] = spec.get("clusterIP") or before.get("clusterIP", "")
@@ -89,11 +89,11 @@ def _keep(spec: Plain, before: Plain) -> None:
             was = known.get(port.get("name", ""))
             if not port.get("nodePort") and was and was not in used:
                 port["nodePort"] = was
-    if needs_health(before) and needs_health(spec):
+    if needs_health_check_port(before) and needs_health_check_port(spec):
         spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or before.get("healthCheckNodePort")
 
 
-def _pair(spec: Plain, before: Plain) -> None:
+def _synchronize_cluster_ips(spec: Plain, before: Plain) -> None:
     """Make `clusterIP` and `clusterIPs` agree, if the client changed only one of them."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     was, were = before.get("clusterIP") or "", before.get("clusterIPs") or []
@@ -116,7 +116,7 @@ def _has_ports(spec: Plain) -> bool:
     return spec.get("type") == "NodePort" or is_balanced
 
 
-def _name_families(new: Plain, spec: Plain, before: Plain) -> None:
+def _set_families(new: Plain, spec: Plain, before: Plain) -> None:
     """Set the IP families of a service. Only IPv4 exists, except for headless services without a selector."""
     if _is_as_preferred(spec, before):
         return
@@ -176,7 +176,7 @@ def _match_policy(errors: ErrorList, spec: Plain, before: Plain) -> None:
             errors.invalid(path, policy, why)
 
 
-def _give_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
+def _assign_address(new: Plain, spec: Plain, before: Plain, others: Iterable[Plain], *, is_dry_run: bool) -> None:
     """Assign an address to a service that had none."""
     if _has_address(before) or spec["clusterIPs"][:1] == [NO_CLUSTER_IP]:
         return
@@ -210,20 +210,20 @@ class _Ports:
         self._used = _ports(others)
         self._mine: set[int] = set()
 
-    def give(self) -> None:
+    def assign(self) -> None:
         """Assign the ports. Raises ApiError."""
         if self._spec.get("type") in ("NodePort", "LoadBalancer"):
             if self._before:
-                self._give_more()
+                self._assign_to_existing()
             else:
-                self._give_first()
-        if needs_health(self._spec) and not needs_health(self._before):
+                self._assign_to_new()
+        if needs_health_check_port(self._spec) and not needs_health_check_port(self._before):
             asked = self._spec.get("healthCheckNodePort")
-            if asked and (why := self._take(asked)):
+            if asked and (why := self._allocate(asked)):
                 raise internal(f"failed to allocate requested HealthCheck NodePort {asked}: {why}")
-            self._spec["healthCheckNodePort"] = asked or self._next()
+            self._spec["healthCheckNodePort"] = asked or self._allocate_free()
 
-    def _give_first(self) -> None:
+    def _assign_to_new(self) -> None:
         """Assign ports of a new service. Entries with the same port share a node port."""
         ports, known, wanted = self._spec["ports"], dict[Any, int](), dict[Any, int]()
         for port in ports:
@@ -238,11 +238,11 @@ class _Ports:
                 continue
             asked = port["nodePort"] if number in known else wanted.get(number, 0)
             if asked:
-                self._take_for(index, asked)
-            port["nodePort"] = asked or self._next()
+                self._allocate_for(index, asked)
+            port["nodePort"] = asked or self._allocate_free()
             known.setdefault(number, port["nodePort"])
 
-    def _give_more(self) -> None:
+    def _assign_to_existing(self) -> None:
         """Assign ports of a service that can have some already."""
         known = {port.get("nodePort") for port in self._before.get("ports") or ()}
         seen: set[tuple[Any, Any]] = set()
@@ -251,20 +251,20 @@ class _Ports:
             if not asked and not _has_ports(self._spec):
                 continue
             if asked and asked not in known and asked not in self._mine:
-                self._take_for(index, asked)
-            port["nodePort"] = asked or self._next()
+                self._allocate_for(index, asked)
+            port["nodePort"] = asked or self._allocate_free()
             key = (port.get("protocol"), port["nodePort"])
             if key in seen:
                 raise internal(f"duplicate nodePort: {{{key[0]} {key[1]}}}")
             seen.add(key)
 
-    def _take_for(self, index: int, asked: int) -> None:
-        if why := self._take(asked):
+    def _allocate_for(self, index: int, asked: int) -> None:
+        if why := self._allocate(asked):
             errors = ErrorList()
             errors.invalid(f"spec.ports[{index}].nodePort", asked, why)
             _refuse(self._new, errors)
 
-    def _take(self, port: int) -> str:
+    def _allocate(self, port: int) -> str:
         """Allocate a port. Return why it cannot be allocated; empty if it was."""
         if not self._is_dry_run and port not in _PORTS:
             valid = f"{_PORTS[0]}-{_PORTS[-1]}"
@@ -274,7 +274,7 @@ class _Ports:
         self._mine.add(port)
         return ""
 
-    def _next(self) -> int:
+    def _allocate_free(self) -> int:
         """Allocate a free port. A dry run returns a port outside the range. Raises ApiError if all are used."""
         if self._is_dry_run:
             found = max(self._mine) + 1 if self._mine else _OF_DRY_RUNS

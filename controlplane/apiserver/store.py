@@ -80,13 +80,13 @@ class Store:
         for kind_id, key, obj in objects:
             self._table(kind_id).apply(Event(0, key, None, obj, obj))
         self.version = self.published = max(self.version, version)
-        self.forget()
+        self.discard_history()
 
-    def forget(self) -> None:
+    def discard_history(self) -> None:
         """Drop the history; it begins now."""
         self._oldest = self.version
         for table in self._tables.values():
-            table.history = self._begun()
+            table.history = self._new_history()
 
     def get(self, kind_id: str, key: Key) -> Plain | None:
         """Return an object, or None."""
@@ -177,9 +177,9 @@ class Store:
 
     def _table(self, kind_id: str) -> _Table:
         table = self._tables.get(kind_id)
-        return table if table is not None else self._tables.setdefault(kind_id, _Table(self._begun()))
+        return table if table is not None else self._tables.setdefault(kind_id, _Table(self._new_history()))
 
-    def _begun(self) -> History:
+    def _new_history(self) -> History:
         return History(self._oldest, self._history, self._history_bytes)
 
 

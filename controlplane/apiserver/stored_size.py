@@ -17,12 +17,12 @@ MAX_REQUEST = 3 * 512 * 1024
 """The most bytes of a request that etcd accepts."""
 MAX_SENT = 2 * 1024 * 1024
 """The most bytes that etcd's client sends."""
-_MANY = 50_000  # values
-_AROUND = 128
+_MANY_VALUES = 50_000  # values
+_REQUEST_OVERHEAD = 128
 """Bytes of a request in addition to the object."""
 
 
-def fitting(obj: Plain) -> Plain:
+def with_storable_size(obj: Plain) -> Plain:
     """Return the object as it can be stored: without managedFields if it is too large with them.
 
     Raises ApiError 500 if it is still too large.
@@ -44,8 +44,8 @@ def refuse_early(obj: Plain) -> None:
 
     With fewer values, the rules report their errors first.
     """
-    if has_many_values(obj, _MANY):
-        fitting(obj)
+    if has_many_values(obj, _MANY_VALUES):
+        with_storable_size(obj)
 
 
 def has_many_values(obj: Plain, many: int) -> bool:
@@ -61,14 +61,14 @@ def has_many_values(obj: Plain, many: int) -> bool:
 
 def _fits(obj: Plain) -> bool:
     # JSON is faster to write than messages, and never shorter
-    return len(msgspec.json.encode(obj)) + _AROUND <= MAX_REQUEST or _size(obj) <= MAX_REQUEST
+    return len(msgspec.json.encode(obj)) + _REQUEST_OVERHEAD <= MAX_REQUEST or _size(obj) <= MAX_REQUEST
 
 
 def _size(obj: Plain) -> int:
     """The bytes of a request that stores the object: as a message, or as JSON if its kind has none."""
     if protobuf.message_of(obj["apiVersion"], obj["kind"]) is not None:
         try:
-            return len(protobuf.encode(obj)) + _AROUND
+            return len(protobuf.encode(obj)) + _REQUEST_OVERHEAD
         except DecodeError:
             pass  # such objects are stored as JSON here
-    return len(msgspec.json.encode(obj)) + _AROUND
+    return len(msgspec.json.encode(obj)) + _REQUEST_OVERHEAD

@@ -44,7 +44,7 @@ class Subscription:
         self.changed = asyncio.Event()
         self._first: int | None = None
 
-    def notice(self, version: int) -> None:
+    def record_change(self, version: int) -> None:
         """Record a published change; its version is higher than all earlier ones."""
         if self._first is None:
             self._first = version
@@ -80,7 +80,7 @@ class Subscriptions:
         """Notify the subscriptions that an event with these marks might concern."""
         for place in (("", None), (kind_id, None), *((kind_id, mark) for mark in marks)):
             for one in self._waiting.get(place, ()):
-                one.notice(version)
+                one.record_change(version)
 
     def wake(self) -> None:
         """Wake all subscriptions, without a change."""

@@ -13,8 +13,8 @@ from controlplane.apiserver.fieldsets import (
     child_schema,
     is_atomic,
     item_steps,
+    map_keys_fault,
     shown,
-    why_no_keys,
 )
 from controlplane.apiserver.go_values import go_syntax, go_text, go_type
 from controlplane.apiserver.kinds import Schema
@@ -32,7 +32,7 @@ def check_types(value: Any, schema: Schema) -> None:
 
 
 def _faults(value: Any, schema: Schema, path: Path) -> Iterator[str]:
-    why = _why_none(value, schema)
+    why = _value_fault(value, schema)
     if why:
         yield f"{shown(path)}: {why}"
     elif isinstance(value, dict):
@@ -51,7 +51,7 @@ def _faults_of_items(items: list[Any], schema: Schema, path: Path) -> Iterator[s
     for index, item in enumerate(items):
         step = f"i:{index}"
         if not is_atomic(items, schema):
-            why = _why_no_item(item, schema)
+            why = _item_fault(item, schema)
             if why:
                 yield f"{shown(path)}: element {index}: {why}"
                 return
@@ -62,7 +62,7 @@ def _faults_of_items(items: list[Any], schema: Schema, path: Path) -> Iterator[s
         yield from _faults(item, schema.get("items", OPEN), (*path, step))
 
 
-def _why_no_item(item: Any, schema: Schema) -> str:
+def _item_fault(item: Any, schema: Schema) -> str:
     """Why a value cannot be an item of a list whose items have owners."""
     if schema["x-kubernetes-list-type"] == "set":
         if isinstance(item, dict):
@@ -74,10 +74,10 @@ def _why_no_item(item: Any, schema: Schema) -> str:
         return "associative list with keys may not have a null element"
     if not isinstance(item, dict):
         return "associative list with keys may not have non-map elements"
-    return why_no_keys(item, schema)
+    return map_keys_fault(item, schema)
 
 
-def _why_none(value: Any, schema: Schema) -> str:
+def _value_fault(value: Any, schema: Schema) -> str:
     """Why a value does not have the schema's type; empty if it does, or if the schema has none."""
     if value is None:
         return ""

@@ -57,7 +57,7 @@ class View:
                 {name: item for name, item in each.items() if name not in ("kind", "apiVersion")} for each in items
             ]
         return {
-            "kind": kind.name_of_list,
+            "kind": kind.list_kind_name,
             "apiVersion": self._target.api_version,
             "metadata": metadata,
             "items": items,

@@ -16,7 +16,7 @@ from controlplane.apiserver.target import Target
 BOOKMARK_INTERVAL = 60.0
 BOOKMARK_BEFORE_END = 2.0
 """Seconds before the end of a watch at which its last bookmark is sent, from which the client can continue."""
-_SHORTEST, _LONGEST = 30 * 60, 60 * 60
+_MIN_TIMEOUT, _MAX_TIMEOUT = 30 * 60, 60 * 60
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -55,7 +55,7 @@ async def _stream(
 ) -> AsyncIterator[Change]:
     kind_id = target.kind.table
     loop = asyncio.get_running_loop()
-    seconds = options.timeout or _SHORTEST + secrets.randbelow(_LONGEST - _SHORTEST)
+    seconds = options.timeout or _MIN_TIMEOUT + secrets.randbelow(_MAX_TIMEOUT - _MIN_TIMEOUT)
     end = loop.time() + seconds
     subscription = store.subscribe(kind_id, selection.mark)
     try:
@@ -69,7 +69,7 @@ async def _stream(
             if options.bookmarks:  # also without `sendInitialEvents`
                 yield _bookmark(position, _INITIAL_EVENTS_END)
         next_bookmark = _next_bookmark(loop.time(), end)
-        subscription.notice(position + 1)  # changes since then, before the subscription
+        subscription.record_change(position + 1)  # changes since then, before the subscription
         while True:
             shown, first = store.published, subscription.take()
             position = max(position, shown if first is None else first - 1)
@@ -85,7 +85,7 @@ async def _stream(
                 position = event.version
                 if target.namespace and event.key[0] != target.namespace:
                     continue
-                change = _seen(event, selection)
+                change = _change_from(event, selection)
                 if change is not None:
                     yield change
             position = max(position, shown)
@@ -111,7 +111,7 @@ def _next_bookmark(now: float, end: float) -> float:
     return due if due > now else end + BOOKMARK_INTERVAL
 
 
-def _seen(event: Event, selection: Selection) -> Change | None:
+def _change_from(event: Event, selection: Selection) -> Change | None:
     """The change that a watcher sees. An object is added or deleted, too, when it starts or stops matching."""
     was = event.old is not None and selection.takes(event.old)
     if event.new is not None and selection.takes(event.new):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Mutations, objects, served
+from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Mutations, find_endpoint, objects
 from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
 from tests.e2e.compare_servers import servers
@@ -78,7 +78,7 @@ class _Subject:
 
     def __init__(self, pair: Pair, obj: Plain, seed: int) -> None:
         self._pair, self._obj = pair, obj
-        self._served = served(pair.servers[0], obj)
+        self._endpoint = find_endpoint(pair.servers[0], obj)
         where = f"{obj['kind']}/{obj['metadata']['name']}"
         self._mutations = Mutations(f"{seed} {where}")
         self._choose = random.Random(f"{seed} {where}")
@@ -88,11 +88,11 @@ class _Subject:
         members = tuple(name for name in self._obj if name not in ("apiVersion", "kind", "status"))
         for _ in range(count // 2):
             mutation = self._mutations.next(self._obj, within=members)
-            request = Request("POST", self._served.path, mutation.applied(self._obj), JSON, _DRY)
+            request = Request("POST", self._endpoint.path, mutation.applied(self._obj), JSON, _DRY)
             yield self._compared(request, mutation)
-        yield self._compared(Request("POST", self._served.path, self._obj, JSON, {}), None)
-        named = f"{self._served.path}/{self._obj['metadata']['name']}"
-        if self._served.has_status and "status" in self._obj:
+        yield self._compared(Request("POST", self._endpoint.path, self._obj, JSON, {}), None)
+        named = f"{self._endpoint.path}/{self._obj['metadata']['name']}"
+        if self._endpoint.has_status and "status" in self._obj:
             status = {"status": self._obj["status"]}
             yield self._compared(Request("PATCH", f"{named}/status", status, MERGE, {}), None)
         stored = self._stored(named)
@@ -100,7 +100,7 @@ class _Subject:
             yield from (self._changed(named, stored, members) for _ in range(count - count // 2))
 
     def _changed(self, named: str, stored: Plain, members: tuple[str, ...]) -> Compared:
-        of_status = self._served.has_status and "status" in self._obj and self._choose.random() < 0.25
+        of_status = self._endpoint.has_status and "status" in self._obj and self._choose.random() < 0.25
         source = {**self._obj, "metadata": {"name": self._obj["metadata"]["name"]}} if of_status else self._obj
         mutation = self._mutations.next(source, within=("status",) if of_status else members)
         path = f"{named}/status" if of_status else named

@@ -29,12 +29,12 @@ from tests.controlplane.apiserver.random_requests import (
     DRIVERS,
     LEASES,
     MAPS,
+    NAMESPACE_OBJECTS,
     NODES,
     PODS,
     ROLES,
     SECRETS,
     SLICES,
-    SPACES,
     STORAGE,
     STRATEGIC,
     TEMPLATES,
@@ -47,7 +47,7 @@ from tests.e2e.realserver import RealServer
 from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences, is_object, objects
 
 TYPED = (CLASSES, CLAIMS, TEMPLATES, SLICES)
-OPEN = (MAPS, PODS, SPACES, NODES, SECRETS, ACCOUNTS, LEASES, ROLES, STORAGE, DAEMONS)
+OPEN = (MAPS, PODS, NAMESPACE_OBJECTS, NODES, SECRETS, ACCOUNTS, LEASES, ROLES, STORAGE, DAEMONS)
 SCALED = DRIVERS._replace(has_scale=True)
 OFTEN = (*TYPED * 4, SCALED, SCALED, *OPEN)
 _RULES = [
@@ -141,10 +141,10 @@ def servers(folder: Path) -> Iterator[tuple[Http, Http]]:
     ):
         for api in (ours, real):
             api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition())
-            while api.send("GET", DRIVERS.everywhere).status != 200:
+            while api.send("GET", DRIVERS.path_in_all_namespaces).status != 200:
                 pass  # a definition is established some time after its creation
             space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "work"}}
-            api.ok("POST", SPACES.everywhere, space)
+            api.ok("POST", NAMESPACE_OBJECTS.path_in_all_namespaces, space)
         yield ours, real
 
 
@@ -176,7 +176,7 @@ def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
     elif mine.status < 300 and is_object(seen) and not dressed.request.path.endswith("/scale"):
         times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
         metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
-        requests.saw({**seen, "metadata": metadata})
+        requests.record({**seen, "metadata": metadata})
     return Compared(dressed, mine, theirs, found, reason)
 
 
@@ -209,7 +209,11 @@ class Dresser:
         body = request.body
         metadata = body.get("metadata") if isinstance(body, dict) else None
         is_generated = isinstance(metadata, dict) and "generateName" in metadata
-        if request.method == "DELETE" and request.path.startswith(SPACES.everywhere) and request.path.count("/") < 5:
+        if (
+            request.method == "DELETE"
+            and request.path.startswith(NAMESPACE_OBJECTS.path_in_all_namespaces)
+            and request.path.count("/") < 5
+        ):
             return request._replace(query={**request.query, "dryRun": "All"}, body=None)
         if is_generated or (request.method != "GET" and "/customresourcedefinitions" in request.path):
             return request._replace(query={**request.query, "dryRun": "All"})
@@ -245,7 +249,7 @@ def _remove_what_differs(apis: Sequence[Http], request: Request) -> None:
     parts = path.split("/")
     depth = (6 if "namespaces" in parts[:-1] else 4) + (path.startswith("/apis/"))
     collection, name = "/".join(parts[:depth]), "/".join(parts[depth:])
-    if collection == SPACES.everywhere:
+    if collection == NAMESPACE_OBJECTS.path_in_all_namespaces:
         return
     for api in apis:
         listed = api.send("GET", collection)
@@ -271,7 +275,11 @@ def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str
     """Return whether the request is about a kind that the stand-in neither validates nor defaults."""
     if not is_open(dressed.request.path):
         return False
-    if ours.status == real.status and dressed.request.path.startswith(SPACES.everywhere) and not _is_within(dressed):
+    if (
+        ours.status == real.status
+        and dressed.request.path.startswith(NAMESPACE_OBJECTS.path_in_all_namespaces)
+        and not _is_within(dressed)
+    ):
         return True  # a namespace's old status cannot be restored
     if ours.status == real.status:
         return all(_OF_OPEN_KINDS.search(text) for text in found) or _is_unknown_field(found)
@@ -280,7 +288,10 @@ def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str
 
 def _is_within(dressed: Dressed) -> bool:
     """Return whether a request is about an object in a namespace."""
-    return dressed.request.path.removesuffix("/status").count("/") > SPACES.everywhere.count("/") + 1
+    return (
+        dressed.request.path.removesuffix("/status").count("/")
+        > NAMESPACE_OBJECTS.path_in_all_namespaces.count("/") + 1
+    )
 
 
 def _is_unknown_field(found: list[str]) -> bool:

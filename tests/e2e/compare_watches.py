@@ -68,7 +68,7 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
     older = 0  # the first version from which a watch shows no write with different answers
     for _ in range(rounds):
         for kind in KINDS:  # fills a real server's watch cache, from which a watch can begin
-            pair.ask(Dressed(Request("GET", kind.everywhere)))
+            pair.ask(Dressed(Request("GET", kind.path_in_all_namespaces)))
         opened = [OpenWatch(pair, _watch(choose, pair, pair.versions[older:])) for _ in range(WATCHES)]
         are_alike = all(_write(pair, requests, dress) for _ in range(WRITES))
         for watched in [each.read() for each in opened]:

@@ -40,7 +40,7 @@ class OpenWatch:
 
     def _begin(self, number: int) -> http.client.HTTPResponse:
         query = {name: str(self._pair.own(number, text)) for name, text in self.watch.query.items()}
-        return self._pair.servers[number].begin(self.watch.path, self.watch.accept, watch="true", **query)
+        return self._pair.servers[number].open_stream(self.watch.path, self.watch.accept, watch="true", **query)
 
 
 def frames(answer: Answer) -> Any:

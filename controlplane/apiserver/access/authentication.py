@@ -32,7 +32,7 @@ class Authenticator:
         self._token, self.tokens = token, tokens
         self.has_anonymous = has_anonymous and bool(token)
 
-    def taken_from_path(self, scope: Scope) -> Scope:
+    def move_token_to_header(self, scope: Scope) -> Scope:
         """Return the request without the token with which its path can begin (kubeconfig.py).
 
         The token moves to a header, unless a header has a credential already.
@@ -48,7 +48,7 @@ class Authenticator:
     def user(self, request: Request) -> User:
         """Return the user of a request. Raises ApiError 401, or 403 if the user cannot impersonate others."""
         by_certificate: User | None = request.scope.get(USER)
-        return _impersonated(by_certificate or self._own(_credential(request)), request.headers)
+        return _impersonated(by_certificate or self._authenticated(_credential(request)), request.headers)
 
     def of_token(self, token: bytes) -> User | None:
         """Return the user of a token: the server's own, or a valid one of a service account. None for any other."""
@@ -56,7 +56,7 @@ class Authenticator:
             return ADMIN
         return self.tokens.user(token.decode("latin-1")) if token.count(b".") == 2 else None
 
-    def _own(self, credential: bytes) -> User:
+    def _authenticated(self, credential: bytes) -> User:
         found = self.of_token(credential)
         if found is not None:
             return found
@@ -94,13 +94,13 @@ def _impersonated(user: User, headers: Headers) -> User:
 
 def _without_user(uid: str, groups: list[str], extra: dict[str, list[str]]) -> str:
     """Why there is no user to impersonate, with the request in Go's syntax."""
-    shown = ", ".join(f"{quoted_text(key)}:{_texts(extra[key])}" for key in sorted(extra))
+    shown = ", ".join(f"{quoted_text(key)}:{_go_strings(extra[key])}" for key in sorted(extra))
     members = f"Extra:map[string][]string{{{shown}}}" if extra else "Extra:map[string][]string(nil)"
-    found = f'&user.DefaultInfo{{Name:"", UID:{quoted_text(uid)}, Groups:{_texts(groups)}, {members}}}'
+    found = f'&user.DefaultInfo{{Name:"", UID:{quoted_text(uid)}, Groups:{_go_strings(groups)}, {members}}}'
     return f"requested {found} without impersonating a user name"
 
 
-def _texts(texts: list[str]) -> str:
+def _go_strings(texts: list[str]) -> str:
     return f"[]string{{{', '.join(map(quoted_text, texts))}}}" if texts else "[]string(nil)"
 
 

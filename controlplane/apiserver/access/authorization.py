@@ -58,7 +58,7 @@ class AlwaysAllow(Authorizer):
 
     def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
         del user, namespace
-        return _everything(), ""
+        return _allow_all_rules(), ""
 
 
 class Rbac(Authorizer):
@@ -75,12 +75,12 @@ class Rbac(Authorizer):
         for rule in self._rules(user, attributes.namespace, missing):
             if _allows(rule, attributes):
                 return Decision(is_allowed=True)
-        return Decision(is_allowed=False, reason=f"RBAC: {_together(missing)}" if missing else "")
+        return Decision(is_allowed=False, reason=f"RBAC: {_joined_errors(missing)}" if missing else "")
 
     def rules(self, user: User, namespace: str) -> tuple[list[Plain], str]:
         """Return the rules of all roles that are bound to the user, unchanged."""
         missing: list[str] = []
-        return list(self._rules(user, namespace, missing)), _together(missing) if missing else ""
+        return list(self._rules(user, namespace, missing)), _joined_errors(missing) if missing else ""
 
     def _rules(self, user: User, namespace: str, missing: list[str]) -> Iterator[Plain]:
         for binding in self._store.objects(f"clusterrolebindings.{_GROUP}"):
@@ -135,7 +135,7 @@ def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> At
 
 def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
     """Return the error 403 for something that a user cannot do."""
-    text = why_not(user, attributes, reason)
+    text = denial_text(user, attributes, reason)
     if attributes.path:
         return ApiError(403, f"forbidden: {text}", "Forbidden", {})
     if not attributes.name:
@@ -146,7 +146,7 @@ def refusal(user: User, attributes: Attributes, reason: str) -> ApiError:
     return forbidden(attributes.group, attributes.resource, attributes.name, text)
 
 
-def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
+def denial_text(user: User, attributes: Attributes, reason: str = "") -> str:
     """Return upstream's text about what a user cannot do."""
     if attributes.path:
         text = f'User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
@@ -161,7 +161,7 @@ def why_not(user: User, attributes: Attributes, reason: str = "") -> str:
 def first_roles() -> list[Plain]:
     """Return the roles and bindings of a new cluster: for administrators, and for what every user can request."""
     return [
-        _cluster_role("cluster-admin", _everything()),
+        _cluster_role("cluster-admin", _allow_all_rules()),
         _cluster_role_binding("cluster-admin", MASTERS),
         _cluster_role(
             "system:basic-user",
@@ -214,7 +214,7 @@ def _cluster_role_binding(name: str, *groups: str) -> Plain:
     }
 
 
-def _everything() -> list[Plain]:
+def _allow_all_rules() -> list[Plain]:
     return [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]
 
 
@@ -253,6 +253,6 @@ def _has(rule: Plain, member: str, value: str) -> bool:
     return "*" in found or value in found
 
 
-def _together(texts: list[str]) -> str:
+def _joined_errors(texts: list[str]) -> str:
     once = list(dict.fromkeys(texts))
     return once[0] if len(once) == 1 else f"[{', '.join(once)}]"

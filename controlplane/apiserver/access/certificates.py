@@ -37,7 +37,7 @@ _USAGES = (
     *("ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime"),
     *("server auth", "signing", "timestamping"),
 )
-_SHORTEST = 600  # seconds
+_MIN_EXPIRATION = 600  # seconds
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _LEGACY = "kubernetes.io/legacy-unknown"
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
@@ -99,7 +99,7 @@ class _Rules(OpenRules):
         self._clock, self._authorizer = clock, authorizer
 
     def create(self, obj: Plain, context: WriteContext) -> Plain:
-        spec = {name: item for name, item in (obj.get("spec") or {}).items() if name not in _OF_WHO_ASKS}
+        spec = {name: item for name, item in (obj.get("spec") or {}).items() if name not in _REQUESTER_FIELDS}
         user = context.caller.user
         asked_by: Plain = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
         asked_by["extra"] = {key: list(values) for key, values in user.extra.items()}
@@ -126,7 +126,7 @@ class _Rules(OpenRules):
                     conditions = [next(kept) if each.get("type") == kind else each for each in conditions]
         status.pop("conditions", None)
         if conditions:
-            status["conditions"] = [self._timed(each, old) for each in conditions]
+            status["conditions"] = [self._with_times(each, old) for each in conditions]
         changed: Plain = {**new, "spec": old["spec"], "status": status}
         if "metadata" in new:
             changed["metadata"] = to_dict(from_dict(ObjectMeta, new["metadata"]))
@@ -151,7 +151,7 @@ class _Rules(OpenRules):
             f'user not permitted to approve requests with signerName "{signer}"',
         )
 
-    def _timed(self, condition: Plain, old: Plain) -> Plain:
+    def _with_times(self, condition: Plain, old: Plain) -> Plain:
         """Fill in missing times: the present, but an unchanged condition keeps its transition time."""
         now = format_time(self._clock())
         before = (each for each in conditions_of(old, str(condition.get("type"))))
@@ -192,12 +192,12 @@ def _check(errors: ErrorList, request: Plain, old: Plain | None) -> None:
     else:
         check_signer(errors, "spec.signerName", signer)
     seconds = spec.get("expirationSeconds")
-    if seconds is not None and seconds < _SHORTEST:
+    if seconds is not None and seconds < _MIN_EXPIRATION:
         errors.invalid(
             "spec.expirationSeconds", seconds, "may not specify a duration less than 600 seconds (10 minutes)"
         )
     _check_conditions(errors, _all_conditions(request))
-    why = _why_no_certificate((request.get("status") or {}).get("certificate"))
+    why = _certificate_fault((request.get("status") or {}).get("certificate"))
     if why:
         errors.invalid("status.certificate", "<certificate data>", why)
 
@@ -232,7 +232,7 @@ def _check_change(errors: ErrorList, new: Plain, old: Plain, *, is_approval: boo
         errors.forbidden("status.certificate", "updates may not modify existing certificate content")
 
 
-def _why_no_certificate(text: Any) -> str:
+def _certificate_fault(text: Any) -> str:
     if not text:
         return ""
     try:
@@ -261,7 +261,7 @@ def _duration(request: Plain) -> str:
     return "<none>" if seconds is None else columns.age_text(seconds)
 
 
-_OF_WHO_ASKS = ("username", "uid", "groups", "extra")
+_REQUESTER_FIELDS = ("username", "uid", "groups", "extra")
 _COLUMNS = (
     *columns.ONLY_AGE,
     Column("SignerName", columns.at("spec", "signerName")),

@@ -5,7 +5,7 @@ Source: KEP-5018's granular status authorization, on since 1.36; the texts are k
 
 from typing import Any
 
-from controlplane.apiserver.access.authorization import Attributes, Authorizer, why_not
+from controlplane.apiserver.access.authorization import Attributes, Authorizer, denial_text
 from controlplane.apiserver.access.identity import NODE_NAME, Caller
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.status import forbidden
@@ -21,7 +21,7 @@ def check_status_writer(errors: ErrorList, authorizer: Authorizer, caller: Calle
     verb, namespace = caller.verb, new["metadata"].get("namespace", "")
     if not all(json_equal(after.get(name), before.get(name)) for name in ("allocation", "reservedFor")):
         wanted = Attributes(verb, v1.GROUP, "resourceclaims", "binding")
-        why = _why_not(authorizer, caller, wanted)
+        why = _denial_text(authorizer, caller, wanted)
         if why:
             needed = f'resource="resourceclaims/binding", verb="{verb}" permission: {why}'
             errors.forbidden("status.allocation", f"changing status.allocation or status.reservedFor requires {needed}")
@@ -33,17 +33,17 @@ def check_status_writer(errors: ErrorList, authorizer: Authorizer, caller: Calle
         verbs.insert(0, f"associated-node:{verb}")
     for driver in sorted(_changed_drivers(after, before)):
         asked = [Attributes(each, v1.GROUP, "resourceclaims", "driver", namespace, driver) for each in verbs]
-        refusals = [_why_not(authorizer, caller, each) for each in asked]
+        refusals = [_denial_text(authorizer, caller, each) for each in asked]
         if all(refusals):
             needed = f'resource="resourceclaims/driver", verb="[{" ".join(verbs)}]" permission: {refusals[0]}'
             errors.forbidden("status.devices", f"changing status.devices requires {needed}")
 
 
-def _why_not(authorizer: Authorizer, caller: Caller, wanted: Attributes) -> str:
+def _denial_text(authorizer: Authorizer, caller: Caller, wanted: Attributes) -> str:
     decision = authorizer.decide(caller.user, wanted)
     if decision.is_allowed:
         return ""
-    text = why_not(caller.user, wanted, decision.reason)
+    text = denial_text(caller.user, wanted, decision.reason)
     return str(forbidden(wanted.group, wanted.resource, wanted.name, text))
 
 

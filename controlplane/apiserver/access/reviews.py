@@ -52,14 +52,14 @@ def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
     found: Plain = {"resourceRules": [], "nonResourceRules": []}
     for rule in rules:
         if rule.get("nonResourceURLs"):
-            found["nonResourceRules"].append(_some(rule, "verbs", "nonResourceURLs"))
+            found["nonResourceRules"].append(_only(rule, "verbs", "nonResourceURLs"))
         else:
-            found["resourceRules"].append(_some(rule, "verbs", "apiGroups", "resources", "resourceNames"))
+            found["resourceRules"].append(_only(rule, "verbs", "apiGroups", "resources", "resourceNames"))
     status = found | {"incomplete": bool(missing)} | ({"evaluationError": missing} if missing else {})
     return _answer(_AUTHORIZATION, "SelfSubjectRulesReview") | {"spec": {}, "status": status}
 
 
-def _some(rule: Plain, *members: str) -> Plain:
+def _only(rule: Plain, *members: str) -> Plain:
     return {name: rule[name] for name in members if rule.get(name)}
 
 

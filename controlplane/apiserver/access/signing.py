@@ -40,7 +40,7 @@ KUBELET_SERVING = "kubernetes.io/kubelet-serving"
 _MANAGER = "kube-controller-manager"
 _CALLER = Caller(User("system:kube-controller-manager", (MASTERS,)), "update")
 _NODES, _NODE = ("system:nodes",), "system:node:"
-_DAY, _LONGEST_DAYS = 86400, 365
+_DAY, _MAX_DAYS = 86400, 365
 _DNS = re.compile(r"[A-Za-z0-9*_.-]+\Z")  # only these characters are safe in openssl's configuration
 _KEY_USAGES = {"digital signature": "digitalSignature", "key encipherment": "keyEncipherment"}
 _PURPOSES = {"client auth": "clientAuth", "server auth": "serverAuth"}
@@ -63,7 +63,7 @@ class Signer:
             while True:
                 subscription.take()
                 try:
-                    await self._consider_all()
+                    await self._process_all()
                     await self._store.commit()
                 except Exception:
                     log.exception("%s could not be looked at", PLURAL)
@@ -71,14 +71,14 @@ class Signer:
         finally:
             self._store.unsubscribe(subscription)
 
-    async def _consider_all(self) -> None:
+    async def _process_all(self) -> None:
         for request in list(self._store.objects(KIND_ID)):
             try:
-                await self._consider(request)
+                await self._process(request)
             except ApiError as error:  # changed meanwhile, so it is processed again
                 log.info("%s %s: %s", PLURAL, request["metadata"]["name"], error)
 
-    async def _consider(self, request: Plain) -> None:
+    async def _process(self, request: Plain) -> None:
         has_outcome = conditions_of(request, DENIED) or conditions_of(request, FAILED)
         signer = request["spec"].get("signerName")
         if has_outcome or (request.get("status") or {}).get("certificate") or signer not in _RULES:
@@ -114,8 +114,8 @@ class Signer:
                 return
 
     async def _signed(self, request: Plain, wanted: CertificateRequest) -> str:
-        seconds = request["spec"].get("expirationSeconds") or _LONGEST_DAYS * _DAY
-        days = min(_LONGEST_DAYS, -(-seconds // _DAY))
+        seconds = request["spec"].get("expirationSeconds") or _MAX_DAYS * _DAY
+        days = min(_MAX_DAYS, -(-seconds // _DAY))
         extensions = _extensions(wanted, request["spec"].get("usages") or ())
         with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
             arguments = (Path(folder), self._authority, pem_of(request), extensions, days)
@@ -143,7 +143,7 @@ def _extensions(wanted: CertificateRequest, usages: list[str] | tuple[str, ...])
     return "\n".join(lines) + "\n"
 
 
-def _why_no_client(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+def _client_fault(wanted: CertificateRequest, usages: frozenset[str]) -> str:
     if wanted.dns or wanted.addresses or wanted.emails or wanted.uris:
         return "subjectAltNames are not signed for clients"
     if "client auth" not in usages:
@@ -151,7 +151,7 @@ def _why_no_client(wanted: CertificateRequest, usages: frozenset[str]) -> str:
     return ""
 
 
-def _why_no_kubelet_client(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+def _kubelet_client_fault(wanted: CertificateRequest, usages: frozenset[str]) -> str:
     if wanted.organizations != _NODES:
         return "subject organization is not system:nodes"
     for what, found in (
@@ -164,10 +164,10 @@ def _why_no_kubelet_client(wanted: CertificateRequest, usages: frozenset[str]) -
             return f"{what} subjectAltNames are not allowed"
     if not wanted.common_name.startswith(_NODE):
         return "subject common name does not begin with system:node:"
-    return _why_not_for(usages, "client auth")
+    return _usages_fault(usages, "client auth")
 
 
-def _why_no_kubelet_server(wanted: CertificateRequest, usages: frozenset[str]) -> str:
+def _kubelet_serving_fault(wanted: CertificateRequest, usages: frozenset[str]) -> str:
     if wanted.organizations != _NODES:
         return "subject organization is not system:nodes"
     if not wanted.dns and not wanted.addresses:
@@ -180,10 +180,10 @@ def _why_no_kubelet_server(wanted: CertificateRequest, usages: frozenset[str]) -
         return f"DNS subjectAltName {strange!r} is none"
     if not wanted.common_name.startswith(_NODE):
         return "subject common name does not begin with system:node:"
-    return _why_not_for(usages, "server auth")
+    return _usages_fault(usages, "server auth")
 
 
-def _why_not_for(usages: frozenset[str], purpose: str) -> str:
+def _usages_fault(usages: frozenset[str], purpose: str) -> str:
     required = {"digital signature", purpose}
     if usages in (required, required | {"key encipherment"}):
         return ""
@@ -191,8 +191,8 @@ def _why_not_for(usages: frozenset[str], purpose: str) -> str:
 
 
 _RULES: dict[str, Callable[[CertificateRequest, frozenset[str]], str]] = {
-    CLIENT_SIGNER: _why_no_client,
-    KUBELET_CLIENT: _why_no_kubelet_client,
-    KUBELET_SERVING: _why_no_kubelet_server,
+    CLIENT_SIGNER: _client_fault,
+    KUBELET_CLIENT: _kubelet_client_fault,
+    KUBELET_SERVING: _kubelet_serving_fault,
 }
 """Signer -> function that returns why it does not sign a request; empty if it does."""

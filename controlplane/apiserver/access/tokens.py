@@ -27,7 +27,7 @@ ACCOUNTS = "serviceaccounts"
 _API_VERSION = "authentication.k8s.io/v1"
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 _DEFAULT_SECONDS = 3600
-_SHORTEST, _LONGEST = 600, 2**32
+_MIN_SECONDS, _MAX_SECONDS = 600, 2**32
 _BINDABLE = {"Pod": "pods", "Node": "nodes", "Secret": "secrets"}
 _PREFIX = "authentication.kubernetes.io/"
 
@@ -81,7 +81,7 @@ class Tokens:
             return None
         private = claims["kubernetes.io"]
         namespace, who = private["namespace"], private["serviceaccount"]
-        if not self._is_there(ACCOUNTS, namespace, who):
+        if not self._exists(ACCOUNTS, namespace, who):
             return None
         extra = {f"{_PREFIX}credential-id": (f"JTI={claims['jti']}",)}
         for member in ("pod", "node", "secret"):
@@ -89,7 +89,7 @@ class Tokens:
                 continue
             is_optional = member == "node" and "pod" in private  # the node of a bound pod can be gone
             where = "" if member == "node" else namespace
-            if not is_optional and not self._is_there(f"{member}s", where, private[member]):
+            if not is_optional and not self._exists(f"{member}s", where, private[member]):
                 return None
             if member != "secret":
                 extra[f"{_PREFIX}{member}-name"] = (private[member]["name"],)
@@ -124,7 +124,7 @@ class Tokens:
                 bound["node"] = {"name": spec["nodeName"]} | ({"uid": node["metadata"]["uid"]} if node else {})
         return bound
 
-    def _is_there(self, table: str, namespace: str, reference: Plain) -> bool:
+    def _exists(self, table: str, namespace: str, reference: Plain) -> bool:
         found = self._store.get(table, (namespace, reference["name"]))
         return found is not None and found["metadata"]["uid"] == reference.get("uid")
 
@@ -146,9 +146,9 @@ class Tokens:
 
 def _check_seconds(seconds: int) -> None:
     errors = ErrorList()
-    if seconds < _SHORTEST:
+    if seconds < _MIN_SECONDS:
         errors.invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
-    if seconds > _LONGEST:
+    if seconds > _MAX_SECONDS:
         errors.invalid("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if errors:
         raise invalid("authentication.k8s.io", "TokenRequest", "", errors)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controlplane.apiserver.definitions.pruning import NEW, items_before
-from controlplane.apiserver.definitions.shape import as_go_has_it
+from controlplane.apiserver.definitions.shape import internal_form_of
 from controlplane.apiserver.definitions.structural import field_of, unsupported
 from controlplane.apiserver.definitions.types import Fields, type_of, value_of
 from controlplane.apiserver.kinds import Plain, Schema, WriteContext
@@ -50,7 +50,7 @@ class _Rule(NamedTuple):
     expression: Expression
     message_expression: Expression | None
     is_transition: bool
-    asks_at_first: bool
+    has_optional_old_self: bool
 
 
 def has_rules(schema: Any) -> bool:
@@ -73,14 +73,14 @@ def check_rule_programs(errors: ErrorList, path: str, schema: Schema, *, is_root
     is none.
     """
     for index, declared in enumerate(schema.get(RULES) or ()):
-        here, shown = f"{path}.{RULES}[{index}]", as_go_has_it(declared, "ValidationRule")
+        here, shown = f"{path}.{RULES}[{index}]", internal_form_of(declared, "ValidationRule")
         without_message = _rule_or_fault({**declared, "messageExpression": ""}, schema, is_root=is_root)
         rule = _rule_or_fault(declared, schema, is_root=is_root)
         if isinstance(without_message, CelError):
             errors.invalid(f"{here}.rule", shown, str(without_message))
         elif isinstance(rule, CelError):
-            said_of = "messageExpression " if str(rule).startswith("compilation failed") else ""
-            errors.invalid(f"{here}.messageExpression", shown, f"{said_of}{rule}")
+            prefix = "messageExpression " if str(rule).startswith("compilation failed") else ""
+            errors.invalid(f"{here}.messageExpression", shown, f"{prefix}{rule}")
         if isinstance(without_message, CelError) or not without_message.is_transition:
             if declared.get("optionalOldSelf") is not None:
                 text = "may not be set if oldSelf is not used in rule"
@@ -153,7 +153,7 @@ _Pair = tuple[Any, Any]
 class _Walk:
     def __init__(self, errors: ErrorList, context: WriteContext) -> None:
         self._errors, self._warnings = errors, context.warnings
-        self._tells_values = context.release.rules_tell_values
+        self._shows_values = context.release.rules_tell_values
         self._left = MAX_BUDGET
         self._known: dict[int, _Programs] = {}  # by the identity of a place's schema
 
@@ -168,7 +168,7 @@ class _Walk:
                     kind = schema.get("type", "")
                     self._errors.invalid(path or "<nil>", kind, f"rule compile error: {rule}")
                 else:
-                    self._ask(declared, rule, place)
+                    self._evaluate(declared, rule, place)
         if isinstance(value, dict):
             known, extra = schema.get("properties") or {}, schema.get("additionalProperties")
             for name, item in value.items():
@@ -191,11 +191,11 @@ class _Walk:
             self._known[id(schema)] = known
         return known
 
-    def _ask(self, declared: Mapping[str, Any], rule: _Rule, place: _Place) -> None:
-        if rule.is_transition and place.old is NEW and not rule.asks_at_first:
+    def _evaluate(self, declared: Mapping[str, Any], rule: _Rule, place: _Place) -> None:
+        if rule.is_transition and place.old is NEW and not rule.has_optional_old_self:
             return
         variables, schema = place.variables, place.schema
-        if rule.asks_at_first:
+        if rule.has_optional_old_self:
             variables = {**variables, "oldSelf": NONE if place.old is NEW else Optional(value_of(place.old, schema))}
         elif place.old is not NEW:
             variables = {**variables, "oldSelf": value_of(place.old, schema)}
@@ -209,8 +209,8 @@ class _Walk:
             return
         message = self._message(rule, variables) or message or f"failed rule: {text}"
         reason = _REASONS.get(str(declared.get("reason") or ""), ErrorType.INVALID)
-        if reason not in _WITHOUT_VALUE and (not self._tells_values or not isinstance(place.value, dict | list)):
-            shown = place.value if self._tells_values else schema.get("type", "")
+        if reason not in _WITHOUT_VALUE and (not self._shows_values or not isinstance(place.value, dict | list)):
+            shown = place.value if self._shows_values else schema.get("type", "")
             message = f"{msgspec.json.encode(shown).decode()}: {message}"
         where = (place.path + str(declared.get("fieldPath") or "")).removeprefix(".")
         found = FieldError(reason, where or "<nil>", f"{reason.value[1]}: {message}")
@@ -254,23 +254,23 @@ def _rule_or_fault(declared: Mapping[str, Any], schema: Schema, *, is_root: bool
 
 
 @functools.lru_cache(maxsize=256)
-def _environment(schema: bytes, is_root: bool, asks_at_first: bool) -> Environment:
+def _environment(schema: bytes, is_root: bool, has_optional_old_self: bool) -> Environment:
     fields: Fields = {}
     of_self = type_of(msgspec.json.decode(schema), fields, is_root=is_root)
-    before = optional_of(of_self) if asks_at_first else of_self
+    before = optional_of(of_self) if has_optional_old_self else of_self
     return build_environment(CURRENT, variables={"self": of_self, "oldSelf": before}, fields=fields)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(rule: str, message_expression: str, schema: bytes, is_root: bool, asks_at_first: bool) -> _Rule:
-    environment = _environment(schema, is_root, asks_at_first)
+def _compiled(rule: str, message_expression: str, schema: bytes, is_root: bool, has_optional_old_self: bool) -> _Rule:
+    environment = _environment(schema, is_root, has_optional_old_self)
     expression = compile_expression(rule, environment)
     if expression.type not in (BOOL, DYN):
         raise CelError("cel expression must evaluate to a bool")
     message_program = compile_expression(message_expression, environment) if message_expression else None
     if message_program is not None and message_program.type not in (STRING, DYN):
         raise CelError("messageExpression must evaluate to a string")
-    return _Rule(expression, message_program, "oldSelf" in expression.names, asks_at_first)
+    return _Rule(expression, message_program, "oldSelf" in expression.names, has_optional_old_self)
 
 
 def _pair_of(value: Any, before: Any, around: _Pair | None) -> _Pair | None:

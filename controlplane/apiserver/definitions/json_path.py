@@ -7,8 +7,8 @@ Rules:
 1. A missing field is not an error: the result is empty. An operation on a value of the wrong type is an error, such as
    an index on an object, or `<` between a string and a number.
 2. `[?(PATH)]` selects the items for which PATH has a result.
-3. The work is limited (`_MOST`): paths such as `..*..*` grow exponentially. Lists are evaluated in a thread, but single
-   objects and watch events on the event loop.
+3. The work is limited (`_MAX_VISITS`): paths such as `..*..*` grow exponentially. Lists are evaluated in a thread,
+   but single objects and watch events on the event loop.
 
 Source: k8s.io/client-go/util/jsonpath, without its templates (text around paths, `range`).
 """
@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-_MOST = 100_000
+_MAX_VISITS = 100_000
 """The most values that one evaluation visits, in all steps and filters together: some tens of milliseconds."""
-_LONGEST_INDEX = 18  # digits
+_MAX_INDEX_DIGITS = 18  # digits
 _ENDS_FIELD = frozenset(" \t\r\n.,[]$@{}")
 _KEY = re.compile(r"'([^']*)'")
 _SLICE = re.compile(r"(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?")
@@ -44,13 +44,13 @@ class _Visits:
     """The number of values that an evaluation can still visit."""
 
     def __init__(self) -> None:
-        self._left = _MOST
+        self._left = _MAX_VISITS
 
     def count(self, values: int) -> None:
         """Count values before they are visited. Raises JsonPathError."""
         self._left -= values
         if self.is_exhausted:
-            raise JsonPathError(f"visits more than {_MOST} values")
+            raise JsonPathError(f"visits more than {_MAX_VISITS} values")
 
     @property
     def is_exhausted(self) -> bool:
@@ -100,7 +100,7 @@ class _Parser:
             return [self._filter()]
         first = self._text[self._at]
         if first in "+-" or first.isdigit():
-            return [_always(self._number())]
+            return [_constant(self._number())]
         if first == "_" or first.isalpha():
             return [self._identifier()]
         self._at += 1
@@ -133,7 +133,7 @@ class _Parser:
 
     def _identifier(self) -> Step:
         name = self._until_terminator()
-        return _always(name == "true") if name in ("true", "false") else _unknown(name)
+        return _constant(name == "true") if name in ("true", "false") else _unknown(name)
 
     def _number(self) -> int | float:
         match = _NUMBER.match(self._text, self._at)
@@ -194,17 +194,17 @@ class _Parser:
         if self._text[self._at - 1 : self._at] != "]":
             raise JsonPathError("unclosed array expect ]")
         if (match := _COMPARISON.fullmatch(text)) is None:
-            return _that_have(_Parser(text).steps())
-        return _that_compare(_Parser(match[1]).steps(), match[2], _Parser(match[3]).steps())
+            return _existence_filter(_Parser(text).steps())
+        return _comparison_filter(_Parser(match[1]).steps(), match[2], _Parser(match[3]).steps())
 
 
 def _integer(text: str) -> int:
-    if len(text) > _LONGEST_INDEX:
+    if len(text) > _MAX_INDEX_DIGITS:
         raise ValueError(text)
     return int(text)
 
 
-def _always(value: Any) -> Step:
+def _constant(value: Any) -> Step:
     return lambda values, _: [value] * len(values)
 
 
@@ -282,7 +282,7 @@ def _items(values: list[Any], visits: _Visits) -> list[Any]:
     return [item for each in values for item in each]
 
 
-def _that_have(steps: list[Step]) -> Step:
+def _existence_filter(steps: list[Step]) -> Step:
     def has(item: Any, visits: _Visits) -> bool:
         try:
             return bool(_walk([item], steps, visits))
@@ -294,7 +294,7 @@ def _that_have(steps: list[Step]) -> Step:
     return lambda values, visits: [item for item in _items(values, visits) if has(item, visits)]
 
 
-def _that_compare(left: list[Step], sign: str, right: list[Step]) -> Step:
+def _comparison_filter(left: list[Step], sign: str, right: list[Step]) -> Step:
     def passes(item: Any, visits: _Visits) -> bool:
         both: list[Any] = []
         for steps in (left, right):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.apiserver.definitions.schema import check_schema
-from controlplane.apiserver.definitions.shape import as_go_has_it
+from controlplane.apiserver.definitions.shape import internal_form_of
 from controlplane.apiserver.definitions.structural import field_of, unsupported
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.webhook_clients import check_client, check_reviews
@@ -20,10 +20,10 @@ from resourceapi.objects.release import Release
 
 _APPROVAL = "api-approved.kubernetes.io"
 _PROTECTED = ("k8s.io", "kubernetes.io")
-_SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
+_APPROVAL_HINT = "see https://github.com/kubernetes/enhancements/pull/1111"
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-_ALIKE = {
+_SHARED_MEMBERS = {
     "schema": "validation",
     "subresources": "subresources",
     "additionalPrinterColumns": "additionalPrinterColumns",
@@ -60,7 +60,7 @@ def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
     _check_group(errors, spec["group"])
     _check_choice(errors, "spec.scope", spec["scope"], ["Cluster", "Namespaced"])
     stated = [each or {} for each in spec["versions"] or ()]
-    shared = {member for member in _ALIKE if all(_same(each, stated[0], member) for each in stated)}
+    shared = {member for member in _SHARED_MEMBERS if all(_same(each, stated[0], member) for each in stated)}
     for index, version in enumerate(stated):
         if (version.get("schema") or {}).get("openAPIV3Schema") is None:
             errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
@@ -69,7 +69,7 @@ def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
     versions = [{name: item for name, item in each.items() if name not in shared} for each in stated]
     for index, version in enumerate(versions):
         _check_version(errors, f"spec.versions[{index}]", version, stated[index], release)
-    internal = [as_go_has_it(each, "CustomResourceDefinitionVersion") for each in versions]
+    internal = [internal_form_of(each, "CustomResourceDefinitionVersion") for each in versions]
     shown = None if spec["versions"] is None else InOrder(internal)
     if len({each.get("name") for each in versions}) < len(versions):
         errors.invalid("spec.versions", shown, "must contain unique version names")
@@ -85,7 +85,7 @@ def _check_spec(errors: ErrorList, spec: Plain, release: Release) -> None:
     _check_names(errors, "spec.names", names)
     whole = {member: stated[0][member] for member in sorted(shared) if stated and stated[0].get(member)}
     has_status = any("status" in (each.get("subresources") or {}) for each in stated)
-    _check_members(errors, "spec", whole, _ALIKE, release, has_status=has_status, schema_of=whole)
+    _check_members(errors, "spec", whole, _SHARED_MEMBERS, release, has_status=has_status, schema_of=whole)
     _check_conversion(errors, spec)
 
 
@@ -135,13 +135,15 @@ def _check_version(errors: ErrorList, path: str, own: Plain, version: Plain, rel
     _check_label(errors, f"{path}.name", version.get("name") or "")
     warning = version.get("deprecationWarning")
     if warning is not None:
-        for text in _of_warning(warning, is_deprecated=bool(version.get("deprecated"))):
+        for text in _warning_faults(warning, is_deprecated=bool(version.get("deprecated"))):
             errors.invalid(f"{path}.deprecationWarning", warning, text)
     has_status = "status" in (version.get("subresources") or {})
-    _check_members(errors, path, own, {each: each for each in _ALIKE}, release, has_status=has_status, schema_of=own)
+    _check_members(
+        errors, path, own, {each: each for each in _SHARED_MEMBERS}, release, has_status=has_status, schema_of=own
+    )
 
 
-def _of_warning(warning: str, *, is_deprecated: bool) -> Iterable[str]:
+def _warning_faults(warning: str, *, is_deprecated: bool) -> Iterable[str]:
     if not is_deprecated:
         yield "can only be set for deprecated versions"
         return
@@ -326,10 +328,10 @@ def _check_approval(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     path = f"metadata.annotations[{_APPROVAL}]"
     text = f'protected groups must have approval annotation "{_APPROVAL}"'
     if _state(approval) == "missing":
-        errors.required(path, f"{text}, {_SEE}")
+        errors.required(path, f"{text}, {_APPROVAL_HINT}")
     elif _state(approval) == "wrong":
         why = 'with either a URL or a reason starting with "unapproved"'
-        errors.invalid(path, approval, f"{text} {why}, {_SEE}")
+        errors.invalid(path, approval, f"{text} {why}, {_APPROVAL_HINT}")
 
 
 def _approval(definition: Plain) -> str:

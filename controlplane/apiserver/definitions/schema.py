@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.definitions.defaults import check_defaults
 from controlplane.apiserver.definitions.embedded import EMBEDDED, TYPE_AND_METADATA
 from controlplane.apiserver.definitions.expressions import check_rule_programs, check_rule_words
-from controlplane.apiserver.definitions.shape import SCHEMA_MEMBERS, as_go_has_it
+from controlplane.apiserver.definitions.shape import SCHEMA_MEMBERS, internal_form_of
 from controlplane.apiserver.definitions.structural import OPEN, check_structural, is_set, needs_type, unsupported
 from controlplane.apiserver.kinds import Schema
 from resourceapi.objects import ErrorList
@@ -58,7 +58,7 @@ class _Place(NamedTuple):
     is_in_metadata: bool = False
     unknown: str = ""
     """The path of an enclosing part whose members cannot be correlated with their old values; empty if none."""
-    asks_rules: bool = False
+    checks_rules: bool = False
 
 
 class _Found(NamedTuple):
@@ -86,7 +86,7 @@ def check_schema(errors: ErrorList, path: str, schema: Schema, release: Release,
         if not readable:
             check_defaults(readable, path, schema, release)
     wrong.extend(readable)
-    found = _check(path, schema, _Place(is_root=True, asks_rules=not readable and not unreadable))
+    found = _check(path, schema, _Place(is_root=True, checks_rules=not readable and not unreadable))
     wrong.extend(found.words + found.programs)
     if unreadable and not wrong:
         wrong.invalid(path, "", unreadable)
@@ -106,7 +106,7 @@ def _check_root(errors: ErrorList, path: str, schema: Schema) -> None:
         if name not in _AT_THE_ROOT:
             names = " ".join(_AT_THE_ROOT.values())
             text = f"only [{names}] fields are allowed at the root of the schema if the status subresource is enabled"
-            errors.invalid(path, as_go_has_it(schema, "JSONSchemaProps"), text)
+            errors.invalid(path, internal_form_of(schema, "JSONSchemaProps"), text)
             return
 
 
@@ -127,7 +127,7 @@ def _check(path: str, schema: Schema, place: _Place) -> _Found:
     _check_list_type(found.words, path, schema)
     _check_items_of_keyed(found.words, path, schema)
     check_rule_words(found.words, path, schema)
-    if place.asks_rules and not found.words:
+    if place.checks_rules and not found.words:
         check_rule_programs(found.programs, path, schema, is_root=place.is_root, unknown=place.unknown)
     return found
 
@@ -152,7 +152,7 @@ def _check_supported(errors: ErrorList, path: str, schema: Schema, place: _Place
 def _below(path: str, schema: Schema, place: _Place) -> Iterator[tuple[str, Schema, _Place]]:
     """The places directly below a place, in the order in which they are checked."""
     is_root, place = place.is_root, place._replace(is_root=False)
-    narrower = place._replace(asks_rules=False)
+    narrower = place._replace(checks_rules=False)
     if isinstance(schema.get("additionalProperties"), Mapping):
         why = "inside additionalProperties applying to object metadata" if place.is_in_metadata else place.no_default
         yield "additionalProperties", schema["additionalProperties"], place._replace(no_default=why)
@@ -221,7 +221,7 @@ def _check_keys(errors: ErrorList, path: str, schema: Schema, keys: list[str]) -
     if items is None:
         errors.required(f"{path}.items", f"must have a schema if {_LIST_TYPE} is map")
     if isinstance(items, list):
-        shown = {"Schema": None, "JSONSchemas": [as_go_has_it(each, "JSONSchemaProps") for each in items]}
+        shown = {"Schema": None, "JSONSchemas": [internal_form_of(each, "JSONSchemaProps") for each in items]}
         errors.invalid(f"{path}.items", shown, f"must only have a single schema if {_LIST_TYPE} is map")
     if not isinstance(items, Mapping):
         return

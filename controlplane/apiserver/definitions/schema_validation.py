@@ -136,16 +136,16 @@ def _check_type(value: Any, schema: Schema, path: str) -> _Result:
     types, form = _types(schema), _format(schema)
     if value is None:
         wrong = types and not schema.get("nullable")
-        return _of_type(path, ",".join(types), "null") if wrong else _counted(1)
+        return _type_error(path, ",".join(types), "null") if wrong else _counted(1)
     kind = _kind(value)
     is_whole = isinstance(value, float) and _is_whole(value) and "integer" in types
     fits = kind in types or is_whole or (kind == "integer" and "number" in types)
     of_value = {"integer": "int64", "number": "float64"}.get(kind, "")
     if form and kind not in ("string", "array") and not fits and of_value != form:
-        return _of_type(path, form, of_value)
+        return _type_error(path, form, of_value)
     if form and kind in ("string", "array") and not {"number", "integer"} & set(types):
         return _counted(1)
-    return _counted(1) if fits else _of_type(path, ",".join(types), kind)
+    return _counted(1) if fits else _type_error(path, ",".join(types), kind)
 
 
 def _counted(count: int) -> _Result:
@@ -154,7 +154,7 @@ def _counted(count: int) -> _Result:
     return result
 
 
-def _of_type(path: str, wanted: str, value: str) -> _Result:
+def _type_error(path: str, wanted: str, value: str) -> _Result:
     text = f"{path} in body must be of type {wanted}: {quoted_text(value)}"
     return _Result(_Fault(path, ErrorType.TYPE_INVALID, value, text))
 
@@ -236,7 +236,7 @@ def _mismatch(pattern: str, value: str) -> str | None:
 
 def _check_format(value: str, schema: Schema, path: str) -> _Result | None:
     name = schema["format"]
-    return None if is_formatted(value, name) else _of_type(path, name, value)
+    return None if is_formatted(value, name) else _type_error(path, name, value)
 
 
 def _check_number(value: float, schema: Schema, path: str) -> _Result:

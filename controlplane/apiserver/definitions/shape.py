@@ -103,7 +103,7 @@ def shaped(definition: Plain) -> Plain:
     return made
 
 
-def as_go_has_it(value: Any, form: str) -> Any:
+def internal_form_of(value: Any, form: str) -> Any:
     """Return a part of a definition as a refusal shows it: with all members of Go's type, under Go's names."""
     return _internal(value, _INTERNAL[form]) if isinstance(value, Mapping) else None
 
@@ -113,7 +113,7 @@ def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
         return _sorted(numbers_as_read(value)) if owner == _PROPS.name else value
     if value is None:
         return {} if isinstance(form, dict | _Struct) else [] if isinstance(form, list) else form()
-    if form is _PROPS and _may_be_other(value, path):
+    if form is _PROPS and _is_other_schema_form(value, path):
         return value
     if isinstance(form, list) and isinstance(value, list):
         return [_formed(item, form[0], owner, path) for item in value]
@@ -127,11 +127,11 @@ def _formed(value: Any, form: Any, owner: str, path: str) -> Any:
         }
     if isinstance(form, type) and _is(value, form):
         return value
-    text = f"json: cannot unmarshal {_found(value, form)} into Go struct field {owner}.{path} of type {_go(form)}"
+    text = f"json: cannot unmarshal {_found(value, form)} into Go struct field {owner}.{path} of type {_go_type(form)}"
     raise DecodeError(text)
 
 
-def _may_be_other(value: Any, path: str) -> bool:
+def _is_other_schema_form(value: Any, path: str) -> bool:
     """Return whether a value can be no schema: a boolean `additionalProperties`; `items` as a list is refused later."""
     if path.endswith((".additionalProperties", ".additionalItems")):
         return isinstance(value, bool)
@@ -153,11 +153,11 @@ def _found(value: Any, form: Any) -> str:
     return names.get(type(value), "object")
 
 
-def _go(form: Any) -> str:
+def _go_type(form: Any) -> str:
     if isinstance(form, list):
-        return f"[]{_go(form[0])}"
+        return f"[]{_go_type(form[0])}"
     if isinstance(form, dict):
-        return f"map[string]{_go(form['*'])}"
+        return f"map[string]{_go_type(form['*'])}"
     if isinstance(form, _Struct):
         return f"v1.{form.name}"
     return _GO_NAMES.get(form, "v1.JSON")

@@ -18,7 +18,7 @@ from resourceapi.objects.release import Release
 
 _CLASSES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
-_OF_THE_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _PREEMPTS = "PreemptLowerPriority"
 _FROM_CLASS = {"priority": "integer value of priority", "preemptionPolicy": "string value of PreemptionPolicy"}
 _GATED = {
@@ -28,7 +28,7 @@ _GATED = {
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
 _UNTIL_EVICTED = 300  # seconds
-_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def admitted(store: Store, pod: Plain, now: str, *, release: Release) -> Plain:
@@ -103,19 +103,19 @@ def check_admitted(store: Store, kind: str, new: Plain, old: Plain | None) -> No
         if found.get("overhead") is None:
             raise _forbidden(new, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
     if kind == _CLASSES and new.get("globalDefault"):
-        usual = _usual_class(store)
+        usual = _default_class(store)
         if usual is not None and (old is None or usual["metadata"]["name"] != new["metadata"]["name"]):
             group, plural = "scheduling.k8s.io", "priorityclasses"
             why = f"PriorityClass {usual['metadata']['name']} is already marked as default. Only one default can exist"
             raise forbidden(group, plural, new["metadata"].get("name", ""), why)
 
 
-def _usual_class(store: Store) -> Plain | None:
+def _default_class(store: Store) -> Plain | None:
     """The priority class of pods that name none."""
     return min((each for each in store.objects(_CLASSES) if each.get("globalDefault")), key=_value, default=None)
 
 
-def readmitted(pod: Plain, old: Plain) -> Plain:
+def with_priority_and_tolerations(pod: Plain, old: Plain) -> Plain:
     """Return a changed pod with its priority and its tolerations, even if the client left them out."""
     spec, before = {**(pod.get("spec") or {})}, old.get("spec") or {}
     for name in ("priority", "preemptionPolicy"):
@@ -128,14 +128,14 @@ def readmitted(pod: Plain, old: Plain) -> Plain:
 
 def _priority(store: Store, pod: Plain, spec: Plain) -> Plain:
     name = spec.get("priorityClassName") or ""
-    found: Plain | None = {"value": _OF_THE_SYSTEM[name]} if name in _OF_THE_SYSTEM else None
+    found: Plain | None = {"value": _SYSTEM_PRIORITIES[name]} if name in _SYSTEM_PRIORITIES else None
     if name and found is None:
         found = store.get(_CLASSES, ("", name))
         if found is None:
             why = f"no PriorityClass with name {name} was found"
             raise _forbidden(pod, why)
     if not name:
-        found = _usual_class(store)
+        found = _default_class(store)
         name = found["metadata"]["name"] if found else ""
     found = found or {}
     derived = {"priority": _value(found), "preemptionPolicy": found.get("preemptionPolicy") or _PREEMPTS}
@@ -158,7 +158,7 @@ def _value(priority_class: Plain) -> int:
 def _tolerations(has: list[Plain]) -> list[Plain]:
     missing = [
         key
-        for key in _AWAY
+        for key in _NODE_TAINTS
         if not any(each.get("key", "") in ("", key) and each.get("effect", "") in ("", "NoExecute") for each in has)
     ]
     return [

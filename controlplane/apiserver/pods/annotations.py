@@ -7,7 +7,7 @@ import re
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.containers import containers_of
-from controlplane.apiserver.rules.paths import check_descending
+from controlplane.apiserver.rules.paths import check_relative_path
 from resourceapi.objects import ErrorList, quoted_text
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -34,7 +34,7 @@ def check_annotations(errors: ErrorList, pod: Plain, path: str) -> None:
     for key, profile in annotations.items():
         if (key == SECCOMP or key.startswith(SECCOMP_OF)) and profile not in _SECCOMP_PROFILES:
             if profile.startswith(_LOCAL):
-                check_descending(errors, f"{path}.{key}", profile.removeprefix(_LOCAL))
+                check_relative_path(errors, f"{path}.{key}", profile.removeprefix(_LOCAL))
             else:
                 errors.invalid(f"{path}.{key}", profile, "must be a valid seccomp profile")
     names = {each.get("name") for _, each in containers_of(spec, "")}

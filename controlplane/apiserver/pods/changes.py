@@ -65,7 +65,7 @@ def check_pod(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
             errors.forbidden(f"spec.schedulingGates[{index}].name", why)
     if known:
         _check_placement(errors, after, before)
-    fixed = _as_it_was(after, before)
+    fixed = _with_old_values(after, before)
     if json_equal(fixed, before):
         return
     was, now = (internal_form("core.PodSpec", spec, release) for spec in (before, fixed))
@@ -134,14 +134,14 @@ def _is_extended(term: Plain, before: Plain) -> bool:
     return all(json_equal(now[: len(was)], was) for now, was in pairs)
 
 
-def _as_it_was(spec: Plain, before: Plain) -> Plain:
+def _with_old_values(spec: Plain, before: Plain) -> Plain:
     """A spec with the old values of everything that an update can change."""
     free = {*_CHANGEABLE}
     if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         free.add("terminationGracePeriodSeconds")
     if before.get("schedulingGates"):
         free.add("nodeSelector")
-        spec = {**spec, "affinity": _affinity_as_it_was(spec.get("affinity"), before.get("affinity"))}
+        spec = {**spec, "affinity": _with_old_node_affinity(spec.get("affinity"), before.get("affinity"))}
     fixed = {name: item for name, item in spec.items() if name not in free}
     fixed |= {name: before[name] for name in free if name in before}
     for name in ("containers", "initContainers"):
@@ -151,7 +151,7 @@ def _as_it_was(spec: Plain, before: Plain) -> Plain:
     return fixed
 
 
-def _affinity_as_it_was(affinity: Plain | None, before: Plain | None) -> Plain | None:
+def _with_old_node_affinity(affinity: Plain | None, before: Plain | None) -> Plain | None:
     """The affinity with its old node rules."""
     rules, was = ((each or {}).get("nodeAffinity") for each in (affinity, before))
     if json_equal(rules, was):

@@ -17,7 +17,7 @@ def is_graceful(kind: Kind) -> bool:
     return kind.id == PODS
 
 
-def seconds_to_end(store: Store, kind: Kind, obj: Plain, options: DeleteOptions) -> int:
+def seconds_until_removal(store: Store, kind: Kind, obj: Plain, options: DeleteOptions) -> int:
     """Return the seconds until an object is removed; 0 for all objects except pods that a kubelet runs.
 
     If a pod's node does not exist or is not ready, no kubelet would stop the pod, so it is removed at once.

@@ -10,7 +10,7 @@ from resourceapi.objects import ErrorList, Quantity
 
 _CLAIM = "claim:"
 _STATES = ["Healthy", "Unhealthy", "Unknown"]
-_LONGEST = 1024
+_MAX_MESSAGE_BYTES = 1024
 """The most bytes of a message."""
 _NO_CLAIM = (
     "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' when"
@@ -44,11 +44,11 @@ def _check_name(errors: ErrorList, name: str, container: Plain, status: Plain, p
         return
     pairs = ((each.get("name", ""), each.get("request")) for each in resources.get("claims") or ())
     claims = {f"{_CLAIM}{claim}/{request}" if request else f"{_CLAIM}{claim}" for claim, request in pairs}
-    if name not in claims | _of_extended(container, status):
+    if name not in claims | _extended_resource_claims(container, status):
         errors.invalid(f"{path}.name", name, _NO_CLAIM)
 
 
-def _of_extended(container: Plain, status: Plain) -> set[str]:
+def _extended_resource_claims(container: Plain, status: Plain) -> set[str]:
     """The names of the claim requests that a container got for extended resources."""
     extended = status.get("extendedResourceClaimStatus") or {}
     requests = (container.get("resources") or {}).get("requests") or {}
@@ -68,8 +68,8 @@ def _check_devices(errors: ErrorList, devices: Sequence[Plain], path: str) -> No
             errors.not_supported(f"{here}.health", each.get("health") or "", _STATES)
         if message == "":
             errors.required(f"{here}.message", "must be non-empty if specified")
-        elif message is not None and len(message.encode()) > _LONGEST:
-            errors.too_long(f"{here}.message", _LONGEST)
+        elif message is not None and len(message.encode()) > _MAX_MESSAGE_BYTES:
+            errors.too_long(f"{here}.message", _MAX_MESSAGE_BYTES)
         if device in seen:
             errors.duplicate(f"{here}.resourceID", device)
         seen.add(device)

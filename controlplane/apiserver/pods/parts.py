@@ -15,28 +15,28 @@ from controlplane.apiserver.pods.changes import check_whole_pod
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.json_value import json_equal
 
-_LATER, _RESIZED = "ephemeralContainers", ("resources", "resizePolicy")
+_EPHEMERAL, _RESIZED = "ephemeralContainers", ("resources", "resizePolicy")
 _MUTABLE = ("cpu", "memory")
 _ONLY = "only cpu and memory resources are mutable"
 
 
-def _with_later(new: Plain, old: Plain) -> Plain:
-    spec = {name: item for name, item in (old.get("spec") or {}).items() if name != _LATER}
-    added = (new.get("spec") or {}).get(_LATER)
-    return {**old, "spec": {**spec, **({_LATER: added} if added else {})}}
+def _with_ephemeral_containers(new: Plain, old: Plain) -> Plain:
+    spec = {name: item for name, item in (old.get("spec") or {}).items() if name != _EPHEMERAL}
+    added = (new.get("spec") or {}).get(_EPHEMERAL)
+    return {**old, "spec": {**spec, **({_EPHEMERAL: added} if added else {})}}
 
 
-def _check_later(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _check_ephemeral_containers(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_whole_pod(errors, new)
     if _is_static(errors, old, "static pods do not support ephemeral containers"):
         return
-    now = {each.get("name"): each for each in (new["spec"].get(_LATER) or ())}
-    for each in ((old or {}).get("spec") or {}).get(_LATER) or ():
+    now = {each.get("name"): each for each in (new["spec"].get(_EPHEMERAL) or ())}
+    for each in ((old or {}).get("spec") or {}).get(_EPHEMERAL) or ():
         name = quoted_text(each.get("name") or "")
         if each.get("name") not in now:
-            errors.forbidden(f"spec.{_LATER}", f"existing ephemeral containers {name} may not be removed\n")
+            errors.forbidden(f"spec.{_EPHEMERAL}", f"existing ephemeral containers {name} may not be removed\n")
         elif not json_equal(each, now[each.get("name")]):
-            errors.forbidden(f"spec.{_LATER}", f"existing ephemeral containers {name} may not be changed")
+            errors.forbidden(f"spec.{_EPHEMERAL}", f"existing ephemeral containers {name} may not be changed")
 
 
 def _is_static(errors: ErrorList, old: Plain | None, why: str) -> bool:
@@ -48,7 +48,7 @@ def _is_static(errors: ErrorList, old: Plain | None, why: str) -> bool:
     return True
 
 
-def _with_sizes(new: Plain, old: Plain) -> Plain:
+def _with_resources(new: Plain, old: Plain) -> Plain:
     """The old pod with new resources. If the containers differ, the new spec is returned, and the rules refuse it."""
     spec, sent = {**(old.get("spec") or {})}, new.get("spec") or {}
     for member in ("containers", "initContainers"):
@@ -67,7 +67,7 @@ def _resized(container: Plain, before: Plain) -> Plain:
     return kept | {name: container[name] for name in _RESIZED if name in container}
 
 
-def _check_sizes(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _check_resources(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_whole_pod(errors, new)
     spec, before = new["spec"], (old or {}).get("spec") or {}
     if _is_static(errors, old, "static pods cannot be resized"):
@@ -83,7 +83,7 @@ def _check_sizes(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.forbidden("spec", "Pod running on node without support for resize")
     whole = before.get("resources")
     if whole is not None:
-        _check_kept(errors, spec.get("resources") or {}, whole, "spec.resources", "pod-level resource")
+        _check_no_amount_is_removed(errors, spec.get("resources") or {}, whole, "spec.resources", "pod-level resource")
     if not json_equal(_fixed(spec.get("resources") or {}), _fixed(whole or {})):
         errors.forbidden("spec", f"{_ONLY} at pod-level")
     if not _check_order(errors, spec, before):
@@ -91,7 +91,7 @@ def _check_sizes(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for member in ("initContainers", "containers"):
         for index, (now, was) in enumerate(zip(spec.get(member) or (), before.get(member) or (), strict=True)):
             here, after, had = f"spec.{member}[{index}]", now.get("resources") or {}, was.get("resources") or {}
-            _check_kept(errors, after, had, f"{here}.resources", "resource")
+            _check_no_amount_is_removed(errors, after, had, f"{here}.resources", "resource")
             if not json_equal(_fixed(after), _fixed(had)):
                 if member == "containers":
                     errors.forbidden("spec", _ONLY)
@@ -99,7 +99,7 @@ def _check_sizes(errors: ErrorList, new: Plain, old: Plain | None) -> None:
                     errors.forbidden(here, "only cpu and memory resources for init or sidecar containers are mutable")
 
 
-def _check_kept(errors: ErrorList, after: Plain, before: Plain, path: str, what: str) -> None:
+def _check_no_amount_is_removed(errors: ErrorList, after: Plain, before: Plain, path: str, what: str) -> None:
     for member in ("requests", "limits"):
         if not (before.get(member) or {}).keys() <= (after.get(member) or {}).keys():
             errors.forbidden(f"{path}.{member}", f"{what} {member} cannot be removed")
@@ -137,7 +137,7 @@ def _fixed(resources: Plain) -> dict[str, Any]:
 
 
 PARTS: Mapping[str, Part] = {
-    "ephemeralcontainers": Part(_with_later, _check_later),
-    "resize": Part(_with_sizes, _check_sizes),
+    "ephemeralcontainers": Part(_with_ephemeral_containers, _check_ephemeral_containers),
+    "resize": Part(_with_resources, _check_resources),
 }
 """Subresource -> part."""

@@ -12,7 +12,7 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import quoted_text
 
-_MOST = 4096
+_MAX_WARNINGS = 4096
 """The most pairs that are reported for a pod; more do not fit into the warnings of an answer."""
 _Place = tuple[int, str]
 """The position of a port: its index among all ports, and its path."""
@@ -20,7 +20,7 @@ _Place = tuple[int, str]
 
 def port_warnings(ports: list[tuple[str, Plain]]) -> Iterator[str]:
     """Return warnings for the ports of all containers, with their paths: first equal numbers, then equal names."""
-    yield from itertools.islice(_of_numbers(ports), _MOST)
+    yield from itertools.islice(_of_numbers(ports), _MAX_WARNINGS)
     names: dict[str, str] = {}
     for where, port in ports:
         if name := port.get("name"):
@@ -35,7 +35,7 @@ def _of_numbers(ports: list[tuple[str, Plain]]) -> Iterator[str]:
     for index, (where, port) in enumerate(ports):
         ip, number = port.get("hostIP") or "", port.get("hostPort") or 0
         if ip and not number:
-            yield f"{where}: hostIP set without hostPort: {_in_go(port)}"
+            yield f"{where}: hostIP set without hostPort: {_go_syntax(port)}"
         others = seen[port.get("containerPort"), port.get("protocol")]
         for _, at, how in others.clashing(ip, number):
             yield f"{where}: {how} port definition with {at}"
@@ -72,7 +72,7 @@ def _clash(ip: str, number: int, other_ip: str, other: int) -> str:
     return "dangerously ambiguous" if number and other else "overlapping"
 
 
-def _in_go(port: Plain) -> str:
+def _go_syntax(port: Plain) -> str:
     """A port as Go prints a struct."""
     members = ("name", "hostPort", "containerPort", "protocol", "hostIP")
     shown = (port.get(name) or ("" if name in ("name", "hostIP", "protocol") else 0) for name in members)

@@ -17,7 +17,7 @@ _ONCE = "must be 1"
 _NO_PROBES = "may not be set for init containers without restartPolicy=Always"
 
 
-def check_life(errors: ErrorList, container: Plain, path: str, grace: Any) -> None:
+def check_hooks_and_probes(errors: ErrorList, container: Plain, path: str, grace: Any) -> None:
     """Check the hooks and probes of a long-running container; `grace` is the pod's grace period in seconds."""
     for hook in ("postStart", "preStop"):
         handler = (container.get("lifecycle") or {}).get(hook)
@@ -41,7 +41,7 @@ def check_life(errors: ErrorList, container: Plain, path: str, grace: Any) -> No
             errors.invalid(f"{here}.successThreshold", probe.get("successThreshold") or 0, _ONCE)
 
 
-def check_no_life(errors: ErrorList, container: Plain, path: str) -> None:
+def check_no_hooks_or_probes(errors: ErrorList, container: Plain, path: str) -> None:
     """Check that an init container has neither hooks nor probes."""
     for name in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(name) is not None:

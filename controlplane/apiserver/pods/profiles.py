@@ -7,7 +7,7 @@ validation.go (validateSeccompAnnotationsAndFields, validateAppArmorAnnotationsA
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.annotations import ARMOR, SECCOMP, SECCOMP_OF
 from controlplane.apiserver.pods.containers import containers_of
-from controlplane.apiserver.pods.rights import check_armor
+from controlplane.apiserver.pods.security_contexts import check_armor
 from resourceapi.objects import ErrorList
 
 _LOCAL = "localhost/"

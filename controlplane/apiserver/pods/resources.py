@@ -21,7 +21,7 @@ def with_pod_requests(spec: Plain) -> Plain:
     if not limits:
         return spec
     try:
-        needed = together(spec)
+        needed = peak_amounts(spec)
     except QuantityError:  # reported when the types are checked
         return spec
     requests = {name: str(amount) for name, amount in needed.items() if name in _OF_PODS}
@@ -39,7 +39,7 @@ def with_whole_resources(spec: Plain) -> Plain:
     requests, limits = (dict(resources.get(member) or {}) for member in ("requests", "limits"))
     if not requests and not limits:
         return spec
-    asked, limited = (together(spec, member) for member in ("requests", "limits"))
+    asked, limited = (peak_amounts(spec, member) for member in ("requests", "limits"))
     for name, amount in limited.items():
         if name.startswith(HUGE_PAGES) and name not in requests:
             limits.setdefault(name, str(amount))
@@ -71,7 +71,7 @@ def check_pod_requests(errors: ErrorList, spec: Plain, path: str) -> None:
     check_requirements(errors, resources, here, {name for name in names if name}, pod_resource)
     for member in ("requests", "limits"):
         whole = resources.get(member) or {}
-        for name, amount in together(spec, member).items():
+        for name, amount in peak_amounts(spec, member).items():
             is_compared = name in whole and (member == "requests" or name.startswith(HUGE_PAGES))
             if is_compared and amount > quantity(whole[name]):
                 text = f"must be greater than or equal to aggregate container {member} of {amount}"
@@ -91,9 +91,11 @@ def amounts_of_pod(pod: Plain, member: str) -> Amounts:
     """
     spec = pod["spec"]
     whole = _amounts(spec, member).items()
-    found = together(spec, member) | {name: amount for name, amount in whole if _is_of_pods(name)}
+    found = peak_amounts(spec, member) | {name: amount for name, amount in whole if _is_of_pods(name)}
     overhead = {name: Quantity.parse(str(amount)) for name, amount in (spec.get("overhead") or {}).items()}
-    return added(found, {name: amount for name, amount in overhead.items() if member == "requests" or name in found})
+    return sum_amounts(
+        found, {name: amount for name, amount in overhead.items() if member == "requests" or name in found}
+    )
 
 
 def _is_of_pods(name: str) -> bool:
@@ -101,24 +103,24 @@ def _is_of_pods(name: str) -> bool:
     return name in _OF_PODS or name.startswith(HUGE_PAGES)
 
 
-def added(one: Amounts, other: Amounts) -> Amounts:
+def sum_amounts(one: Amounts, other: Amounts) -> Amounts:
     """Return the sum of amounts, by resource."""
     return {**one, **{name: one[name] + amount if name in one else amount for name, amount in other.items()}}
 
 
-def together(spec: Plain, member: str = "requests") -> Amounts:
+def peak_amounts(spec: Plain, member: str = "requests") -> Amounts:
     """Return the most that the containers need at one time, including the init containers."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for each in _containers(spec, "initContainers"):
-        needed = added(sidecars, _amounts(each, member))
+        needed = sum_amounts(sidecars, _amounts(each, member))
         if each.get("restartPolicy") == "Always":
             sidecars = needed
-        most = _greatest(most, needed)
+        most = _maximum(most, needed)
     running = sidecars
     for each in _containers(spec, "containers"):
-        running = added(running, _amounts(each, member))
-    return _greatest(running, most)
+        running = sum_amounts(running, _amounts(each, member))
+    return _maximum(running, most)
 
 
 def _containers(spec: Plain, member: str) -> Iterable[Plain]:
@@ -130,5 +132,5 @@ def _amounts(container: Plain, member: str) -> Amounts:
     return {name: Quantity.parse(str(amount)) for name, amount in found.items()}
 
 
-def _greatest(one: Amounts, other: Amounts) -> Amounts:
+def _maximum(one: Amounts, other: Amounts) -> Amounts:
     return {**one, **{name: max(one.get(name, amount), amount) for name, amount in other.items()}}

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.containers import check_containers, containers_of
+from controlplane.apiserver.pods.operating_systems import check_host_processes, check_host_users, check_operating_system
 from controlplane.apiserver.pods.placement import check_affinity, check_aliases, check_names, check_spread
 from controlplane.apiserver.pods.resources import check_pod_requests
-from controlplane.apiserver.pods.rights import check_pod_rights
-from controlplane.apiserver.pods.systems import check_host_processes, check_host_users, check_system
+from controlplane.apiserver.pods.security_contexts import check_pod_security_context
 from controlplane.apiserver.pods.variables import check_files_of_variables
 from controlplane.apiserver.pods.volumes import check_volumes
+from controlplane.apiserver.rules.choices import check_choice
 from controlplane.apiserver.rules.label_rules import check_labels
 from controlplane.apiserver.rules.resource_rules import check_amount, check_requirements
-from controlplane.apiserver.rules.words import check_known
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -88,7 +88,7 @@ def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:
         path, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect") or ""
         label_name(errors, f"{path}.key", key)
         complaints(errors, f"{path}.value", taint.get("value") or "", label_value(taint.get("value") or ""))
-        check_known(errors, f"{path}.effect", effect, _EFFECTS)
+        check_choice(errors, f"{path}.effect", effect, _EFFECTS)
         if (key, effect) in seen:
             shown = {"Key": key, "Value": taint.get("value") or "", "Effect": effect}
             shown["TimeAdded"] = taint.get("timeAdded")
@@ -108,10 +108,10 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
     check_pod_requests(errors, spec, path)
     for index, each in enumerate(spec.get("containers") or () if spec.get("hostNetwork") else ()):
         _host_ports(errors, each, f"{path}.containers[{index}].ports", is_pod=path == "spec")
-    check_known(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
-    check_known(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    check_choice(errors, f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART)
+    check_choice(errors, f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     check_labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
-    check_pod_rights(errors, spec, f"{path}.securityContext")
+    check_pod_security_context(errors, spec, f"{path}.securityContext")
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.invalid(f"{path}.shareProcessNamespace", True, why)
@@ -138,10 +138,10 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
         if spec.get(member) or (member == "runtimeClassName" and spec.get(member) is not None):
             complaints(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
     if spec.get("preemptionPolicy") is not None:
-        check_known(errors, f"{path}.preemptionPolicy", spec["preemptionPolicy"], _PREEMPTION)
+        check_choice(errors, f"{path}.preemptionPolicy", spec["preemptionPolicy"], _PREEMPTION)
     if spec.get("overhead") is not None:
         check_requirements(errors, {"limits": spec["overhead"]}, f"{path}.overhead", frozenset())
-    check_system(errors, spec, path)
+    check_operating_system(errors, spec, path)
     by_name = {each.get("name") or "": each for each in spec.get("volumes") or ()}
     for where, each in containers_of(spec, path):
         check_files_of_variables(errors, each, where, by_name)

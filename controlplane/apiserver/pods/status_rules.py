@@ -21,7 +21,7 @@ from resourceapi.objects.release import Release
 
 _EXTENDED = "extendedResourceClaimStatus"
 _OF_CLAIMS = ("resourceClaimStatuses", _EXTENDED, "nodeAllocatableResourceClaimStatuses")
-_OF_THE_SYSTEM = ("PodScheduled", "Ready", "Initialized")
+_KUBELET_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _ENDED = "may not be transitioned to non-terminated state"
 _MOST_ADDRESSES = 2
 _FAMILIES = "may specify no more than one IP for each IP family"
@@ -33,7 +33,7 @@ _NO_REQUEST = (
 _NO_CONTAINER = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
 
 
-def _with_known(new: Plain, old: Plain, release: Release) -> Plain:
+def _with_release_fields(new: Plain, old: Plain, release: Release) -> Plain:
     """A status that keeps fields that older kubelets leave out, without fields that the release does not have."""
     before, status = old.get("status") or {}, {**(new.get("status") or {})}
     if not release.has_all_fields:
@@ -55,7 +55,7 @@ def _check_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         here, generation = f"status.conditions[{index}]", each.get("observedGeneration") or 0
         if generation < 0:
             errors.invalid(f"{here}.observedGeneration", generation, "must be a non-negative integer")
-        if each.get("type") not in _OF_THE_SYSTEM:
+        if each.get("type") not in _KUBELET_CONDITIONS:
             label_name(errors, f"{here}.Type", each.get("type") or "")
     node = status.get("nominatedNodeName") or ""
     if node and node != before.get("nominatedNodeName"):
@@ -176,4 +176,4 @@ def _is_dual(texts: Sequence[str]) -> bool:
 
 def status_part(release: Release) -> Part:
     """Return how the status is written."""
-    return Part(partial(_with_known, release=release), _check_status)
+    return Part(partial(_with_release_fields, release=release), _check_status)

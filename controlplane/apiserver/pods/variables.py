@@ -7,7 +7,7 @@ import re
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.core_rules import config_key
-from controlplane.apiserver.rules.paths import check_no_steps_back
+from controlplane.apiserver.rules.paths import check_no_parent_steps
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain
@@ -98,7 +98,7 @@ def _file(errors: ErrorList, source: Plain, path: str) -> None:
     else:
         errors.required(f"{path}.volumeName")
     if where:
-        check_no_steps_back(errors, f"{path}.path", where)
+        check_no_parent_steps(errors, f"{path}.path", where)
     else:
         errors.required(f"{path}.path")
 

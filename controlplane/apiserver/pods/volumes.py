@@ -7,7 +7,7 @@ ValidateVolumeDevices).
 from collections.abc import Mapping, Sequence
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.rules.paths import check_descending
+from controlplane.apiserver.rules.paths import check_relative_path
 from controlplane.apiserver.rules.volume_sources import RULES
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.field_rules import complaints, dns_label
@@ -106,23 +106,23 @@ def _check_mounts(
             errors.invalid(f"{here}.name", name, "must not already exist in volumeDevices")
         if where in taken.values():
             errors.invalid(f"{here}.mountPath", where, "must not already exist as a path in volumeDevices")
-        _check_part(errors, mount, here, path)
-        _check_manner(errors, mount, path, is_privileged=is_privileged)
+        _check_sub_path(errors, mount, here, path)
+        _check_propagation(errors, mount, path, is_privileged=is_privileged)
         _check_options(errors, mount.get("bindMountOptions") or [], f"{here}.bindMountOptions", volumes.get(name))
 
 
-def _check_part(errors: ErrorList, mount: Plain, path: str, mounts: str) -> None:
+def _check_sub_path(errors: ErrorList, mount: Plain, path: str, mounts: str) -> None:
     """Check the sub-path of a mount. As in upstream, some errors name only the list of mounts."""
     part, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     if part:
-        check_descending(errors, f"{mounts}.subPath", part)
+        check_relative_path(errors, f"{mounts}.subPath", part)
     if expression:
         if part:
             errors.invalid(f"{path}.subPathExpr", expression, "subPathExpr and subPath are mutually exclusive")
-        check_descending(errors, f"{mounts}.subPathExpr", expression)
+        check_relative_path(errors, f"{mounts}.subPathExpr", expression)
 
 
-def _check_manner(errors: ErrorList, mount: Plain, path: str, *, is_privileged: bool) -> None:
+def _check_propagation(errors: ErrorList, mount: Plain, path: str, *, is_privileged: bool) -> None:
     """Check mount propagation and recursive read-only mounts. Some errors name only the list of mounts."""
     way, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
     if way is not None and way not in _PROPAGATIONS:

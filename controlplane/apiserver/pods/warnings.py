@@ -107,8 +107,8 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
         claim = ((volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}).get("spec") or {}
         yield from claim_warnings(claim, f"{where}.ephemeral.volumeClaimTemplate.spec")
     yield from overlap_warnings(spec.get("volumes") or ())
-    yield from _twice(spec, here, "hostAliases", "ip")
-    yield from _twice(spec, here, "imagePullSecrets", "name")
+    yield from _duplicate_warnings(spec, here, "hostAliases", "ip")
+    yield from _duplicate_warnings(spec, here, "imagePullSecrets", "name")
     for where, secret in _items(spec, here, "imagePullSecrets"):
         if not secret.get("name"):
             yield f'{where}.name: invalid empty name ""'
@@ -124,8 +124,8 @@ def _of_pod(pod: Plain, path: str) -> Iterator[str]:
             yield f"{path}metadata.annotations[{key}]: {_NO_SECCOMP}"
         if path and (warning := armor_warning(pod, container)):
             yield f"{path}{warning}"
-        yield from _fractions(container, where, _IN_BYTES, ("limits", "requests"))
-        yield from _hidden(container, where)
+        yield from _fraction_warnings(container, where, _IN_BYTES, ("limits", "requests"))
+        yield from _hidden_variable_warnings(container, where)
     yield from port_warnings([port for where, container in containers for port in _items(container, where, "ports")])
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         why = "must be >= 0; negative values are invalid and will be treated as 1"
@@ -143,7 +143,7 @@ def source_warnings(volume: Plain, path: str) -> list[str]:
 
 def claim_warnings(spec: Plain, path: str) -> Iterator[str]:
     """Return the warnings for the spec of a storage claim at a path."""
-    return _fractions(spec, path, ("storage",), ("requests", "limits"))
+    return _fraction_warnings(spec, path, ("storage",), ("requests", "limits"))
 
 
 def _items(holder: Plain, path: str, name: str) -> Iterator[tuple[str, Plain]]:
@@ -177,7 +177,7 @@ def _of_pod_affinity(affinity: Plain, path: str) -> Iterator[str]:
             yield f"{where}.labelSelector: {_NO_POD}"
 
 
-def _twice(spec: Plain, path: str, name: str, key: str) -> Iterator[str]:
+def _duplicate_warnings(spec: Plain, path: str, name: str, key: str) -> Iterator[str]:
     seen: set[str] = set()
     for where, each in _items(spec, path, name):
         value = each.get(key) or ""
@@ -186,7 +186,7 @@ def _twice(spec: Plain, path: str, name: str, key: str) -> Iterator[str]:
         seen.add(value)
 
 
-def _fractions(holder: Plain, path: str, names: tuple[str, ...], members: tuple[str, ...]) -> Iterator[str]:
+def _fraction_warnings(holder: Plain, path: str, names: tuple[str, ...], members: tuple[str, ...]) -> Iterator[str]:
     """The warnings for fractional amounts of a container or a storage claim."""
     resources = holder.get("resources") or {}
     for name in names:
@@ -208,7 +208,7 @@ def _is_fraction(text: str) -> bool:
         return False
 
 
-def _hidden(container: Plain, path: str) -> Iterator[str]:
+def _hidden_variable_warnings(container: Plain, path: str) -> Iterator[str]:
     """The warnings for variables that replace an earlier one without using its value."""
     seen: set[str] = set()
     for where, variable in _items(container, path, "env"):

@@ -32,11 +32,11 @@ def check_windows_options(errors: ErrorList, options: Plain | None, path: str) -
     elif text is not None and len(text.encode()) > _LONGEST_SPEC:
         why = f"gmsaCredentialSpec size must be under {_LONGEST_SPEC // 1024} KiB"
         errors.invalid(f"{path}.gmsaCredentialSpec", text, why)
-    for why in _why_no_user(user) if user is not None else ():
+    for why in _user_name_fault(user) if user is not None else ():
         errors.invalid(f"{path}.runAsUserName", user, f"runAsUserName{why}")
 
 
-def _why_no_user(text: str) -> list[str]:
+def _user_name_fault(text: str) -> list[str]:
     """Why a text is not the name of a Windows user, with or without a domain; empty if it is."""
     domain, *more = text.split("\\")
     if not text:

@@ -1,6 +1,6 @@
 """Kubernetes' protobuf: JSON values to the bytes that a real API server writes, and back."""
 
-from controlplane.apiserver.protobuf.codec import as_go_writes
+from controlplane.apiserver.protobuf.codec import without_omitted_members
 from controlplane.apiserver.protobuf.envelope import MEDIA_TYPE, MessageError, decode, encode, watch_frame
 from controlplane.apiserver.protobuf.members import known_members
 from controlplane.apiserver.protobuf.messages import message_of
@@ -11,11 +11,11 @@ __all__ = [
     "MEDIA_TYPE",
     "MessageError",
     "ProtobufError",
-    "as_go_writes",
     "converted",
     "decode",
     "encode",
     "known_members",
     "message_of",
     "watch_frame",
+    "without_omitted_members",
 ]

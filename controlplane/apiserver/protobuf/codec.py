@@ -50,7 +50,7 @@ def decode_message(message: str, data: bytes) -> Plain:
         raise ProtobufError("proto: exceeded max depth") from None
 
 
-def as_go_writes(message: str, value: Plain) -> Plain:
+def without_omitted_members(message: str, value: Plain) -> Plain:
     """Return the value as Go writes its type: without empty members that JSON omits. Raises DecodeError."""
     return _decode(message, encode_message(message, value))
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
+from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.quantity_rules import not_below_zero, positive
 from controlplane.apiserver.rules.references import check_reference
 from controlplane.apiserver.rules.resource_rules import container_resource
-from controlplane.apiserver.rules.words import check_optional
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints, dns_label
@@ -81,7 +81,7 @@ def _rules(errors: ErrorList, rules: Plain, path: str) -> None:
     if window is not None and window > _LONGEST_WINDOW:
         why = f"must be less than or equal to {_LONGEST_WINDOW}"
         errors.invalid(f"{path}.stabilizationWindowSeconds", window, why)
-    check_optional(errors, f"{path}.selectPolicy", rules.get("selectPolicy"), _SELECTIONS)
+    check_optional_choice(errors, f"{path}.selectPolicy", rules.get("selectPolicy"), _SELECTIONS)
     if not policies:
         errors.required(f"{path}.policies", "must specify at least one Policy")
     for index, policy in enumerate(policies):

@@ -90,7 +90,7 @@ def _driver(new: Plain, old: Plain | None) -> list[str]:
     return [_NO_SECRETS] if tokens and not is_as_it_was and "serviceAccountTokenInSecrets" not in new["spec"] else []
 
 
-def warns(release: Release) -> Mapping[str, Warn]:
+def warning_functions(release: Release) -> Mapping[str, Warn]:
     """Return the warnings by kind, as a release has them."""
     of_drivers: Mapping[str, Warn] = {"CSIDriver": _driver} if release.warns_of_tokens else {}
     return {

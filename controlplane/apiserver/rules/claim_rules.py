@@ -13,8 +13,8 @@ from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import template_metadata
 from resourceapi.objects.names import dns_label, dns_subdomain
 
-_ALONE = "ReadWriteOncePod"
-_ACCESS = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE]
+_SINGLE_POD_MODE = "ReadWriteOncePod"
+_ACCESS = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _SINGLE_POD_MODE]
 _MODES = ["Block", "Filesystem"]
 _CLAIM = "PersistentVolumeClaim"
 _SPEC = "core.PersistentVolumeClaimSpec"
@@ -122,8 +122,8 @@ def _check_access(errors: ErrorList, modes: list[str], path: str) -> None:
         if mode not in _ACCESS:
             errors.not_supported(path, mode, _ACCESS)
     known = {*modes} & {*_ACCESS}
-    if _ALONE in known and len(known) > 1:
-        errors.forbidden(path, f"may not use {_ALONE} with other access modes")
+    if _SINGLE_POD_MODE in known and len(known) > 1:
+        errors.forbidden(path, f"may not use {_SINGLE_POD_MODE} with other access modes")
 
 
 def _check_amount(errors: ErrorList, resources: Plain, path: str) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controlplane.apiserver.json_faults import why_no_json
+from controlplane.apiserver.json_faults import json_fault
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
-from controlplane.apiserver.rules.words import check_known
+from controlplane.apiserver.rules.choices import check_choice
 from controlplane.apiserver.status import go_name
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
@@ -36,7 +36,7 @@ _NEEDED = {
 }
 _IN_JSON = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 _HIGHEST_PRIORITY = 1_000_000_000
-_OF_THE_SYSTEM = {"system-cluster-critical", "system-node-critical"}
+_SYSTEM_CLASSES = {"system-cluster-critical", "system-node-critical"}
 _PREEMPTION = ["PreemptLowerPriority", "Never"]
 _FIXED = "field is immutable"
 
@@ -58,7 +58,7 @@ def config_key(errors: ErrorList, path: str, key: str) -> None:
         errors.invalid(path, key, "must not start with '..'")
 
 
-def _stays_as_it_is(errors: ErrorList, new: Plain, old: Plain | None, *members: str) -> None:
+def _check_immutable(errors: ErrorList, new: Plain, old: Plain | None, *members: str) -> None:
     if old is None or not old.get("immutable"):
         return
     if not new.get("immutable"):
@@ -70,7 +70,7 @@ def _stays_as_it_is(errors: ErrorList, new: Plain, old: Plain | None, *members: 
 
 def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Check a ConfigMap."""
-    _stays_as_it_is(errors, new, old, "data", "binaryData")
+    _check_immutable(errors, new, old, "data", "binaryData")
     _keys(errors, "data", new.get("data"))
     for key in new.get("data") or {}:
         if key in (new.get("binaryData") or {}):
@@ -91,7 +91,7 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     kind, data = new.get("type"), new.get("data") or {}
     if old is not None and kind != old.get("type"):
         errors.invalid("type", Token(kind or ""), _FIXED)
-    _stays_as_it_is(errors, new, old, "data")
+    _check_immutable(errors, new, old, "data")
     _keys(errors, "data", data)
     if _decoded_size(data) > _MOST_BYTES:
         errors.too_long("data", _MOST_BYTES)
@@ -104,16 +104,16 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for key in _NEEDED.get(str(kind), ()):
         if not data.get(key) and (key not in data or kind == "kubernetes.io/ssh-auth"):
             errors.required(f"data[{key}]")
-        elif kind in _IN_JSON and (why := _why_no_object(base64.b64decode(data[key]))):
+        elif kind in _IN_JSON and (why := _object_fault(base64.b64decode(data[key]))):
             errors.invalid(f"data[{key}]", "<secret contents redacted>", why)
 
 
-def _why_no_object(data: bytes) -> str:
+def _object_fault(data: bytes) -> str:
     """Why data is not a JSON object, with Go's message; empty if it is one."""
     try:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
-        return why_no_json(data)
+        return json_fault(data)
     if value is None or isinstance(value, dict):
         return ""
     return f"json: cannot unmarshal {go_name(value)} into Go value of type map[string]interface {{}}"
@@ -135,12 +135,12 @@ def _priority_class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         if policy != old.get("preemptionPolicy"):
             errors.invalid("preemptionPolicy", policy, _FIXED)
         return
-    if name.startswith("system-") and name not in _OF_THE_SYSTEM:
+    if name.startswith("system-") and name not in _SYSTEM_CLASSES:
         why = "priority class names with 'system-' prefix are reserved for system use only."
         errors.forbidden("metadata.name", f"{why} error: {name} is not a known system priority class")
-    elif value > _HIGHEST_PRIORITY and name not in _OF_THE_SYSTEM:
+    elif value > _HIGHEST_PRIORITY and name not in _SYSTEM_CLASSES:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}")
-    check_known(errors, "preemptionPolicy", policy, _PREEMPTION)
+    check_choice(errors, "preemptionPolicy", policy, _PREEMPTION)
 
 
 CHECKS: Mapping[str, Check] = {"Lease": _lease, "PriorityClass": _priority_class}

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
 
-def why_no_schedule(schedule: str) -> str:
+def schedule_fault(schedule: str) -> str:
     """Return why a non-empty schedule cannot be read; empty if it can."""
     if schedule.startswith(("TZ=", "CRON_TZ=")):
         zone, blank, schedule = schedule.partition("=")[2].partition(" ")
@@ -44,7 +44,7 @@ def why_no_schedule(schedule: str) -> str:
             return f"provided bad location {zone}: unknown time zone {zone}"
         schedule = schedule.strip()
     if schedule.startswith("@"):
-        return _why_not_named(schedule)
+        return _name_fault(schedule)
     fields = schedule.split()
     if len(fields) != len(_FIELDS):
         return f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{' '.join(fields)}]"
@@ -57,7 +57,7 @@ def why_no_schedule(schedule: str) -> str:
     return ""
 
 
-def why_no_zone(zone: str) -> list[str]:
+def zone_fault(zone: str) -> list[str]:
     """Return the faults in the name of a time zone."""
     if not zone:
         return ["timeZone must be nil or non-empty string"]
@@ -85,7 +85,7 @@ def _is_zone(zone: str) -> bool:
     return True
 
 
-def _why_not_named(schedule: str) -> str:
+def _name_fault(schedule: str) -> str:
     if schedule in _NAMED:
         return ""
     if not schedule.startswith(_EVERY):

@@ -10,17 +10,17 @@ from resourceapi.objects.errors import InOrder
 from resourceapi.objects.field_rules import label_name
 from resourceapi.objects.json_value import json_equal
 
-_LONGEST = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}  # bytes
+_MAX_BYTES = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}  # bytes
 _TYPES = ("Normal", "Warning")
 _UNSET = ("firstTimestamp", "lastTimestamp", "count")
-_ABOUT = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
+_REFERENCE_MEMBERS = ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath")
 _FIXED = (  # in upstream's order, with `reason` twice
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type"),
     *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
-_IN_ITS_GROUP = {"reportingComponent": "reportingController"}
-_FEWEST = 2
-_OTHER = "does not match event.namespace"
+_EVENTS_V1_NAMES = {"reportingComponent": "reportingController"}
+_MIN_SERIES_COUNT = 2
+_NAMESPACE_MISMATCH = "does not match event.namespace"
 
 
 def check_event(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -37,7 +37,7 @@ def check_strict_event(errors: ErrorList, new: Plain, old: Plain | None) -> None
             _check_series(errors, new)
         for name in _FIXED:
             if not json_equal(new.get(name), old.get(name)):
-                errors.invalid(_IN_ITS_GROUP.get(name, name), _shown(name, new.get(name)), "field is immutable")
+                errors.invalid(_EVENTS_V1_NAMES.get(name, name), _shown(name, new.get(name)), "field is immutable")
         return
     _check_series(errors, new)
     if not new.get("eventTime"):
@@ -56,15 +56,15 @@ def _check_old_rules(errors: ErrorList, event: Plain, reporter: str) -> None:
     of = (event.get("involvedObject") or {}).get("namespace") or ""
     if not event.get("eventTime"):
         if of != namespace and (of or namespace != "default"):
-            errors.invalid("involvedObject.namespace", of, _OTHER)
+            errors.invalid("involvedObject.namespace", of, _NAMESPACE_MISMATCH)
         return
     if not of and namespace not in ("default", "kube-system"):
-        errors.invalid("involvedObject.namespace", of, _OTHER)
+        errors.invalid("involvedObject.namespace", of, _NAMESPACE_MISMATCH)
     controller = event.get("reportingComponent") or ""
     if not controller:
         errors.required(reporter)
     label_name(errors, reporter, controller)
-    for name, most in _LONGEST.items():
+    for name, most in _MAX_BYTES.items():
         text = event.get(name) or ""
         if not text and name != "message":
             errors.required(name)
@@ -76,7 +76,7 @@ def _check_series(errors: ErrorList, event: Plain) -> None:
     series = event.get("series")
     if series is None:
         return
-    if series.get("count", 0) < _FEWEST:
+    if series.get("count", 0) < _MIN_SERIES_COUNT:
         errors.invalid("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
         errors.required("series.lastObservedTime")
@@ -86,6 +86,6 @@ def _shown(name: str, value: object) -> object:
     """A value in the form of upstream's internal type."""
     if not isinstance(value, dict):
         return "" if value is None and name not in ("related", "eventTime") else value
-    names = ("Component", "Host") if name == "source" else _ABOUT
+    names = ("Component", "Host") if name == "source" else _REFERENCE_MEMBERS
     by_name = {each.lower(): item for each, item in value.items()}
     return InOrder({each: by_name.get(each.lower(), "") for each in names})

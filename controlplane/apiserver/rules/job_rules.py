@@ -10,8 +10,8 @@ from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.templates import check_pod_template
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
+from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.prefixed_paths import check_prefixed
-from controlplane.apiserver.rules.words import check_optional
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.errors import OMITTED, Token
 from resourceapi.objects.field_rules import complaints
@@ -28,9 +28,9 @@ _ACTIONS = ["Count", "FailIndex", "FailJob", "Ignore"]
 _STATUSES = ["False", "True", "Unknown"]
 _REPLACEMENTS = ["Failed", "TerminatingOrFailed"]
 _MOST_RULES, _MOST_CODES, _MOST_PATTERNS, _LONGEST_MANAGER = 20, 255, 20, 63
-_MOST_AT_ONCE, _MANY, _FEW = 100_000, 100_000, 10_000
+_MAX_PARALLELISM, _MANY_COMPLETIONS, _MAX_IF_MANY_COMPLETIONS = 100_000, 100_000, 10_000
 """Most parallel pods of an indexed Job; completions that count as many; limit of other values with that many."""
-_WITH_MANY = f"when completions are above {_MANY} and used with backoff limit per index"
+_IF_MANY_COMPLETIONS = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
 
 
@@ -46,7 +46,7 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
         if len(manager.encode()) > _LONGEST_MANAGER:
             errors.too_long(f"{path}.managedBy", _LONGEST_MANAGER)
     mode = spec.get("completionMode")
-    check_optional(errors, f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])
+    check_optional_choice(errors, f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])
     if mode == "Indexed":
         _check_indexed(errors, spec, path)
     for name in ("backoffLimitPerIndex", "maxFailedIndexes") if mode in (None, "NonIndexed") else ():
@@ -61,7 +61,7 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
     elif success is not None:
         _check_success(errors, success.get("rules") or [], spec.get("completions") or 0, f"{path}.successPolicy.rules")
     known = _REPLACEMENTS if spec.get("podFailurePolicy") is None else _REPLACEMENTS[:1]
-    check_optional(errors, f"{path}.podReplacementPolicy", spec.get("podReplacementPolicy"), known)
+    check_optional_choice(errors, f"{path}.podReplacementPolicy", spec.get("podReplacementPolicy"), known)
     _check_pod(errors, spec, f"{path}.template")
 
 
@@ -90,20 +90,24 @@ def _check_indexed(errors: ErrorList, spec: Plain, path: str) -> None:
     at_once, completions, failed = (spec.get(name) for name in ("parallelism", "completions", "maxFailedIndexes"))
     if completions is None:
         errors.required(f"{path}.completions", "when completion mode is Indexed")
-    if at_once is not None and at_once > _MOST_AT_ONCE:
-        why = f"must be less than or equal to {_MOST_AT_ONCE} when completion mode is Indexed"
+    if at_once is not None and at_once > _MAX_PARALLELISM:
+        why = f"must be less than or equal to {_MAX_PARALLELISM} when completion mode is Indexed"
         errors.invalid(f"{path}.parallelism", at_once, why)
     if failed is not None and completions is not None and failed > completions:
         errors.invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions")
-    if failed is not None and failed > _MOST_AT_ONCE:
-        errors.invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MOST_AT_ONCE}")
-    if completions is None or completions <= _MANY or spec.get("backoffLimitPerIndex") is None:
+    if failed is not None and failed > _MAX_PARALLELISM:
+        errors.invalid(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {_MAX_PARALLELISM}")
+    if completions is None or completions <= _MANY_COMPLETIONS or spec.get("backoffLimitPerIndex") is None:
         return
     if failed is None:
-        errors.required(f"{path}.maxFailedIndexes", f"must be specified when completions is above {_MANY}")
+        errors.required(f"{path}.maxFailedIndexes", f"must be specified when completions is above {_MANY_COMPLETIONS}")
     for name, value in (("parallelism", at_once), ("maxFailedIndexes", failed)):
-        if value is not None and value > _FEW:
-            errors.invalid(f"{path}.{name}", value, f"must be less than or equal to {_FEW} {_WITH_MANY}")
+        if value is not None and value > _MAX_IF_MANY_COMPLETIONS:
+            errors.invalid(
+                f"{path}.{name}",
+                value,
+                f"must be less than or equal to {_MAX_IF_MANY_COMPLETIONS} {_IF_MANY_COMPLETIONS}",
+            )
 
 
 def _check_failures(errors: ErrorList, spec: Plain, path: str) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import quoted_text
 
-_MOST = 4096
+_MAX_PAIRS = 4096
 """The most pairs that are reported for a volume; more do not fit into the warnings of an answer."""
 _CERTIFICATE = {"certificateChainPath": "chain", "keyPath": "key", "credentialBundlePath": "credential bundle"}
 
@@ -70,7 +70,7 @@ def _projected(source: Plain) -> list[_File]:
 
 def _overlaps(volume: str, shown: str, files: Sequence[_File]) -> Iterator[str]:
     """The warnings for a volume's files, up to the limit."""
-    for file, other in itertools.islice(_pairs(files), _MOST):
+    for file, other in itertools.islice(_pairs(files), _MAX_PAIRS):
         yield f"volume {volume} ({shown}): overlapping paths: {file} with {other}"
 
 

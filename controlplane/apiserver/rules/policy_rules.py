@@ -26,7 +26,7 @@ _ACTIONS = ["Audit", "Deny", "Warn"]
 _MOST_CONDITIONS, _MOST_ANNOTATIONS = 64, 20
 _LONGEST_ANNOTATION = 5 * 1024
 _ONE_AT_LEAST = "validations or auditAnnotations must contain at least one item"
-_BOTH_TELL = (
+_DENY_AND_WARN = (
     "must not contain both Deny and Warn (repeating the same validation failure information in the API response and"
     " headers serves no purpose)"
 )
@@ -290,7 +290,7 @@ def _check_actions(errors: ErrorList, actions: list[str], path: str) -> None:
             errors.duplicate(f"{path}[{index}]", Token(action))
         seen.add(action)
     if "Deny" in actions and "Warn" in actions:
-        errors.invalid(path, actions, _BOTH_TELL)
+        errors.invalid(path, actions, _DENY_AND_WARN)
 
 
 def _check_expression(errors: ErrorList, path: str, source: str, environment: Environment, *wanted: Type) -> Type:

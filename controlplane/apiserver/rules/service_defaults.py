@@ -299,7 +299,7 @@ _FILLS: Mapping[str, Callable[[Plain], Plain]] = {
 }
 
 
-def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+def defaulters(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """Return the functions that fill in defaults, by kind."""
     driver = {**_DRIVER, **({"preventPodSchedulingIfMissing": False} if release.fills_missing_drivers else {})}
     return {**_FILLS, "CSIDriver": lambda obj: {**obj, "spec": {**driver, **obj["spec"]}}}

@@ -10,10 +10,10 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.containers import PROTOCOLS
 from controlplane.apiserver.pods.placement import NO_ADDRESS, is_address
 from controlplane.apiserver.pods.spec_rules import NO_NETWORK, is_network
+from controlplane.apiserver.rules.choices import check_choice
 from controlplane.apiserver.rules.label_rules import check_labels
 from controlplane.apiserver.rules.network_addresses import check_reachable
 from controlplane.apiserver.rules.ports import check_port, check_port_or_name
-from controlplane.apiserver.rules.words import check_known
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import complaints, dns_label, label_name
@@ -33,8 +33,8 @@ _DAY = 86400
 _HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 _RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
-_NEITHER = "may not be set for ExternalName services"
-_STAYS = "may not change once set"
+_NOT_FOR_EXTERNAL_NAME = "may not be set for ExternalName services"
+_FIXED_ONCE_SET = "may not change once set"
 
 
 def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
@@ -49,13 +49,13 @@ def check_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         why = f"may not be set to 'None' for {spec['type']} services"
         errors.invalid("spec.clusterIPs[0]", NO_CLUSTER_IP, why)
     if spec.get("type") == "ExternalName":
-        _check_elsewhere(errors, spec)
+        _check_external_name(errors, spec)
     _check_ports(errors, spec)
     check_labels(errors, "spec.selector", spec.get("selector"))
     _check_affinity(errors, spec)
     check_addresses(errors, spec, before)
     _check_external(errors, spec, before)
-    check_known(errors, "spec.type", spec.get("type"), _TYPES)
+    check_choice(errors, "spec.type", spec.get("type"), _TYPES)
     _check_repeated_ports(errors, spec)
     _check_ranges(errors, new, old)
     if spec.get("allocateLoadBalancerNodePorts") is not None and spec.get("type") != "LoadBalancer":
@@ -96,13 +96,13 @@ def is_headless(spec: Plain) -> bool:
     return spec.get("clusterIPs") == [NO_CLUSTER_IP]
 
 
-def is_outside(spec: Plain) -> bool:
+def is_externally_reachable(spec: Plain) -> bool:
     """Return whether a service can be reached from outside of the cluster."""
     is_addressed = spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs"))
     return spec.get("type") in ("NodePort", "LoadBalancer") or is_addressed
 
 
-def needs_health(spec: Plain) -> bool:
+def needs_health_check_port(spec: Plain) -> bool:
     """Return whether a load balancer checks on each node whether it has pods of the service."""
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
@@ -168,7 +168,7 @@ def _check_changes(errors: ErrorList, spec: Plain, before: Plain) -> None:
             _check_changed_families(errors, spec, before)
     _check_class(errors, spec, before)
     was, now = (each.get("healthCheckNodePort") or 0 for each in (before, spec))
-    if needs_health(before) and needs_health(spec) and now != was:
+    if needs_health_check_port(before) and needs_health_check_port(spec) and now != was:
         errors.forbidden("spec.healthCheckNodePort", "field is immutable")
 
 
@@ -177,12 +177,12 @@ def _check_changed_addresses(errors: ErrorList, spec: Plain, before: Plain) -> N
     if len(now) == len(was):
         for index, (one, other) in enumerate(zip(now, was, strict=True)):
             if one != other:
-                errors.invalid(f"{path}[{index}]", now, _STAYS)
+                errors.invalid(f"{path}[{index}]", now, _FIXED_ONCE_SET)
         return
     if not now:
         errors.invalid(f"{path}[0]", now or None, "primary clusterIP can not be unset")
     elif was and now[0] != was[0]:
-        errors.invalid(f"{path}[0]", now, _STAYS)
+        errors.invalid(f"{path}[0]", now, _FIXED_ONCE_SET)
     if len(now) == 1 < len(was) and spec.get("ipFamilyPolicy") != SINGLE:
         why = "must be set to 'SingleStack' when releasing the secondary clusterIP"
         errors.invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), why)
@@ -193,10 +193,10 @@ def _check_changed_families(errors: ErrorList, spec: Plain, before: Plain) -> No
     if len(now) == len(was):
         for one, other in zip(now, was, strict=True):
             if one != other:
-                errors.invalid(path, now, _STAYS)
+                errors.invalid(path, now, _FIXED_ONCE_SET)
         return
     if now and was and now[0] != was[0]:
-        errors.invalid(path, spec.get("clusterIPs"), _STAYS)
+        errors.invalid(path, spec.get("clusterIPs"), _FIXED_ONCE_SET)
     if len(now) == 1 < len(was) and spec.get("ipFamilyPolicy") != SINGLE:
         why = "must be set to 'SingleStack' when releasing the secondary ipFamily"
         errors.invalid("spec.ipFamilyPolicy", spec.get("ipFamilyPolicy"), why)
@@ -205,7 +205,7 @@ def _check_changed_families(errors: ErrorList, spec: Plain, before: Plain) -> No
 def _check_class(errors: ErrorList, spec: Plain, before: Plain) -> None:
     found, path = spec.get("loadBalancerClass"), "spec.loadBalancerClass"
     if spec.get("type") == before.get("type") == "LoadBalancer" and found != before.get("loadBalancerClass"):
-        errors.invalid(path, found, _STAYS)
+        errors.invalid(path, found, _FIXED_ONCE_SET)
     if found is None:
         return
     if spec.get("type") == "LoadBalancer":
@@ -220,11 +220,11 @@ def _check_annotations(errors: ErrorList, annotations: Plain) -> None:
         errors.invalid(f"metadata.annotations[{_MODE}]", annotations[_MODE], why)
 
 
-def _check_elsewhere(errors: ErrorList, spec: Plain) -> None:
+def _check_external_name(errors: ErrorList, spec: Plain) -> None:
     """Check a service of type ExternalName."""
     for member in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(member):
-            errors.forbidden(f"spec.{member}", _NEITHER)
+            errors.forbidden(f"spec.{member}", _NOT_FOR_EXTERNAL_NAME)
     name = (spec.get("externalName") or "").removesuffix(".")
     if name:
         complaints(errors, "spec.externalName", name, dns_subdomain(name))
@@ -244,14 +244,14 @@ def _check_ports(errors: ErrorList, spec: Plain) -> None:
             errors.required(f"{path}.name")
         names.add(name)
         check_port(errors, f"{path}.port", port.get("port", 0))
-        check_known(errors, f"{path}.protocol", port.get("protocol"), PROTOCOLS)
+        check_choice(errors, f"{path}.protocol", port.get("protocol"), PROTOCOLS)
         check_port_or_name(errors, f"{path}.targetPort", port.get("targetPort"))
         if port.get("appProtocol") is not None:
             label_name(errors, f"{path}.appProtocol", port["appProtocol"])
 
 
 def _check_affinity(errors: ErrorList, spec: Plain) -> None:
-    check_known(errors, "spec.sessionAffinity", spec.get("sessionAffinity"), _AFFINITIES)
+    check_choice(errors, "spec.sessionAffinity", spec.get("sessionAffinity"), _AFFINITIES)
     config, path = spec.get("sessionAffinityConfig"), "spec.sessionAffinityConfig"
     if spec.get("sessionAffinity") == "None" and config is not None:
         errors.forbidden(path, "must not be set when session affinity is None")
@@ -315,12 +315,12 @@ def _check_range(errors: ErrorList, path: str, text: str) -> None:
 
 def _check_traffic(errors: ErrorList, spec: Plain) -> None:
     policy, path = spec.get("externalTrafficPolicy"), "spec.externalTrafficPolicy"
-    if is_outside(spec):
-        check_known(errors, path, policy, _POLICIES)
+    if is_externally_reachable(spec):
+        check_choice(errors, path, policy, _POLICIES)
     elif policy:
         errors.invalid(path, Token(policy), "may only be set for externally-accessible services")
     port, path = spec.get("healthCheckNodePort") or 0, "spec.healthCheckNodePort"
-    if port and not needs_health(spec):
+    if port and not needs_health_check_port(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.invalid(path, port, why)
     elif port:
@@ -346,10 +346,10 @@ def without_other_types_fields(new: Plain, old: Plain | None) -> Plain:
         gone += addresses if all(json_equal(spec.get(name), before.get(name)) for name in addresses) else ()
         gone += [name for name in ("ipFamilies", "ipFamilyPolicy") if json_equal(spec.get(name), before.get(name))]
     for member, needs in (
-        ("healthCheckNodePort", needs_health),
+        ("healthCheckNodePort", needs_health_check_port),
         ("allocateLoadBalancerNodePorts", _is_balanced),
         ("loadBalancerClass", _is_balanced),
-        ("externalTrafficPolicy", is_outside),
+        ("externalTrafficPolicy", is_externally_reachable),
     ):
         if needs(before) and not needs(spec) and spec.get(member) == before.get(member):
             gone.append(member)

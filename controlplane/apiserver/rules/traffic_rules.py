@@ -11,12 +11,12 @@ from typing import Any
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.placement import check_address, is_address
+from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.network_addresses import check_range, network_of
 from controlplane.apiserver.rules.ports import check_port, port_name
 from controlplane.apiserver.rules.prefixed_paths import check_prefixed
 from controlplane.apiserver.rules.references import check_reference
-from controlplane.apiserver.rules.words import check_optional
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.names import dns_1035_label, dns_label, dns_subdomain, wildcard_subdomain
@@ -183,7 +183,7 @@ def _policy(errors: ErrorList, new: Plain, old: Plain | None, *, release: Releas
 
 def _policy_port(errors: ErrorList, port: Plain, path: str, release: Release) -> None:
     protocol, number, last = port.get("protocol"), port.get("port"), port.get("endPort")
-    check_optional(errors, f"{path}.protocol", protocol, _PROTOCOLS)
+    check_optional_choice(errors, f"{path}.protocol", protocol, _PROTOCOLS)
     if number is None:
         if last is not None:
             errors.invalid(f"{path}.endPort", last, "may not be specified when `port` is not specified")

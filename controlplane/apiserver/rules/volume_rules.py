@@ -10,7 +10,7 @@ from datetime import datetime
 
 from controlplane.apiserver.internal_types import difference, internal_form
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.rules.paths import check_no_steps_back
+from controlplane.apiserver.rules.paths import check_no_parent_steps
 from controlplane.apiserver.rules.quantity_rules import ZERO, positive
 from controlplane.apiserver.rules.resource_rules import quantity
 from controlplane.apiserver.rules.volume_sources import RULES as OF_PODS
@@ -23,8 +23,8 @@ from resourceapi.objects.names import dns_label as why_no_label
 from resourceapi.objects.names import dns_subdomain
 from resourceapi.objects.release import Release
 
-_ALONE = "ReadWriteOncePod"
-_ACCESS = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE]
+_SINGLE_POD_MODE = "ReadWriteOncePod"
+_ACCESS = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _SINGLE_POD_MODE]
 _RECLAIM = ["Delete", "Recycle", "Retain"]
 _MODES = ["Block", "Filesystem"]
 _INLINE = "in the context of inline volumes"
@@ -85,7 +85,7 @@ def _requirements(affinity: Plain) -> list[Plain]:
     return [each for term in terms for name in _EXPRESSIONS for each in term.get(name) or ()]
 
 
-def no_check(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def accept_any_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Accept any status of a PersistentVolume."""
     del errors, new, old
 
@@ -142,8 +142,8 @@ def _check_access(errors: ErrorList, modes: list[str], path: str) -> None:
     for mode in modes:
         if mode not in _ACCESS:
             errors.not_supported(path, mode, _ACCESS)
-    if _ALONE in modes and {*modes} & {*_ACCESS} != {_ALONE}:
-        errors.forbidden(path, f"may not use {_ALONE} with other access modes")
+    if _SINGLE_POD_MODE in modes and {*modes} & {*_ACCESS} != {_SINGLE_POD_MODE}:
+        errors.forbidden(path, f"may not use {_SINGLE_POD_MODE} with other access modes")
 
 
 def _check_capacity(errors: ErrorList, capacity: Plain | None, path: str) -> None:
@@ -228,7 +228,7 @@ def _local(errors: ErrorList, source: Plain, path: str) -> None:
     if not source.get("path"):
         errors.required(f"{path}.path")
     else:
-        check_no_steps_back(errors, f"{path}.path", source["path"])
+        check_no_parent_steps(errors, f"{path}.path", source["path"])
 
 
 def _with_secret(errors: ErrorList, source: Plain, path: str) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.rules.choices import check_choice, check_optional_choice
 from controlplane.apiserver.rules.claim_rules import check_claim_template
-from controlplane.apiserver.rules.paths import check_descending, check_no_steps_back
+from controlplane.apiserver.rules.paths import check_no_parent_steps, check_relative_path
 from controlplane.apiserver.rules.projections import check_items, check_mode, check_projected, check_variables_as_files
-from controlplane.apiserver.rules.words import check_known, check_optional
 from resourceapi.objects import ErrorList, Quantity, QuantityError
 from resourceapi.objects.field_rules import complaints, dns_label, driver_name
 from resourceapi.objects.names import dns_subdomain
@@ -22,7 +22,7 @@ _CACHING = ["None", "ReadOnly", "ReadWrite"]
 _DISKS = ["Dedicated", "Managed", "Shared"]
 _MANAGED = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 _BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-_MOST = 255  # of partitions and logical units
+_MAX_NUMBER = 255  # of partitions and logical units
 _LONGEST_TENANT = 64
 _PAIRS = "must be a host:port pair or multiple pairs separated by commas"
 _IS_PAIR = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
@@ -65,19 +65,19 @@ def _host_path(errors: ErrorList, source: Plain, path: str) -> None:
     if not where:
         errors.required(f"{path}.path")
         return
-    check_no_steps_back(errors, f"{path}.path", where)
+    check_no_parent_steps(errors, f"{path}.path", where)
     if kind not in _PATHS:
         errors.not_supported(f"{path}.type", kind, _PATHS)
 
 
 def _git_repo(errors: ErrorList, source: Plain, path: str) -> None:
-    check_descending(errors, f"{path}.directory", source.get("directory") or "")
+    check_relative_path(errors, f"{path}.directory", source.get("directory") or "")
 
 
 def _partition(errors: ErrorList, source: Plain, path: str) -> None:
     number = source.get("partition") or 0
-    if not 0 <= number <= _MOST:
-        errors.invalid(f"{path}.partition", number, f"must be between 1 and {_MOST}, inclusive")
+    if not 0 <= number <= _MAX_NUMBER:
+        errors.invalid(f"{path}.partition", number, f"must be between 1 and {_MAX_NUMBER}, inclusive")
 
 
 def _named_files(errors: ErrorList, source: Plain, path: str) -> None:
@@ -100,8 +100,8 @@ def _iscsi(errors: ErrorList, source: Plain, path: str) -> None:
         errors.required(f"{path}.iqn")
     else:
         _initiator(errors, name, f"{path}.iqn")
-    if not 0 <= unit <= _MOST:
-        errors.invalid(f"{path}.lun", unit, f"must be between 0 and {_MOST}, inclusive")
+    if not 0 <= unit <= _MAX_NUMBER:
+        errors.invalid(f"{path}.lun", unit, f"must be between 0 and {_MAX_NUMBER}, inclusive")
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
         errors.required(f"{path}.secretRef")
     if initiator is not None:
@@ -162,8 +162,8 @@ def _fc(errors: ErrorList, source: Plain, path: str) -> None:
         return
     if unit is None:
         errors.required(f"{path}.lun", "lun is required if targetWWNs is specified")
-    elif not 0 <= unit <= _MOST:
-        errors.invalid(f"{path}.lun", unit, f"must be between 0 and {_MOST}, inclusive")
+    elif not 0 <= unit <= _MAX_NUMBER:
+        errors.invalid(f"{path}.lun", unit, f"must be between 0 and {_MAX_NUMBER}, inclusive")
 
 
 def _flex(errors: ErrorList, source: Plain, path: str) -> None:
@@ -174,8 +174,8 @@ def _flex(errors: ErrorList, source: Plain, path: str) -> None:
 
 def _azure_disk(errors: ErrorList, source: Plain, path: str) -> None:
     where, kind = source.get("diskURI") or "", source.get("kind")
-    check_optional(errors, f"{path}.cachingMode", source.get("cachingMode"), _CACHING)
-    check_optional(errors, f"{path}.kind", kind, _DISKS)
+    check_optional_choice(errors, f"{path}.cachingMode", source.get("cachingMode"), _CACHING)
+    check_optional_choice(errors, f"{path}.kind", kind, _DISKS)
     if kind == "Managed" and not where.startswith("/subscriptions/"):
         errors.not_supported(f"{path}.diskURI", where, [_MANAGED], is_named=False)
     if kind not in (None, "Managed") and not where.startswith("https://"):
@@ -208,7 +208,7 @@ def _ephemeral(errors: ErrorList, source: Plain, path: str) -> None:
 
 
 def _image(errors: ErrorList, source: Plain, path: str) -> None:
-    check_known(errors, f"{path}.pullPolicy", source.get("pullPolicy"), _PULL)
+    check_choice(errors, f"{path}.pullPolicy", source.get("pullPolicy"), _PULL)
 
 
 RULES: Mapping[str, Rule] = {

@@ -8,17 +8,17 @@ from functools import partial
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
+from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.policy_rules import check_conditions, check_rule
 from controlplane.apiserver.rules.webhook_clients import REVIEWS, check_client, check_reviews
-from controlplane.apiserver.rules.words import check_optional
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import canonical
 from resourceapi.objects.names import dns_subdomain
 
 _FAILURES, _MATCHES = ["Fail", "Ignore"], ["Equivalent", "Exact"]
 _EFFECTS = ["None", "NoneOnDryRun"]
-_AGAIN = ["IfNeeded", "Never"]
+_REINVOCATION_POLICIES = ["IfNeeded", "Never"]
 _LONGEST_WAIT = 30
 _NO_REVIEW = f"must specify one of {', '.join(REVIEWS)}"
 
@@ -53,11 +53,11 @@ def _check_name(errors: ErrorList, path: str, name: str) -> None:
 
 
 def _check_words(errors: ErrorList, webhook: Plain, path: str, *, is_mutating: bool) -> None:
-    check_optional(errors, f"{path}.failurePolicy", webhook.get("failurePolicy"), _FAILURES)
-    check_optional(errors, f"{path}.matchPolicy", webhook.get("matchPolicy"), _MATCHES)
+    check_optional_choice(errors, f"{path}.failurePolicy", webhook.get("failurePolicy"), _FAILURES)
+    check_optional_choice(errors, f"{path}.matchPolicy", webhook.get("matchPolicy"), _MATCHES)
     if webhook.get("sideEffects") is None:
         errors.required(f"{path}.sideEffects", f"must specify one of {', '.join(_EFFECTS)}")
-    check_optional(errors, f"{path}.sideEffects", webhook.get("sideEffects"), _EFFECTS)
+    check_optional_choice(errors, f"{path}.sideEffects", webhook.get("sideEffects"), _EFFECTS)
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= _LONGEST_WAIT:
         why = f"the timeout value must be between 1 and {_LONGEST_WAIT} seconds"
@@ -65,7 +65,9 @@ def _check_words(errors: ErrorList, webhook: Plain, path: str, *, is_mutating: b
     for member in ("namespaceSelector", "objectSelector"):
         check_selector(errors, f"{path}.{member}", webhook.get(member))
     if is_mutating:
-        check_optional(errors, f"{path}.reinvocationPolicy", webhook.get("reinvocationPolicy"), _AGAIN)
+        check_optional_choice(
+            errors, f"{path}.reinvocationPolicy", webhook.get("reinvocationPolicy"), _REINVOCATION_POLICIES
+        )
 
 
 CHECKS: Mapping[str, Check] = {

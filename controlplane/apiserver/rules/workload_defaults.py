@@ -190,22 +190,22 @@ def _with_template(holder: Plain) -> Plain:
 def _without_disabled(obj: Plain, *, kind: str, release: Release) -> Plain:
     """A workload whose template lacks the fields that the release does not have."""
     if kind == "PodTemplate":
-        return _dropped(obj, release)
-    spec = _dropped(obj["spec"], release)
+        return _without_disabled_template_fields(obj, release)
+    spec = _without_disabled_template_fields(obj["spec"], release)
     if kind == "CronJob":
         within = spec["jobTemplate"]
-        spec = {**spec, "jobTemplate": {**within, "spec": _dropped(within["spec"], release)}}
+        spec = {**spec, "jobTemplate": {**within, "spec": _without_disabled_template_fields(within["spec"], release)}}
     return {**obj, "spec": spec}
 
 
-def _dropped(holder: Plain, release: Release) -> Plain:
+def _without_disabled_template_fields(holder: Plain, release: Release) -> Plain:
     template = holder.get("template")
     if template is None or template.get("spec") is None:
         return holder
     return {**holder, "template": {**template, "spec": without_disabled(template["spec"], release)}}
 
 
-def drops(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+def droppers(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """Return the functions that drop a template's fields that a release does not have, by kind."""
     kinds = (*_SPECS, "StatefulSet", "PodTemplate")
     return {kind: partial(_without_disabled, kind=kind, release=release) for kind in kinds}
@@ -217,7 +217,7 @@ def _labels(spec: Plain) -> Plain:
     return labels
 
 
-def fills(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
+def defaulters(release: Release) -> Mapping[str, Callable[[Plain], Plain]]:
     """Return the functions that fill in defaults, by kind."""
     rolling = {"partition": 0, **({"maxUnavailable": 1} if release.fills_max_unavailable else {})}
     specs: Mapping[str, Callable[[Plain], Plain]] = {**_SPECS, "StatefulSet": partial(_stateful_set, rolling=rolling)}

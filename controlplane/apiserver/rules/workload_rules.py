@@ -15,7 +15,7 @@ from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.templates import check_pod_template
 from controlplane.apiserver.rules.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.rules.claim_rules import check_claim_spec
-from controlplane.apiserver.rules.cron_schedules import why_no_schedule, why_no_zone
+from controlplane.apiserver.rules.cron_schedules import schedule_fault, zone_fault
 from controlplane.apiserver.rules.job_rules import check_job_change, check_job_spec, check_names_of_pods
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.workload_defaults import NAME_LABELS, UID_LABELS
@@ -46,7 +46,7 @@ _LONGEST_OF_CRON_JOB = 52  # characters of a name, to which its jobs' names add 
 _ORDERS = ("OrderedReady", "Parallel")
 
 
-def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
+def _replicated(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> None:
     """Check a Deployment or a ReplicaSet."""
     spec, is_deployment = new["spec"], kind == "Deployment"
     not_negative(errors, "spec.replicas", spec.get("replicas"))
@@ -61,7 +61,7 @@ def _copies(errors: ErrorList, new: Plain, old: Plain | None, *, kind: str) -> N
         if isinstance(deadline, int) and deadline <= spec.get("minReadySeconds", 0):
             errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
     if old is not None:
-        _stays(errors, "spec.selector", spec.get("selector"), old["spec"].get("selector"))
+        _check_unchanged(errors, "spec.selector", spec.get("selector"), old["spec"].get("selector"))
 
 
 def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fields: bool) -> None:
@@ -155,20 +155,20 @@ def _check_strategy(errors: ErrorList, strategy: Plain) -> None:
         not_above_all(errors, f"{path}.maxUnavailable", away)
 
 
-def _daemons(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+def _daemon_set(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     spec, selector = new["spec"], new["spec"].get("selector")
     if old is not None:
-        _stays(errors, "spec.selector", selector, old["spec"].get("selector"))
+        _check_unchanged(errors, "spec.selector", selector, old["spec"].get("selector"))
     check_selector(errors, "spec.selector", selector)
     _check_template(errors, spec, "DaemonSet")
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
         errors.invalid("spec.selector", published(selector), "empty selector is invalid for daemonset")
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
-    _check_daemons_strategy(errors, spec.get("updateStrategy") or {})
+    _check_daemon_set_strategy(errors, spec.get("updateStrategy") or {})
     not_negative(errors, "spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
-def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
+def _check_daemon_set_strategy(errors: ErrorList, strategy: Plain) -> None:
     """Check the update strategy of a DaemonSet."""
     kind, rolling, path = strategy.get("type"), strategy.get("rollingUpdate"), "spec.updateStrategy"
     if kind == "RollingUpdate":
@@ -189,8 +189,8 @@ def _check_daemons_strategy(errors: ErrorList, strategy: Plain) -> None:
 def _check_template(errors: ErrorList, spec: Plain, kind: str) -> None:
     template, selector = spec.get("template") or {}, spec.get("selector")
     labels = (template.get("metadata") or {}).get("labels")
-    if kind == "DaemonSet" or _is_read(selector):
-        if _is_read(selector) and (selector is None or not is_selected(selector, labels or {})):
+    if kind == "DaemonSet" or _is_valid_selector(selector):
+        if _is_valid_selector(selector) and (selector is None or not is_selected(selector, labels or {})):
             errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)  # a missing selector selects nothing
         check_pod_template(errors, template, "spec.template")
     elif kind == "StatefulSet":
@@ -235,7 +235,7 @@ def _pod_template(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_pod_template(errors, new.get("template") or {}, "template")
 
 
-def _is_read(selector: Plain | None) -> bool:
+def _is_valid_selector(selector: Plain | None) -> bool:
     """Return whether Go accepts the selector."""
     found = ErrorList()
     check_selector(found, "", selector)
@@ -259,7 +259,7 @@ def _job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) 
         errors.invalid("spec.template.metadata.labels", labels, _NO_MATCH)
     if old is not None:
         before = old["spec"]
-        _stays(errors, "spec.selector", selector, before.get("selector"))
+        _check_unchanged(errors, "spec.selector", selector, before.get("selector"))
         check_job_change(errors, spec, before, release)
         if not before.get("suspend") and not json_equal(spec["template"], before["template"]):
             shown = internal_form("core.PodTemplateSpec", spec["template"], release)
@@ -272,7 +272,7 @@ def _cron_job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
     not_negative(errors, "spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     zone = spec.get("timeZone")
     if zone is not None and zone != before.get("timeZone"):
-        complaints(errors, "spec.timeZone", zone, why_no_zone(zone))
+        complaints(errors, "spec.timeZone", zone, zone_fault(zone))
     policies = ["Allow", "Forbid", "Replace"]
     if spec.get("concurrencyPolicy") not in policies:
         errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
@@ -289,7 +289,7 @@ def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:
     if not schedule:
         errors.required(path)
         return
-    if why := why_no_schedule(schedule):
+    if why := schedule_fault(schedule):
         errors.invalid(path, schedule, why)
     if "TZ" in schedule:
         if "TZ" not in (before.get("schedule") or ""):
@@ -314,7 +314,7 @@ def _check_generated(errors: ErrorList, spec: Plain, metadata: Plain) -> None:
         errors.invalid("spec.selector", in_order(spec.get("selector")), "`selector` not auto-generated")
 
 
-def _stays(errors: ErrorList, path: str, new: Any, old: Any) -> None:
+def _check_unchanged(errors: ErrorList, path: str, new: Any, old: Any) -> None:
     if not json_equal(published(new), published(old)):
         errors.invalid(path, published(new), _IMMUTABLE)
 
@@ -323,11 +323,11 @@ def checks(release: Release) -> Mapping[str, Check]:
     """Return the rules by kind, as a release has them."""
     return {
         "CronJob": partial(_cron_job, release=release),
-        "DaemonSet": _daemons,
-        "Deployment": partial(_copies, kind="Deployment"),
+        "DaemonSet": _daemon_set,
+        "Deployment": partial(_replicated, kind="Deployment"),
         "Job": partial(_job, release=release),
         "PodTemplate": _pod_template,
-        "ReplicaSet": partial(_copies, kind="ReplicaSet"),
+        "ReplicaSet": partial(_replicated, kind="ReplicaSet"),
         "ReplicationController": _replication_controller,
         "StatefulSet": partial(_stateful_set, names_fields=release.has_declared_rules),
     }

@@ -14,13 +14,13 @@ from tests.controlplane.apiserver.running import Http, Plain
 Path = tuple[str | int, ...]
 DROPPED: Any = object()
 """The value of an absent field."""
-_WRONG_TEXTS = (
+_INVALID_TEXTS = (
     *("x y", "A_B", "-a", "a.", "ä", "a/b/c", "..", "/", "1", "x", "X", "None", "0", "-1", "1.5", "10.0.0.300", "::1"),
     *("a" * 64, "a" * 254, "a" * 129, "example.com/x", "\0", "true", "{}", "v1", "a\nb", '"', "<&>", "\u2028", "1e21"),
 )
-_WRONG_NUMBERS = (-1, 0, 1, 2**31, 2**31 - 1, -(2**31) - 1, 2**63, 65536, 1.5, 1e21, 1.0, 100_001)
+_INVALID_NUMBERS = (-1, 0, 1, 2**31, 2**31 - 1, -(2**31) - 1, 2**63, 65536, 1.5, 1e21, 1.0, 100_001)
 _OTHER_TYPES: tuple[Any, ...] = ("x", 7, 1.5, True, {}, [], [7], {"a": "b"}, ["x"], [None], [{}], {"": 1})
-_LONG, _MANY = 300, 90
+_TEXT_REPEATS, _ITEM_COUNT = 300, 90
 """Characters; items. Each item can cause a warning header, and Python reads at most a hundred headers."""
 
 
@@ -30,14 +30,14 @@ def objects() -> list[Plain]:
     return [msgspec.to_builtins(each) for file in files for each in read_documents(file.read_text())]
 
 
-class Served(NamedTuple):
+class Endpoint(NamedTuple):
     """The path of a kind's objects, and whether the kind has a status subresource."""
 
     path: str
     has_status: bool
 
 
-def served(api: Http, obj: Plain) -> Served:
+def find_endpoint(api: Http, obj: Plain) -> Endpoint:
     """The path of the objects of the same kind as `obj`."""
     version = obj["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -45,7 +45,7 @@ def served(api: Http, obj: Plain) -> Served:
     found = next(each for each in listed if each["kind"] == obj["kind"] and "/" not in each["name"])
     space = f"namespaces/{obj['metadata']['namespace']}/" if found["namespaced"] else ""
     has_status = any(each["name"] == f"{found['name']}/status" for each in listed)
-    return Served(f"{base}/{space}{found['name']}", has_status)
+    return Endpoint(f"{base}/{space}{found['name']}", has_status)
 
 
 class Mutation(NamedTuple):
@@ -79,22 +79,22 @@ class Mutations:
 
     def next(self, obj: Plain, *, within: tuple[str, ...]) -> Mutation:
         """A mutation of a field below these members of an object."""
-        places = [(path, value) for path, value in _places(obj) if path[0] in within]
-        path, value = self._choose.choice(places)
-        how, change = self._choose.choice([(how, change) for how, (fits, change) in _HOW.items() if fits(value)])
+        candidates = [(path, value) for path, value in _all_fields(obj) if path[0] in within]
+        path, value = self._choose.choice(candidates)
+        how, change = self._choose.choice([(how, change) for how, (fits, change) in _MUTATORS.items() if fits(value)])
         return Mutation(path, how, change(value, self._choose))
 
 
-def _places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _all_fields(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """All paths in an object with their values."""
     if path and path != ("metadata", "name"):
         yield path, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, item in items:
-        yield from _places(item, (*path, step))
+        yield from _all_fields(item, (*path, step))
 
 
-def _empty(value: Any, _: random.Random) -> Any:
+def _emptied(value: Any, _: random.Random) -> Any:
     return type(value)()
 
 
@@ -102,38 +102,38 @@ def _of_another_type(value: Any, choose: random.Random) -> Any:
     return choose.choice([each for each in _OTHER_TYPES if type(each) is not type(value) or each in ([7], {"": 1})])
 
 
-def _wrong(value: Any, choose: random.Random) -> Any:
+def _invalid(value: Any, choose: random.Random) -> Any:
     if isinstance(value, bool):
         return not value
-    return choose.choice(_WRONG_TEXTS if isinstance(value, str) else _WRONG_NUMBERS)
+    return choose.choice(_INVALID_TEXTS if isinstance(value, str) else _INVALID_NUMBERS)
 
 
-def _with_more(value: Any, choose: random.Random) -> Any:
+def _extended(value: Any, choose: random.Random) -> Any:
     if isinstance(value, dict):
         return {**value, choose.choice(("extra", "name", "Name", "a_b", "")): choose.choice((1, "x", {}, None))}
     return [*value, choose.choice((None, "x", {}, 1))]
 
 
-def _huge(value: Any, _: random.Random) -> Any:
+def _enlarged(value: Any, _: random.Random) -> Any:
     if isinstance(value, str):
-        return (value or "x") * _LONG
+        return (value or "x") * _TEXT_REPEATS
     if isinstance(value, list):
-        return (value * _MANY)[:_MANY]
-    return {**value, **{f"k{n}": "v" for n in range(_MANY)}}
+        return (value * _ITEM_COUNT)[:_ITEM_COUNT]
+    return {**value, **{f"k{n}": "v" for n in range(_ITEM_COUNT)}}
 
 
-def _is(*types: type) -> Callable[[Any], bool]:
+def _has_type(*types: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, types)
 
 
-_HOW: dict[str, tuple[Callable[[Any], bool], Callable[[Any, random.Random], Any]]] = {
+_MUTATORS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, random.Random], Any]]] = {
     "dropped": (lambda value: True, lambda value, choose: DROPPED),
     "null": (lambda value: True, lambda value, choose: None),
-    "empty": (lambda value: True, _empty),
+    "empty": (lambda value: True, _emptied),
     "of another type": (lambda value: True, _of_another_type),
-    "wrong": (_is(str, int, float), _wrong),
-    "wrong again": (_is(str, int, float), _wrong),
-    "with more": (_is(dict, list), _with_more),
-    "huge": (_is(dict, list, str), _huge),
+    "wrong": (_has_type(str, int, float), _invalid),
+    "wrong again": (_has_type(str, int, float), _invalid),
+    "with more": (_has_type(dict, list), _extended),
+    "huge": (_has_type(dict, list, str), _enlarged),
     "with an item twice": (lambda value: isinstance(value, list) and bool(value), lambda value, _: [*value, value[0]]),
 }

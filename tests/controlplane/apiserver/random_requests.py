@@ -12,8 +12,8 @@ from tests.controlplane.apiserver.running import APPLY, MERGE, Plain, claim, dev
 JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
 NAMES = ("a", "b", "c", "d")
 NAMESPACES = ("default", "work")
-_CONTENTS = ("application/json", "application/yaml", MERGE, APPLY, JSON_PATCH, STRATEGIC)
-_WORDS = (
+_CONTENT_TYPES = ("application/json", "application/yaml", MERGE, APPLY, JSON_PATCH, STRATEGIC)
+_MEMBER_NAMES = (
     *("metadata", "spec", "status", "name", "labels", "finalizers", "managedFields", "ownerReferences", "selectors"),
     *("devices", "requests", "exactly", "kind", "apiVersion", "$patch", "$setElementOrder/finalizers", "", "x"),
     *("versions", "names", "schema", "openAPIV3Schema", "properties", "type", "items", "uid", "resourceVersion"),
@@ -37,7 +37,7 @@ class Collection(NamedTuple):
         return f"{base}/namespaces/{namespace}/{self.plural}" if namespace else f"{base}/{self.plural}"
 
     @property
-    def everywhere(self) -> str:
+    def path_in_all_namespaces(self) -> str:
         """The path of all objects in the default version."""
         return self.path(self.versions[0])
 
@@ -49,8 +49,8 @@ TEMPLATES = Collection("resource.k8s.io", _TYPED, "resourceclaimtemplates", is_n
 SLICES = Collection("resource.k8s.io", _TYPED, "resourceslices")
 MAPS = Collection("", ("v1",), "configmaps", is_namespaced=True)
 PODS = Collection("", ("v1",), "pods", is_namespaced=True, has_status=True)
-SPACES = Collection("", ("v1",), "namespaces")
-KINDS = Collection("apiextensions.k8s.io", ("v1",), "customresourcedefinitions", has_status=True)
+NAMESPACE_OBJECTS = Collection("", ("v1",), "namespaces")
+CUSTOM_DEFINITIONS = Collection("apiextensions.k8s.io", ("v1",), "customresourcedefinitions", has_status=True)
 DRIVERS = Collection("example.com", ("v1alpha1",), "drivers", is_namespaced=True, has_status=True)
 POOLS = Collection("devmgmtproto.k8s.io", ("v1alpha1",), "devicepools", has_status=True)
 NODES = Collection("", ("v1",), "nodes", has_status=True)
@@ -60,9 +60,9 @@ LEASES = Collection("coordination.k8s.io", ("v1",), "leases", is_namespaced=True
 ROLES = Collection("rbac.authorization.k8s.io", ("v1",), "clusterroles")
 STORAGE = Collection("storage.k8s.io", ("v1",), "storageclasses")
 DAEMONS = Collection("apps", ("v1",), "daemonsets", is_namespaced=True, has_status=True)
-LASTING = (CLASSES, CLAIMS, TEMPLATES, SLICES, MAPS, PODS, SPACES, KINDS, POOLS)
+ALWAYS_SERVED = (CLASSES, CLAIMS, TEMPLATES, SLICES, MAPS, PODS, NAMESPACE_OBJECTS, CUSTOM_DEFINITIONS, POOLS)
 """The kinds that are served at all times."""
-_OFTEN = (CLASSES, CLAIMS, SLICES, DRIVERS) * 3 + (*LASTING, DRIVERS)
+_WEIGHTED_COLLECTIONS = (CLASSES, CLAIMS, SLICES, DRIVERS) * 3 + (*ALWAYS_SERVED, DRIVERS)
 
 
 class Request(NamedTuple):
@@ -76,13 +76,13 @@ class Request(NamedTuple):
 
 
 class Requests:
-    """Creates requests. `saw` records objects, which later requests change, own and delete."""
+    """Creates requests. `record` keeps objects, which later requests change, own and delete."""
 
-    def __init__(self, seed: int, often: Sequence[Collection] = _OFTEN) -> None:
-        self._choose, self._often = random.Random(seed), often
+    def __init__(self, seed: int, weighted: Sequence[Collection] = _WEIGHTED_COLLECTIONS) -> None:
+        self._choose, self._collections = random.Random(seed), weighted
         self._seen: list[Plain] = []
 
-    def saw(self, value: Any) -> None:
+    def record(self, value: Any) -> None:
         """Record an answer, which can contain an object."""
         if isinstance(value, dict) and isinstance(value.get("metadata"), dict) and value["metadata"].get("uid"):
             self._seen.append(value)
@@ -91,15 +91,19 @@ class Requests:
     def next(self) -> Request:
         """The next request."""
         choose = self._choose
-        collection = choose.choice(self._often)
+        collection = choose.choice(self._collections)
         version = choose.choice(collection.versions)
         namespace = choose.choice(NAMESPACES) if collection.is_namespaced else ""
         path = collection.path(version, namespace)
         roll = choose.random()
         if roll < 0.30:
-            return self._spoilt(Request("POST", path, self._object(collection, version), query=self._write_query()))
+            return self._possibly_corrupted(
+                Request("POST", path, self._object(collection, version), query=self._write_query())
+            )
         if roll < 0.40:
-            return Request("DELETE", f"{path}/{self._name(collection)}", self._delete_options(), query=self._dry())
+            return Request(
+                "DELETE", f"{path}/{self._name(collection)}", self._delete_options(), query=self._dry_run_query()
+            )
         if roll < 0.50:
             return Request("GET", choose.choice([path, collection.path(version)]), query=self._list_query())
         if roll < 0.55:
@@ -112,17 +116,17 @@ class Requests:
                 choose.choice(("POST", "PUT", "PATCH", "DELETE")),
                 choose.choice([path, f"{path}/{choose.choice(NAMES)}", f"{path}/{choose.choice(NAMES)}/status"]),
                 body,
-                choose.choice(_CONTENTS),
+                choose.choice(_CONTENT_TYPES),
                 {"fieldManager": "m"},
             )
-        return self._spoilt(self._change(collection, version, path))
+        return self._possibly_corrupted(self._change(collection, version, path))
 
     def _change(self, collection: Collection, version: str, path: str) -> Request:
         """A PUT or PATCH with an earlier state of an object, or with random content."""
         choose = self._choose
         if collection.has_scale and choose.random() < 0.15:
             return self._scale(f"{path}/{self._name(collection)}/scale")
-        mine = [each for each in self._seen if _is_of(each, collection, version)]
+        mine = [each for each in self._seen if _belongs_to(each, collection, version)]
         below = "/status" if collection.has_status and choose.random() < 0.4 else ""
         if mine and choose.random() < 0.5:
             old = copy.deepcopy(choose.choice(mine))
@@ -164,7 +168,7 @@ class Requests:
         choose = self._choose
         name = self._name(collection)
         metadata: Plain = {"name": name, "labels": self._labels()}
-        if choose.random() < 0.1 and collection not in (KINDS, SPACES):
+        if choose.random() < 0.1 and collection not in (CUSTOM_DEFINITIONS, NAMESPACE_OBJECTS):
             metadata = {"generateName": f"{name}-"}
         if choose.random() < 0.3 and self._seen:
             owner = choose.choice(self._seen)
@@ -198,8 +202,8 @@ class Requests:
             spec["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu"}]
         if version == "v1beta1" and collection is SLICES:
             obj["spec"]["devices"] = [{"name": each["name"], "basic": {}} for each in obj["spec"]["devices"]]
-        if collection is KINDS and choose.random() < 0.5:
-            self._spoil(obj["spec"]["versions"][0]["schema"])
+        if collection is CUSTOM_DEFINITIONS and choose.random() < 0.5:
+            self._corrupt(obj["spec"]["versions"][0]["schema"])
         return obj | {
             "apiVersion": f"{collection.group}/{version}" if collection.group else version,
             "metadata": metadata,
@@ -212,20 +216,20 @@ class Requests:
         return self._choose.choice([None, {"x": 1, "phase": "Running"}, self.value()])
 
     def _name(self, collection: Collection) -> str:
-        if collection is KINDS:
+        if collection is CUSTOM_DEFINITIONS:
             return self._choose.choice(("drivers.example.com", "drivers.example.com", "deviceclasses.resource.k8s.io"))
-        if collection is SPACES:
+        if collection is NAMESPACE_OBJECTS:
             return self._choose.choice(("work", "work", "other"))
         return self._choose.choice(NAMES)
 
     def _labels(self) -> Any:
         return self._choose.choice([{}, None, {"x": self._choose.choice(("1", "2"))}])
 
-    def _dry(self) -> dict[str, str]:
+    def _dry_run_query(self) -> dict[str, str]:
         return {"dryRun": "All"} if self._choose.random() < 0.1 else {}
 
     def _write_query(self) -> dict[str, str]:
-        query = self._dry()
+        query = self._dry_run_query()
         if self._choose.random() < 0.3:
             query["fieldValidation"] = self._choose.choice(("Strict", "Warn", "Ignore", "No"))
         if self._choose.random() < 0.3:
@@ -257,20 +261,20 @@ class Requests:
             options["preconditions"] = {"uid": choose.choice(self._seen)["metadata"]["uid"]}
         return choose.choice([None, options])
 
-    def _spoilt(self, request: Request) -> Request:
+    def _possibly_corrupted(self, request: Request) -> Request:
         """The request, with a random fault in one of four cases."""
         if self._choose.random() < 0.75 or request.body is None:
             return request
         body = copy.deepcopy(request.body)
-        self._spoil(body)
+        self._corrupt(body)
         return request._replace(body=body)
 
-    def _spoil(self, value: Any) -> None:
+    def _corrupt(self, value: Any) -> None:
         """Put a random value at a random position."""
         choose = self._choose
         while True:
             if isinstance(value, dict):
-                key: Any = choose.choice([*value, choose.choice(_WORDS)])
+                key: Any = choose.choice([*value, choose.choice(_MEMBER_NAMES)])
             elif isinstance(value, list) and value:
                 key = choose.randrange(len(value))
             else:
@@ -289,10 +293,10 @@ class Requests:
             return choose.choice([None, True, choose.choice(_TEXTS), choose.randrange(-3, 2**40), 1.5])
         if kind == 5:
             return [self.value(depth - 1) for _ in range(choose.randrange(3))]
-        return {choose.choice(_WORDS): self.value(depth - 1) for _ in range(choose.randrange(4))}
+        return {choose.choice(_MEMBER_NAMES): self.value(depth - 1) for _ in range(choose.randrange(4))}
 
 
-def _is_of(obj: Plain, collection: Collection, version: str) -> bool:
+def _belongs_to(obj: Plain, collection: Collection, version: str) -> bool:
     wanted = f"{collection.group}/{version}" if collection.group else version
     return bool(obj.get("apiVersion") == wanted and f"{obj.get('kind', '').lower()}" == _singular(collection.plural))
 

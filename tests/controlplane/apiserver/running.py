@@ -30,7 +30,7 @@ MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 
-_FAULTS_OF_THE_REFERENCE = re.compile(
+_REFERENCE_SERVER_ERRORS = re.compile(
     r"(resourceVersion: Invalid value: .*: )?strconv.ParseUint: parsing .*"
     r"|resourceVersion should not be set on objects to be created"
     r"|failed to create typed patch object .*"
@@ -44,9 +44,9 @@ _FAULTS_OF_THE_REFERENCE = re.compile(
 )
 
 
-def is_refused_as_by_the_reference(text: str) -> bool:
+def is_reference_server_error(text: str) -> bool:
     """Return whether kube-apiserver also gives this 5xx answer; docs/apiserver.md lists them."""
-    return _FAULTS_OF_THE_REFERENCE.fullmatch(json.loads(text)["message"]) is not None
+    return _REFERENCE_SERVER_ERRORS.fullmatch(json.loads(text)["message"]) is not None
 
 
 class Running:
@@ -202,7 +202,7 @@ class Http:
         assert answer.status < 300, answer
         return answer.body
 
-    def begin(self, path: str, accept: str, **query: str) -> http.client.HTTPResponse:
+    def open_stream(self, path: str, accept: str, **query: str) -> http.client.HTTPResponse:
         """The start of an answer that goes on, such as a watch, on its own connection."""
         connection = self._connect()
         headers = {"Accept": accept, "Authorization": f"Bearer {self._token}", **self._sender}
@@ -229,7 +229,7 @@ class Http:
             self._connection.close()
 
     @contextmanager
-    def frames(self, path: str, accept: str, **query: str) -> Iterator[Iterator[tuple[str, Plain]]]:
+    def watch_protobuf(self, path: str, accept: str, **query: str) -> Iterator[Iterator[tuple[str, Plain]]]:
         """The events of a watch in protobuf as they arrive: type and object."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
         self._connection.request("GET", f"{path}?{urllib.parse.urlencode({'watch': 'true', **query})}", headers=headers)
@@ -263,7 +263,7 @@ def device_class(name: str = "gpu", **metadata: Any) -> Plain:
     }
 
 
-def wait_for_end(api: Http, name: str) -> None:
+def wait_until_deleted(api: Http, name: str) -> None:
     """Wait until a device class no longer exists."""
     found = api.send("GET", f"{CLASSES}/{name}")
     if found.status == 404:

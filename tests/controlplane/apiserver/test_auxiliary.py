@@ -15,7 +15,7 @@ from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 KINDS = list(auxiliary_kinds(LATEST, lambda: datetime.now(UTC)))
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TEMPLATE: Any = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-NEVER: Any = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+ENDING_TEMPLATE: Any = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
 WORKLOAD: Any = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
 ROLE_REF: Any = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}}
 REQUIRED: Any = {
@@ -25,7 +25,7 @@ REQUIRED: Any = {
     "ClusterRoleBinding": ROLE_REF,
     "CSIStorageCapacity": {"storageClassName": "fast"},
     "ControllerRevision": {"revision": 1, "data": {"a": 1}},
-    "CronJob": {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": NEVER}}}},
+    "CronJob": {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": ENDING_TEMPLATE}}}},
     "DaemonSet": WORKLOAD,
     "Deployment": WORKLOAD,
     "EndpointSlice": {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]},
@@ -35,7 +35,7 @@ REQUIRED: Any = {
     },
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
-    "Job": {"spec": {"template": NEVER}},
+    "Job": {"spec": {"template": ENDING_TEMPLATE}},
     "PersistentVolume": {
         "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
     },
@@ -61,14 +61,14 @@ NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
-def collection(kind: Kind) -> str:
+def collection_path(kind: Kind) -> str:
     base = f"/apis/{kind.group}/{kind.storage}" if kind.group else "/api/v1"
     return f"{base}/namespaces/default/{kind.plural}" if kind.namespaced else f"{base}/{kind.plural}"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_objects_come_and_go(api: Http, kind: Kind) -> None:
-    path, api_version = collection(kind), kind.api_version(kind.storage)
+def test_object_is_created_patched_applied_listed_and_deleted(api: Http, kind: Kind) -> None:
+    path, api_version = collection_path(kind), kind.api_version(kind.storage)
     assert api.ok("GET", path)["kind"] == f"{kind.kind}List"
     listed = api.send("GET", path, accept=protobuf.MEDIA_TYPE)
     assert not protobuf.decode(listed.data, "", "")["items"]
@@ -90,7 +90,7 @@ def test_objects_come_and_go(api: Http, kind: Kind) -> None:
     assert api.send("GET", f"{path}/{name}").status == 404
 
 
-def test_a_lease_in_protobuf_as_a_leader_writes_it(api: Http) -> None:
+def test_lease_is_written_in_protobuf_and_stale_update_conflicts(api: Http) -> None:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -108,7 +108,7 @@ def test_a_lease_in_protobuf_as_a_leader_writes_it(api: Http) -> None:
     assert (refused.status, "LeaseSpec" in refused.message) == (400, True)
 
 
-def test_events_have_two_names(api: Http) -> None:
+def test_event_is_served_by_both_api_groups(api: Http) -> None:
     """Events that a scheduler writes through events.k8s.io appear in the core group, which kubectl lists."""
     about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": "u"}
     new: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_events_have_two_names(api: Http) -> None:
     assert (refused.status, "note" in refused.message) == (400, True)
 
 
-def test_events_are_deleted_by_either_name(api: Http) -> None:
+def test_event_is_deleted_through_the_other_api_group(api: Http) -> None:
     value = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p"}}
     api.ok("POST", OLD_EVENTS, value)
     again = {**api.ok("GET", f"{NEW_EVENTS}/e"), "metadata": {"name": "e"}, "type": "Normal"}
@@ -153,7 +153,7 @@ def test_events_are_deleted_by_either_name(api: Http) -> None:
     assert api.ok("GET", OLD_EVENTS)["items"] == []
 
 
-def test_a_deployment_is_scaled(api: Http) -> None:
+def test_deployment_scale_is_read_and_patched(api: Http) -> None:
     """The requests of `kubectl scale` and of an autoscaler."""
     path = "/apis/apps/v1/namespaces/default/deployments"
     selector = {"matchLabels": {"b": "c"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}
@@ -174,6 +174,6 @@ def test_a_deployment_is_scaled(api: Http) -> None:
     assert api.send("GET", "/apis/apps/v1/namespaces/default/daemonsets/d/scale").status == 404
 
 
-def test_some_namespaces_stay(api: Http) -> None:
+def test_system_namespace_cannot_be_deleted(api: Http) -> None:
     refused = api.send("DELETE", "/api/v1/namespaces/kube-system")
     assert refused.message == 'namespaces "kube-system" is forbidden: this namespace may not be deleted'

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.apiserver.json_faults import shown, why_no_json
+from controlplane.apiserver.json_faults import json_fault, shown_body
 from tests.controlplane.apiserver.running import Http
 
 CORE = "/api/v1/namespaces/default"
@@ -42,12 +42,12 @@ AUTHENTICATION, AUTHORIZATION = "/apis/authentication.k8s.io/v1", "/apis/authori
         ("0", ""),
     ],
 )
-def test_what_go_says_of_a_text(text: str, why: str) -> None:
-    assert why_no_json(text.encode("latin-1")) == why
+def test_malformed_json_has_error_text_of_go_decoder(text: str, why: str) -> None:
+    assert json_fault(text.encode("latin-1")) == why
 
 
-def test_how_a_refusal_shows_a_body() -> None:
-    assert [shown(data) for data in (b"", b"{a", b"- a", b"{" + b"a" * 40)] == [
+def test_error_shows_body_abbreviated_or_in_hexadecimal() -> None:
+    assert [shown_body(data) for data in (b"", b"{a", b"- a", b"{" + b"a" * 40)] == [
         "<empty>",
         "{a",
         "2d2061",
@@ -64,12 +64,12 @@ def test_how_a_refusal_shows_a_body() -> None:
         ("{a: b]", "did not find expected ',' or '}' ({a: b])"),
     ],
 )
-def test_yaml_counts_lines_as_go_does(api: Http, text: str, why: str) -> None:
+def test_malformed_yaml_has_line_number_of_go_decoder(api: Http, text: str, why: str) -> None:
     refused = api.send("POST", MAPS, text.encode(), content="application/yaml")
     assert f"(must be of type ConfigMap): yaml: {why}" in refused.message
 
 
-def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> None:
+def test_unknown_field_is_dropped_with_warning_or_refused_when_strict(api: Http) -> None:
     pod = b"""{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "colour": 1, "spec": {"containers":
         [{"name": "c", "image": "i", "imag": "j", "devices": [{"name": "a"}]}],
         "deviceClaims": [], "deviceClaims": []}}"""
@@ -98,7 +98,9 @@ def test_members_that_upstreams_type_has_not_are_dropped_and_told(api: Http) -> 
         (f"{CORE}/pods/p/binding", "Binding", {"target": {"name": 7}}, "number into Go struct field ObjectReference"),
     ],
 )
-def test_questions_are_of_their_types(api: Http, path: str, kind: str, body: dict[str, Any], why: str) -> None:
+def test_review_token_and_binding_with_wrong_types_are_refused(
+    api: Http, path: str, kind: str, body: dict[str, Any], why: str
+) -> None:
     refused = api.send("POST", path, body)
     assert refused.status == 400
     assert refused.message.startswith(

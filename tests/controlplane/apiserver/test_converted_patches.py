@@ -7,9 +7,9 @@ import pytest
 from tests.controlplane.apiserver.random_requests import STRATEGIC
 from tests.controlplane.apiserver.running import APPLY, Http
 
-DAEMONS = "/apis/apps/v1/namespaces/default/daemonsets"
+DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
 TEMPLATE: Any = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-DAEMON: Any = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+DAEMON_SET: Any = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ DAEMON: Any = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {
         ),
     ],
 )
-def test_what_a_strategic_patch_cannot_make(api: Http, spec: Any, expected: str) -> None:
-    api.ok("POST", DAEMONS, DAEMON)
-    answer = api.send("PATCH", f"{DAEMONS}/d", {"spec": spec}, content=STRATEGIC)
+def test_strategic_patch_with_wrong_type_is_refused_by_converter(api: Http, spec: Any, expected: str) -> None:
+    api.ok("POST", DAEMON_SETS, DAEMON_SET)
+    answer = api.send("PATCH", f"{DAEMON_SETS}/d", {"spec": spec}, content=STRATEGIC)
     assert (answer.status, answer.message.rpartition('": ')[2]) == (422, expected)
 
 
@@ -40,20 +40,20 @@ def test_what_a_strategic_patch_cannot_make(api: Http, spec: Any, expected: str)
     ("kind", "expected"),
     [(7, "cannot convert int64 to string"), (7.5, "unrecognized type: string"), ({}, "unrecognized type: string")],
 )
-def test_a_strategic_patch_that_says_what_kind_it_is(api: Http, kind: Any, expected: str) -> None:
-    api.ok("POST", DAEMONS, DAEMON)
-    answer = api.send("PATCH", f"{DAEMONS}/d", {"kind": kind}, content=STRATEGIC)
+def test_strategic_patch_with_non_string_kind_is_refused(api: Http, kind: Any, expected: str) -> None:
+    api.ok("POST", DAEMON_SETS, DAEMON_SET)
+    answer = api.send("PATCH", f"{DAEMON_SETS}/d", {"kind": kind}, content=STRATEGIC)
     assert (answer.status, answer.message.rpartition('": ')[2]) == (422, expected)
 
 
 @pytest.mark.parametrize(("sent", "made"), [(1.0, 1), (2**32 + 5, 5), (1e21, 0)])
-def test_numbers_are_cut_as_by_a_machine(api: Http, sent: Any, made: int) -> None:
-    api.ok("POST", DAEMONS, DAEMON)
-    changed = api.ok("PATCH", f"{DAEMONS}/d", {"spec": {"minReadySeconds": sent}}, content=STRATEGIC)
+def test_strategic_patch_truncates_numbers_to_int32(api: Http, sent: Any, made: int) -> None:
+    api.ok("POST", DAEMON_SETS, DAEMON_SET)
+    changed = api.ok("PATCH", f"{DAEMON_SETS}/d", {"spec": {"minReadySeconds": sent}}, content=STRATEGIC)
     assert changed["spec"].get("minReadySeconds", 0) == made
 
 
-def test_unknown_members_of_a_map_are_named_without_their_key(api: Http) -> None:
+def test_unknown_field_warning_omits_map_key(api: Http) -> None:
     slices = "/apis/resource.k8s.io/v1/resourceslices"
     counters = [{"name": "a", "counters": {"b": {"value": "1"}}}]
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
@@ -99,14 +99,14 @@ def test_unknown_members_of_a_map_are_named_without_their_key(api: Http) -> None
         ),
     ],
 )
-def test_what_cannot_be_applied(api: Http, spec: Any, expected: str) -> None:
+def test_apply_with_wrong_type_is_refused_by_converter(api: Http, spec: Any, expected: str) -> None:
     config = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
-    answer = api.send("PATCH", f"{DAEMONS}/d", config, content=APPLY, fieldManager="a")
+    answer = api.send("PATCH", f"{DAEMON_SETS}/d", config, content=APPLY, fieldManager="a")
     assert answer.status == 500
     assert f"failed to create typed patch object (/d; apps/v1, Kind=DaemonSet): {expected}" in answer.message
 
 
-def test_embedded_structs_are_named(api: Http) -> None:
+def test_decoding_error_names_embedded_struct(api: Http) -> None:
     volumes = [{"name": "v", "configMap": []}]
     answer = api.send("POST", "/api/v1/namespaces/default/pods", {"spec": {"containers": [], "volumes": volumes}})
     assert answer.message.endswith(
@@ -115,7 +115,7 @@ def test_embedded_structs_are_named(api: Http) -> None:
     )
 
 
-def test_what_comes_twice_is_owned_as_a_whole(api: Http) -> None:
+def test_duplicate_condition_is_owned_as_a_whole(api: Http) -> None:
     services = "/api/v1/namespaces/default/services"
     api.ok("POST", services, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     condition = {"type": "a", "status": "True", "reason": "R", "message": "", "lastTransitionTime": None}
@@ -126,10 +126,10 @@ def test_what_comes_twice_is_owned_as_a_whole(api: Http) -> None:
     assert entry["fieldsV1"]["f:status"]["f:conditions"]['k:{"type":"a"}'] == {}
 
 
-def test_an_owner_that_is_named_twice_is_kept_once(api: Http) -> None:
+def test_duplicate_owner_reference_is_dropped_with_warning(api: Http) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1", "controller": True}
-    body = {**DAEMON, "metadata": {"name": "d", "ownerReferences": [owner, owner, {**owner, "controller": None}]}}
-    answer = api.send("POST", DAEMONS, body)
+    body = {**DAEMON_SET, "metadata": {"name": "d", "ownerReferences": [owner, owner, {**owner, "controller": None}]}}
+    answer = api.send("POST", DAEMON_SETS, body)
     assert len(answer.body["metadata"]["ownerReferences"]) == 2
     (warning,) = answer.warnings
     assert "contains duplicate entries; API server dedups" in warning

@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane.apiserver.running import MERGE, Http
 
 TEMPLATE: Any = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
-FILLED = {
+DEFAULTED_POD_SPEC = {
     "containers": [
         {
             "name": "c",
@@ -24,14 +24,14 @@ FILLED = {
     "securityContext": {},
     "schedulerName": "default-scheduler",
 }
-ALL = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
+MATCH_ALL_RULE = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
 SELECTOR = {"matchLabels": {"app": "a"}}
-STORAGE: Any = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-DISK: Any = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
-SCALED = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+CLAIM_SPEC: Any = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+VOLUME_SPEC: Any = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+SCALE_TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 
 
-def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
+def _create(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
     base = f"/apis/{group}" if "/" in group else f"/api/{group}"
     body = {"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
     return api.ok("POST", f"{base}/namespaces/default/{plural}", body)
@@ -70,21 +70,21 @@ def _made(api: Http, group: str, kind: str, plural: str, spec: Any) -> Any:
         ),
     ],
 )
-def test_workloads(api: Http, kind: str, more: Any) -> None:
-    found = _made(api, "apps/v1", kind, f"{kind.lower()}s", {"selector": SELECTOR, "template": TEMPLATE})
-    assert found["spec"] == {"selector": SELECTOR, "template": {**TEMPLATE, "spec": FILLED}, **more}
+def test_workload_defaults_are_set(api: Http, kind: str, more: Any) -> None:
+    found = _create(api, "apps/v1", kind, f"{kind.lower()}s", {"selector": SELECTOR, "template": TEMPLATE})
+    assert found["spec"] == {"selector": SELECTOR, "template": {**TEMPLATE, "spec": DEFAULTED_POD_SPEC}, **more}
 
 
-def test_a_strategy_that_is_said_stays(api: Http) -> None:
+def test_explicit_deployment_strategy_is_kept(api: Http) -> None:
     spec = {"selector": SELECTOR, "template": TEMPLATE, "strategy": {"type": "Recreate"}}
-    assert _made(api, "apps/v1", "Deployment", "deployments", spec)["spec"]["strategy"] == {"type": "Recreate"}
+    assert _create(api, "apps/v1", "Deployment", "deployments", spec)["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_claims_of_a_stateful_set_are_claims(api: Http) -> None:
+def test_stateful_set_claim_template_gets_claim_defaults(api: Http) -> None:
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"metadata": {"name": "q"}, "spec": storage}
     spec = {"selector": SELECTOR, "template": TEMPLATE, "volumeClaimTemplates": [claim]}
-    (found,) = _made(api, "apps/v1", "StatefulSet", "statefulsets", spec)["spec"]["volumeClaimTemplates"]
+    (found,) = _create(api, "apps/v1", "StatefulSet", "statefulsets", spec)["spec"]["volumeClaimTemplates"]
     assert (found["apiVersion"], found["kind"], found["status"]) == (
         "v1",
         "PersistentVolumeClaim",
@@ -93,13 +93,13 @@ def test_claims_of_a_stateful_set_are_claims(api: Http) -> None:
     assert found["spec"]["volumeMode"] == "Filesystem"
 
 
-def test_a_daemon_set_counts_the_changes_of_its_template(api: Http) -> None:
+def test_daemon_set_template_generation_counts_template_changes(api: Http) -> None:
     path = "/apis/apps/v1/namespaces/default/daemonsets/x"
 
     def count(obj: Any) -> str:
         return str(obj["metadata"]["annotations"]["deprecated.daemonset.template.generation"])
 
-    made = _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    made = _create(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
     assert count(made) == "1"
     other = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
     assert count(api.ok("PATCH", path, other, content=MERGE)) == "2"
@@ -107,17 +107,17 @@ def test_a_daemon_set_counts_the_changes_of_its_template(api: Http) -> None:
 
 
 @pytest.mark.parametrize("annotation", ["x", "\u00b2", "9" * 5_000])
-def test_a_count_that_is_none_begins_anew(api: Http, annotation: str) -> None:
+def test_invalid_daemon_set_template_generation_restarts_at_one(api: Http, annotation: str) -> None:
     path, name = "/apis/apps/v1/namespaces/default/daemonsets/x", "deprecated.daemonset.template.generation"
-    _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+    _create(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
     api.ok("PATCH", f"{path}/status", {"metadata": {"annotations": {name: annotation}}}, content=MERGE)
     changed = api.ok("PATCH", path, {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, content=MERGE)
     assert changed["metadata"]["annotations"][name] == "1"
 
 
-def test_jobs(api: Http) -> None:
+def test_job_and_cron_job_defaults_are_set(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
-    job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
+    job = _create(api, "batch/v1", "Job", "jobs", {"template": template})
     generated = {"batch.kubernetes.io/job-name": "x", "job-name": "x"}
     generated |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), job["metadata"]["uid"])
     assert job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"] == {"app": "a"} | generated
@@ -130,17 +130,17 @@ def test_jobs(api: Http) -> None:
         "podReplacementPolicy": "TerminatingOrFailed",
         "manualSelector": False,
     }
-    cron = _made(
+    cron = _create(
         api, "batch/v1", "CronJob", "cronjobs", {"schedule": "@daily", "jobTemplate": {"spec": {"template": template}}}
     )
     assert cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["schedulerName"] == "default-scheduler"
     assert (cron["spec"]["concurrencyPolicy"], cron["spec"]["failedJobsHistoryLimit"]) == ("Allow", 1)
 
 
-def test_a_job_finds_its_pods_by_its_uid_unless_its_author_says_by_what(api: Http) -> None:
+def test_job_selector_is_generated_from_uid_unless_manual(api: Http) -> None:
     path = "/apis/batch/v1/namespaces/default/jobs"
     template = {"spec": {"containers": TEMPLATE["spec"]["containers"], "restartPolicy": "Never"}}
-    job = _made(api, "batch/v1", "Job", "jobs", {"template": template})
+    job = _create(api, "batch/v1", "Job", "jobs", {"template": template})
     uid = job["metadata"]["uid"]
     labels = {
         "batch.kubernetes.io/controller-uid": uid,
@@ -158,8 +158,8 @@ def test_a_job_finds_its_pods_by_its_uid_unless_its_author_says_by_what(api: Htt
     assert (manual["spec"]["selector"], manual["metadata"]["labels"]) == (SELECTOR, {"app": "a"})
 
 
-def test_services_and_what_is_about_them(api: Http) -> None:
-    service = _made(api, "v1", "Service", "services", {"ports": [{"port": 1}]})
+def test_service_and_network_policy_defaults_are_set(api: Http) -> None:
+    service = _create(api, "v1", "Service", "services", {"ports": [{"port": 1}]})
     addresses = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")  # see test_service_addresses
     assert {name: item for name, item in service["spec"].items() if name not in addresses} == {
         "ports": [{"protocol": "TCP", "port": 1, "targetPort": 1}],
@@ -167,7 +167,7 @@ def test_services_and_what_is_about_them(api: Http) -> None:
         "sessionAffinity": "None",
         "internalTrafficPolicy": "Cluster",
     }
-    policy = _made(
+    policy = _create(
         api,
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -178,26 +178,26 @@ def test_services_and_what_is_about_them(api: Http) -> None:
     assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 1}]}]
 
 
-def test_what_is_there_even_when_it_is_empty(api: Http) -> None:
-    made = _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+def test_daemon_set_and_claim_status_are_set_on_create(api: Http) -> None:
+    made = _create(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
     assert made["status"] == {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,
         "desiredNumberScheduled": 0,
         "numberReady": 0,
     }
-    claim = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", STORAGE)
+    claim = _create(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", CLAIM_SPEC)
     assert claim["status"] == {"phase": "Pending"}
 
 
-def test_who_writes_the_status_of_an_older_kind_may_change_its_labels(api: Http) -> None:
-    _made(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
+def test_daemon_set_status_write_can_change_labels(api: Http) -> None:
+    _create(api, "apps/v1", "DaemonSet", "daemonsets", {"selector": SELECTOR, "template": TEMPLATE})
     path, change = "/apis/apps/v1/namespaces/default/daemonsets/x/status", {"metadata": {"labels": {"a": "b"}}}
     assert api.ok("PATCH", path, change, content=MERGE)["metadata"]["labels"] == {"a": "b"}
 
 
-def test_a_pod_waits_from_the_beginning_and_its_phase_can_be_taken_away(api: Http) -> None:
-    pod = _made(api, "v1", "Pod", "pods", TEMPLATE["spec"])
+def test_pod_phase_starts_as_pending_and_can_be_removed(api: Http) -> None:
+    pod = _create(api, "v1", "Pod", "pods", TEMPLATE["spec"])
     assert pod["status"]["phase"] == "Pending"
     changed = api.ok("PATCH", "/api/v1/namespaces/default/pods/x/status", {"status": None}, content=MERGE)
     assert "phase" not in changed["status"]
@@ -223,14 +223,14 @@ def test_a_pod_waits_from_the_beginning_and_its_phase_can_be_taken_away(api: Htt
         ({"image": {"reference": "q:1"}}, {"pullPolicy": "IfNotPresent"}),
     ],
 )
-def test_volumes(api: Http, volume: Any, more: Any) -> None:
+def test_volume_source_defaults_are_set(api: Http, volume: Any, more: Any) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "volumes": [{"name": "v", **volume}]}}
-    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    made = _create(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
     ((kind, source),) = volume.items()
     assert made["spec"]["template"]["spec"]["volumes"] == [{"name": "v", kind: source | more}]
 
 
-def test_what_is_projected(api: Http) -> None:
+def test_projected_downward_and_ephemeral_volume_defaults_are_set(api: Http) -> None:
     field = {"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}
     claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     volumes = [
@@ -242,7 +242,7 @@ def test_what_is_projected(api: Http) -> None:
         {"name": "e", "ephemeral": {"volumeClaimTemplate": claim}},
     ]
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "volumes": volumes}}
-    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    made = _create(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
     projected, downward, ephemeral = made["spec"]["template"]["spec"]["volumes"]
     token, fields = projected["projected"]["sources"]
     assert token["serviceAccountToken"] == {"path": "t", "expirationSeconds": 3600}
@@ -251,14 +251,14 @@ def test_what_is_projected(api: Http) -> None:
     assert ephemeral["ephemeral"]["volumeClaimTemplate"]["spec"]["volumeMode"] == "Filesystem"
 
 
-def test_probes_and_hooks(api: Http) -> None:
+def test_probe_and_hook_defaults_are_set(api: Http) -> None:
     container = {
         **TEMPLATE["spec"]["containers"][0],
         "readinessProbe": {"grpc": {"port": 2}},
         "lifecycle": {"postStart": {"httpGet": {"port": 5}}, "preStop": {"sleep": {"seconds": 1}}},
     }
     template = {**TEMPLATE, "spec": {"containers": [container]}}
-    made = _made(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
+    made = _create(api, "apps/v1", "Deployment", "deployments", {"selector": SELECTOR, "template": template})
     (found,) = made["spec"]["template"]["spec"]["containers"]
     assert found["readinessProbe"]["grpc"] == {"port": 2, "service": ""}
     assert found["lifecycle"] == {
@@ -267,28 +267,28 @@ def test_probes_and_hooks(api: Http) -> None:
     }
 
 
-def test_failures_of_a_job(api: Http) -> None:
+def test_job_failure_policy_defaults_are_set(api: Http) -> None:
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     rules = [{"action": "Ignore", "onPodConditions": [{"type": "x"}]}]
     spec = {"template": template, "backoffLimitPerIndex": 1, "podFailurePolicy": {"rules": rules}}
     spec |= {"completionMode": "Indexed", "completions": 1}
-    made = _made(api, "batch/v1", "Job", "jobs", spec)["spec"]
+    made = _create(api, "batch/v1", "Job", "jobs", spec)["spec"]
     assert made["backoffLimit"] == 2**31 - 1
     assert made["podFailurePolicy"]["rules"][0]["onPodConditions"] == [{"type": "x", "status": "True"}]
 
 
-def test_limits_of_containers(api: Http) -> None:
+def test_limit_range_defaults_are_set_for_containers_only(api: Http) -> None:
     most = {"max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}, "default": {"memory": "2Mi"}}
     limits = [{"type": "Container", **most}, {"type": "Pod", "max": {"cpu": "3"}}]
-    of_containers, of_pods = _made(api, "v1", "LimitRange", "limitranges", {"limits": limits})["spec"]["limits"]
+    of_containers, of_pods = _create(api, "v1", "LimitRange", "limitranges", {"limits": limits})["spec"]["limits"]
     assert of_containers["default"] == of_containers["defaultRequest"] == {"cpu": "2", "memory": "2Mi"}
     assert of_pods == limits[1]
 
 
 @pytest.mark.parametrize(("one", "other"), [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")])
-def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None:
+def test_claim_data_source_is_copied_to_the_other_source_field(api: Http, one: str, other: str) -> None:
     source = {"kind": "PersistentVolumeClaim", "name": "x"}
-    made = _made(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {**STORAGE, one: source})["spec"]
+    made = _create(api, "v1", "PersistentVolumeClaim", "persistentvolumeclaims", {**CLAIM_SPEC, one: source})["spec"]
     assert made[one] == made[other] == {"apiGroup": None, **source}
 
 
@@ -299,22 +299,15 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
             "v1",
             "PersistentVolume",
             "persistentvolumes",
-            {"spec": {**DISK, "hostPath": {"path": "/x"}}},
+            {"spec": {**VOLUME_SPEC, "hostPath": {"path": "/x"}}},
             {
                 "spec": {
-                    **DISK,
+                    **VOLUME_SPEC,
                     "hostPath": {"path": "/x", "type": ""},
                     "persistentVolumeReclaimPolicy": "Retain",
                     "volumeMode": "Filesystem",
                 }
             },
-        ),
-        (
-            "v1",
-            "Node",
-            "nodes",
-            {"spec": {"podCIDR": "10.0.0.0/24"}},
-            {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}},
         ),
         (
             "networking.k8s.io/v1",
@@ -343,7 +336,13 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
             "admissionregistration.k8s.io/v1",
             "ValidatingAdmissionPolicyBinding",
             "validatingadmissionpolicybindings",
-            {"spec": {"policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": [ALL]}}},
+            {
+                "spec": {
+                    "policyName": "x",
+                    "validationActions": ["Deny"],
+                    "matchResources": {"resourceRules": [MATCH_ALL_RULE]},
+                }
+            },
             {
                 "spec": {
                     "policyName": "x",
@@ -352,21 +351,23 @@ def test_a_claim_names_its_source_twice(api: Http, one: str, other: str) -> None
                         "namespaceSelector": {},
                         "objectSelector": {},
                         "matchPolicy": "Equivalent",
-                        "resourceRules": [{**ALL, "scope": "*"}],
+                        "resourceRules": [{**MATCH_ALL_RULE, "scope": "*"}],
                     },
                 }
             },
         ),
     ],
 )
-def test_kinds_of_the_cluster(api: Http, group: str, kind: str, plural: str, members: Any, filled: Any) -> None:
+def test_cluster_scoped_kind_defaults_are_set(
+    api: Http, group: str, kind: str, plural: str, members: Any, filled: Any
+) -> None:
     base = f"/apis/{group}" if "/" in group else f"/api/{group}"
     body = {"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, **members}
     made = api.ok("POST", f"{base}/{plural}", body)
     assert {name: made[name] for name in filled} == filled
 
 
-def test_policies_fail_closed(api: Http) -> None:
+def test_admission_policy_defaults_are_set(api: Http) -> None:
     rules = [{"apiGroups": ["x"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]
     body = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -388,7 +389,7 @@ def test_policies_fail_closed(api: Http) -> None:
     assert "must be specified for an update" in refused.body["message"]
 
 
-def test_a_pod_keeps_its_priority_and_tolerations_where_a_put_leaves_them_out(api: Http) -> None:
+def test_pod_update_keeps_omitted_priority_and_tolerations(api: Http) -> None:
     path = "/api/v1/namespaces/default/pods"
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": TEMPLATE["spec"]}
     made = api.ok("POST", path, body)
@@ -401,7 +402,7 @@ def test_a_pod_keeps_its_priority_and_tolerations_where_a_put_leaves_them_out(ap
     ("kind", "more"),
     [("ValidatingWebhookConfiguration", {}), ("MutatingWebhookConfiguration", {"reinvocationPolicy": "Never"})],
 )
-def test_webhooks(api: Http, kind: str, more: Any) -> None:
+def test_webhook_configuration_defaults_are_set(api: Http, kind: str, more: Any) -> None:
     rule = {"operations": ["*"], "apiGroups": ["a"], "apiVersions": ["v1"], "resources": ["b"]}
     hook = {
         "name": "a.b.c",
@@ -426,11 +427,11 @@ def test_webhooks(api: Http, kind: str, more: Any) -> None:
     }
 
 
-def test_a_behaviour_of_an_autoscaler(api: Http) -> None:
+def test_partial_autoscaler_behavior_is_completed(api: Http) -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 3}, "scaleDown": {}}
     spec = {"scaleTargetRef": target, "maxReplicas": 3, "behavior": behavior}
-    made = _made(api, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", spec)["spec"]
+    made = _create(api, "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", spec)["spec"]
     double = {"type": "Percent", "value": 100, "periodSeconds": 15}
     assert made["behavior"] == {
         "scaleUp": {
@@ -442,9 +443,9 @@ def test_a_behaviour_of_an_autoscaler(api: Http) -> None:
     }
 
 
-def test_ports_in_the_network_of_the_host(api: Http) -> None:
+def test_host_network_pod_gets_host_ports(api: Http) -> None:
     container = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80}]}
-    made = _made(api, "v1", "Pod", "pods", {"hostNetwork": True, "containers": [container]})
+    made = _create(api, "v1", "Pod", "pods", {"hostNetwork": True, "containers": [container]})
     assert made["spec"]["containers"][0]["ports"] == [{"hostPort": 80, "containerPort": 80, "protocol": "TCP"}]
 
 
@@ -455,7 +456,7 @@ def test_ports_in_the_network_of_the_host(api: Http) -> None:
             "autoscaling/v2",
             "HorizontalPodAutoscaler",
             "horizontalpodautoscalers",
-            {"maxReplicas": 2, "scaleTargetRef": SCALED, "behavior": {}},
+            {"maxReplicas": 2, "scaleTargetRef": SCALE_TARGET, "behavior": {}},
             {
                 "behavior": {
                     "scaleUp": {
@@ -497,12 +498,12 @@ def test_ports_in_the_network_of_the_host(api: Http) -> None:
         ),
     ],
 )
-def test_what_else_is_filled_in(api: Http, group: str, kind: str, plural: str, spec: Any, found: Any) -> None:
-    made = _made(api, group, kind, plural, spec)["spec"]
+def test_other_spec_defaults_are_set(api: Http, group: str, kind: str, plural: str, spec: Any, found: Any) -> None:
+    made = _create(api, group, kind, plural, spec)["spec"]
     assert {name: made.get(name) for name in found} == found
 
 
-def test_addresses_of_nodes_and_what_they_have(api: Http) -> None:
+def test_node_pod_cidrs_and_allocatable_defaults_are_set(api: Http) -> None:
     body = {"kind": "Node", "metadata": {"name": "filled"}, "spec": {"podCIDR": "10.0.0.0/24"}}
     made = api.ok("POST", "/api/v1/nodes", body | {"status": {"capacity": {"cpu": "1"}}})
     assert made["spec"]["podCIDRs"] == ["10.0.0.0/24"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.apiserver import JournalError, Server, ServerError, controllers
-from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class, wait_for_end
+from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class, wait_until_deleted
 from tests.held import HeldSince
 from tests.small_disk import fill, mounted
 
@@ -34,7 +34,7 @@ def test_objects_and_versions_survive_a_restart(tmp_path: Path) -> None:
             assert [event["object"]["code"] for event in events] == [410]
 
 
-def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_sigkill(tmp_path: Path) -> None:
     """SIGKILL while four clients write as fast as possible."""
     data = tmp_path / "objects"
     options = ["--data", str(data), "--kubeconfig", str(tmp_path / "config"), "--no-token"]
@@ -74,7 +74,7 @@ def test_a_killed_server_has_lost_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_full: bool) -> None:
+def test_pending_garbage_collection_is_completed_after_restart(tmp_path: Path, is_full: bool) -> None:
     """With a full disk, the work is done together with the first change that fits."""
     (tmp_path / "disk").mkdir()
     with mounted(tmp_path / "disk", "size=2m") as disk:
@@ -104,12 +104,12 @@ def test_what_an_ended_server_left_to_do_is_done_by_the_next(tmp_path: Path, is_
                     assert has_failed.wait(30)
                     rest.unlink()
                     api.ok("POST", CLASSES, device_class("other"))
-                wait_for_end(api, "child")
+                wait_until_deleted(api, "child")
         finally:
             log.removeFilter(seen)
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_format_is_refused_and_closed(tmp_path: Path) -> None:
     """The error has the file's name and the reason, and the file is closed."""
     other = tmp_path / "other"
     other.write_text("no database " * 100)
@@ -119,14 +119,14 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     assert not since.descriptors()
 
 
-async def test_a_file_has_one_server(tmp_path: Path) -> None:
+async def test_second_server_on_same_file_is_refused(tmp_path: Path) -> None:
     """A second server is refused while the first one runs."""
     async with Server(data=tmp_path / "objects", token=""):
         with pytest.raises(JournalError, match="locked"):
             await asyncio.to_thread(Server, data=tmp_path / "objects")
 
 
-async def test_a_server_that_finds_its_port_taken_gives_its_file_back(tmp_path: Path) -> None:
+async def test_server_closes_its_file_when_port_is_in_use(tmp_path: Path) -> None:
     async with Server(token="") as other:
         port = int(other.url.rpartition(":")[2])
         with pytest.raises(ServerError, match="cannot listen"):

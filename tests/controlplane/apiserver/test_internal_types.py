@@ -12,33 +12,33 @@ from resourceapi.objects.release import RELEASES
 ROOT = Path(__file__).parents[3]
 
 
-def test_members_have_their_names_in_go_even_when_they_are_empty() -> None:
+def test_internal_form_has_go_names_and_empty_fields() -> None:
     shown = internal_form("core.NodeSelectorTerm", {"matchFields": [{"key": "k", "operator": "In"}]})
     requirement = {"Key": "k", "Operator": "In", "Values": None}
     assert list(shown.items()) == [("MatchExpressions", None), ("MatchFields", [requirement])]
 
 
-def test_a_struct_is_shown_as_a_release_has_it() -> None:
+def test_internal_form_differs_by_release() -> None:
     spec = {"hostNetwork": True, "securityContext": {}}
     old, new = (internal_form("core.PodSpec", spec, RELEASES[each]) for each in ("1.36", "1.37"))
     assert (old["SecurityContext"]["HostNetwork"], "HostNetwork" in old) == (True, False)
     assert ("HostNetwork" in new["SecurityContext"], new["HostNetwork"]) == (False, True)
 
 
-def test_what_is_published_as_it_is_has_nothing_empty() -> None:
+def test_internal_form_of_published_type_omits_empty_fields() -> None:
     shown = internal_form(
         "core.PersistentVolumeClaimSpec", {"selector": {"matchLabels": {"a": "b"}, "matchExpressions": []}}
     )
     assert shown["Selector"] == {"matchLabels": {"a": "b"}}
 
 
-def test_three_lines_stand_around_a_change() -> None:
+def test_difference_has_three_lines_of_context() -> None:
     before = {"a": 1, "b": 2, "c": 3, "d": 4, "e": "<"}
     expected = '@@ -3,5 +3,5 @@\n  "b": 2,\n  "c": 3,\n  "d": 4,\n- "e": "\\u003c"\n+ "e": "x"\n }\n'
     assert difference(before, {**before, "e": "x"}) == expected
 
 
-def test_very_many_lines_are_not_compared() -> None:
+def test_difference_of_very_many_lines_is_empty() -> None:
     """If every second line has moved, the time is quadratic: 100 000 lines blocked the server for minutes."""
     lines = list(range(50_000))
     assert difference(lines, lines[::2] + lines[1::2]) == ""
@@ -48,7 +48,7 @@ def test_very_many_lines_are_not_compared() -> None:
 
 @pytest.mark.skipif("NODEPLUG_GO" not in os.environ, reason="set NODEPLUG_GO to make upstream's tables again")
 @pytest.mark.parametrize(("release", "flags"), [("1.36", ["-modfile=go-1.36.mod"]), ("1.37", [])])
-def test_what_go_says_is_what_is_here(release: str, flags: list[str]) -> None:
+def test_internal_types_table_equals_generated_one(release: str, flags: list[str]) -> None:
     command = ["go", "run", *flags, "."]
     made = subprocess.run(command, cwd=ROOT / "proto/internal", stdout=subprocess.PIPE, check=True).stdout
     assert made == (ROOT / f"controlplane/apiserver/internal_types-{release}.txt").read_bytes()

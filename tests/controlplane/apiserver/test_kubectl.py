@@ -32,7 +32,7 @@ def kube(kubectl: str, running: Running, tmp_path_factory: pytest.TempPathFactor
     return Kubectl(kubectl, running.kubeconfig(folder / "config"), folder)
 
 
-def test_explain(kube: Kubectl) -> None:
+def test_explain_prints_kinds_and_fields(kube: Kubectl) -> None:
     """kubectl finds kinds and fields in the schema."""
     text = kube.ok("explain", "deviceclass.spec")
     assert "GROUP:      resource.k8s.io" in text
@@ -45,7 +45,7 @@ def test_explain(kube: Kubectl) -> None:
     assert 'field "nope" does not exist' in wrong.stderr
 
 
-def test_a_kind_that_is_none_keeps_nothing_from_being_applied(kube: Kubectl, tmp_path: Path) -> None:
+def test_apply_creates_known_kinds_beside_unknown_one(kube: Kubectl, tmp_path: Path) -> None:
     """kubectl searches for the kind in the OpenAPI v2 document, which it reads as protobuf."""
     one = "apiVersion: v1\nkind: {}\nmetadata: {{name: {}}}\n"
     (tmp_path / "both.yaml").write_text("---\n".join((one.format("ConfigMap", "there"), one.format("Nope", "none"))))
@@ -57,7 +57,7 @@ def test_a_kind_that_is_none_keeps_nothing_from_being_applied(kube: Kubectl, tmp
     assert "devices\t<Object>" in text
 
 
-def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
+def test_object_is_edited_replaced_and_deleted_by_file(kube: Kubectl) -> None:
     """The editor is a script that changes a label."""
     kube.ok("apply", "-f", "class.yaml")
     assert "deviceclass.resource.k8s.io/gpu edited" in kube.ok(
@@ -68,7 +68,7 @@ def test_edit_replace_and_delete_by_file(kube: Kubectl) -> None:
     assert 'deviceclass.resource.k8s.io "gpu" deleted' in kube.ok("delete", "-f", "class.yaml")
 
 
-def test_watch(kube: Kubectl, running: Running) -> None:
+def test_get_watch_prints_existing_objects_and_changes(kube: Kubectl, running: Running) -> None:
     """`get -w` prints existing objects and then changes."""
     with running.http() as api:
         api.ok("POST", CLASSES, device_class("first"))
@@ -85,7 +85,7 @@ def test_watch(kube: Kubectl, running: Running) -> None:
         api.ok("DELETE", CLASSES)
 
 
-def test_wait_for_the_end_and_cascades(kube: Kubectl, running: Running) -> None:
+def test_delete_cascades_to_dependents_unless_orphaned(kube: Kubectl, running: Running) -> None:
     """Dependents are deleted first, in the background, or not at all."""
     with running.http() as api:
         for cascade, stays in (("foreground", False), ("background", False), ("orphan", True)):
@@ -104,7 +104,7 @@ def test_wait_for_the_end_and_cascades(kube: Kubectl, running: Running) -> None:
                 kube.ok("wait", "deviceclass/child", "--for=delete", "--timeout=10s")
 
 
-def test_core_kinds(kube: Kubectl, tmp_path: Path) -> None:
+def test_core_objects_are_created_printed_and_deleted(kube: Kubectl, tmp_path: Path) -> None:
     """Namespaces, config maps, secrets and pods, as kubectl shows them."""
     meta = "metadata: {name: x, namespace: work}"
     (tmp_path / "core.yaml").write_text(
@@ -125,7 +125,7 @@ def test_core_kinds(kube: Kubectl, tmp_path: Path) -> None:
     assert "NotFound" in kube.run("get", "namespace", "work").stderr
 
 
-def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
+def test_custom_resource_is_defined_applied_and_printed(kube: Kubectl, tmp_path: Path) -> None:
     """A definition, its objects, and `kubectl explain`."""
     import yaml
 
@@ -143,7 +143,7 @@ def test_custom_resources(kube: Kubectl, tmp_path: Path) -> None:
     assert kube.run("get", "drivers").returncode == 1
 
 
-def test_status_by_server_side_apply(kube: Kubectl, running: Running, tmp_path: Path) -> None:
+def test_claim_status_is_set_by_server_side_apply(kube: Kubectl, running: Running, tmp_path: Path) -> None:
     """The way in which a driver reports."""
     with running.http() as api:
         api.ok("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", claim())

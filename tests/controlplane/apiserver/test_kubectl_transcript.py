@@ -37,7 +37,7 @@ def _plain(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-def test_a_recorded_session(kubectl: str, tmp_path: Path) -> None:
+def test_recorded_session_has_same_outputs_and_exit_codes(kubectl: str, tmp_path: Path) -> None:
     """The output and exit code of each command agree. Later commands depend on earlier ones."""
     if not _TRANSCRIPT.exists():
         pytest.skip(f"no recorded transcript at {_TRANSCRIPT}")

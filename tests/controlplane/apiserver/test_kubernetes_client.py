@@ -50,7 +50,7 @@ def names(found: Any) -> list[str]:
     return [item.metadata.name for item in found.items]
 
 
-async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Http, tmp_path: Path) -> None:
+async def test_asyncio_client_reads_kubeconfig(server: Running, api: Http, tmp_path: Path) -> None:
     """aiohttp refuses a URL with credentials together with a token."""
     aio = pytest.importorskip("kubernetes.aio", reason="the official client has none for asyncio")
     connection = await aio.config.new_client_from_config(str(server.kubeconfig(tmp_path / "config")))
@@ -58,7 +58,7 @@ async def test_its_asyncio_client_reads_the_kubeconfig(server: Running, api: Htt
         assert names(await aio.client.ResourceV1Api(connection).list_device_class()) == []
 
 
-def test_life_of_a_class(resource: Any, kubernetes: Any) -> None:
+def test_device_class_is_created_read_replaced_and_deleted(resource: Any, kubernetes: Any) -> None:
     """Create, read, replace, delete, with the client's model classes."""
     models = kubernetes.client
     selector = models.V1DeviceSelector(cel=models.V1CELDeviceSelector(expression='device.driver == "d"'))
@@ -82,7 +82,7 @@ def test_life_of_a_class(resource: Any, kubernetes: Any) -> None:
     assert names(resource.list_device_class()) == []
 
 
-def test_lists(resource: Any) -> None:
+def test_lists_support_selectors_and_pages(resource: Any) -> None:
     """Selectors and pages."""
     for name, tier in (("a", "one"), ("b", "two"), ("c", "two")):
         resource.create_device_class(device_class(name, labels={"tier": tier}))
@@ -108,7 +108,7 @@ def test_lists(resource: Any) -> None:
     ],
     ids=["json", "merge", "strategic", "apply"],
 )
-def test_patches(resource: Any, content: str, body: Any) -> None:
+def test_every_patch_type_is_accepted(resource: Any, content: str, body: Any) -> None:
     """Each patch type."""
     resource.create_device_class(device_class("gpu"))
     options = {"field_manager": "me"} | ({"force": True} if content == APPLY else {})
@@ -118,7 +118,7 @@ def test_patches(resource: Any, content: str, body: Any) -> None:
     assert entry.operation == ("Apply" if content == APPLY else "Update")
 
 
-def test_server_side_apply_creates_conflicts_and_takes_over(resource: Any, kubernetes: Any) -> None:
+def test_server_side_apply_conflicts_until_forced(resource: Any, kubernetes: Any) -> None:
     """Two managers of one field."""
 
     def apply(manager: str, label: str, **options: Any) -> Any:
@@ -134,7 +134,7 @@ def test_server_side_apply_creates_conflicts_and_takes_over(resource: Any, kuber
     assert apply("two", "2", force=True).metadata.labels == {"a": "2"}
 
 
-def test_watch_and_resume(resource: Any, kubernetes: Any) -> None:
+def test_watch_resumes_from_last_event_and_reports_expiry(resource: Any, kubernetes: Any) -> None:
     """From the list's version, then from the last event of the watch; a selector applies; an old version is 410."""
     version = resource.list_device_class().metadata.resource_version
     resource.create_device_class(device_class("a", labels={"x": "1"}))
@@ -157,7 +157,7 @@ def test_watch_and_resume(resource: Any, kubernetes: Any) -> None:
     assert error.value.status == 410
 
 
-def test_an_informer_keeps_in_step(resource: Any, kubernetes: Any) -> None:
+def test_informer_follows_changes(resource: Any, kubernetes: Any) -> None:
     """The client's own list and watch loop."""
     resource.create_device_class(device_class("before"))
     seen: Queue[tuple[str, str]] = Queue()
@@ -176,7 +176,7 @@ def test_an_informer_keeps_in_step(resource: Any, kubernetes: Any) -> None:
         informer.stop()
 
 
-def test_status_of_a_claim(resource: Any) -> None:
+def test_claim_status_changes_only_through_subresource(resource: Any) -> None:
     """A write of the object does not change the status. A write of the status changes nothing else, not even labels."""
     resource.create_namespaced_resource_claim("default", claim())
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
@@ -194,7 +194,7 @@ def test_status_of_a_claim(resource: Any) -> None:
     assert names(resource.list_resource_claim_for_all_namespaces()) == ["one"]
 
 
-def test_refusals(resource: Any, kubernetes: Any) -> None:
+def test_refused_requests_return_status_and_reason(resource: Any, kubernetes: Any) -> None:
     """Status codes, and bodies with the reason."""
     made = resource.create_device_class(device_class("gpu"))
     resource.patch_device_class("gpu", {"metadata": {"labels": {"x": "1"}}}, _content_type=MERGE)
@@ -219,7 +219,7 @@ def test_refusals(resource: Any, kubernetes: Any) -> None:
     assert cause["field"] == "spec.selectors[0].cel.expression"
 
 
-def test_core_kinds(kubernetes: Any, connection: Any, api: Http) -> None:
+def test_core_objects_are_created_and_read(kubernetes: Any, connection: Any, api: Http) -> None:
     """Namespaces, pods and their binding, config maps, secrets, events; versions and groups."""
     core = kubernetes.client.CoreV1Api(connection)
     core.create_namespace({"metadata": {"name": "work"}})
@@ -246,7 +246,7 @@ def test_core_kinds(kubernetes: Any, connection: Any, api: Http) -> None:
     } <= set(groups)
 
 
-def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:
+def test_custom_objects_are_created_patched_listed_and_deleted(kubernetes: Any, connection: Any, api: Http) -> None:
     """A definition, and its objects through the client for arbitrary groups."""
     definitions = kubernetes.client.ApiextensionsV1Api(connection)
     made = definitions.create_custom_resource_definition(definition())
@@ -271,7 +271,7 @@ def test_custom_objects(kubernetes: Any, connection: Any, api: Http) -> None:
     assert error.value.status == 404
 
 
-def test_the_dynamic_client(dynamic: Any, kubernetes: Any, api: Http) -> None:
+def test_dynamic_client_uses_built_in_and_defined_kinds(dynamic: Any, kubernetes: Any, api: Http) -> None:
     """Built-in kinds in each version, defined kinds, the prototype's kinds; apply, watch, delete."""
     exceptions = kubernetes.dynamic.exceptions
     api.ok("POST", DEFINITIONS, definition())

@@ -47,7 +47,7 @@ def names(found: Any) -> list[str]:
     return [each.metadata.name for each in found]
 
 
-def test_life_of_a_class(client: Any, kinds: Any, lightkube: Any) -> None:
+def test_device_class_is_created_read_replaced_and_deleted(client: Any, kinds: Any, lightkube: Any) -> None:
     """Create, get, replace, delete; refusals with their Status."""
     made = client.create(kinds.DeviceClass.from_dict(device_class("gpu")))
     assert (made.metadata.generation, made.metadata.managedFields[0].manager) == (1, "me")
@@ -69,7 +69,7 @@ def test_life_of_a_class(client: Any, kinds: Any, lightkube: Any) -> None:
     assert names(client.list(kinds.DeviceClass)) == []
 
 
-def test_lists(client: Any, kinds: Any, lightkube: Any) -> None:
+def test_lists_support_selectors_and_pages(client: Any, kinds: Any, lightkube: Any) -> None:
     """Selectors in lightkube's format, pages, deletecollection."""
     operators = lightkube.operators
     for name, tier in (("a", "one"), ("b", "two"), ("c", "three"), ("d", None)):
@@ -92,30 +92,30 @@ def test_lists(client: Any, kinds: Any, lightkube: Any) -> None:
     assert names(client.list(kinds.DeviceClass)) == []
 
 
-def test_patches_and_apply(client: Any, kinds: Any, lightkube: Any) -> None:
+def test_patch_types_are_accepted_and_apply_conflicts_until_forced(client: Any, kinds: Any, lightkube: Any) -> None:
     """Each patch type; two managers of one field."""
-    sorts = lightkube.types.PatchType
+    patch_types = lightkube.types.PatchType
     body = {"metadata": {"labels": {"new": "1"}}}
     operations = [{"op": "replace", "path": "/metadata/labels", "value": {"new": "1"}}]
     client.create(kinds.DeviceClass.from_dict(device_class("gpu", labels={"old": "1"})))
-    for sort, patch, labels in (
-        (sorts.STRATEGIC, body, {"old": "1", "new": "1"}),
-        (sorts.JSON, operations, {"new": "1"}),
-        (sorts.MERGE, {"metadata": {"labels": None}}, None),
+    for patch_type, patch, labels in (
+        (patch_types.STRATEGIC, body, {"old": "1", "new": "1"}),
+        (patch_types.JSON, operations, {"new": "1"}),
+        (patch_types.MERGE, {"metadata": {"labels": None}}, None),
     ):
-        assert client.patch(kinds.DeviceClass, "gpu", patch, patch_type=sort).metadata.labels == labels
+        assert client.patch(kinds.DeviceClass, "gpu", patch, patch_type=patch_type).metadata.labels == labels
 
-    def wanted(label: str) -> Any:
+    def labelled(label: str) -> Any:
         return kinds.DeviceClass.from_dict(device_class("applied", labels={"a": label}))
 
-    assert client.apply(wanted("1"), field_manager="one").metadata.labels == {"a": "1"}
+    assert client.apply(labelled("1"), field_manager="one").metadata.labels == {"a": "1"}
     with pytest.raises(lightkube.ApiError) as error:
-        client.apply(wanted("2"), field_manager="two")
+        client.apply(labelled("2"), field_manager="two")
     assert error.value.status.details.causes[0].reason == "FieldManagerConflict"
-    assert client.apply(wanted("2"), field_manager="two", force=True).metadata.labels == {"a": "2"}
+    assert client.apply(labelled("2"), field_manager="two", force=True).metadata.labels == {"a": "2"}
 
 
-def test_status_of_a_claim(client: Any, kinds: Any) -> None:
+def test_claim_status_is_patched_and_applied(client: Any, kinds: Any) -> None:
     """The status is patched, and applied with the whole object, of which only the status is stored."""
     client.create(kinds.ResourceClaim.from_dict(claim()), namespace="default")
     result = {"request": "gpu", "driver": "d.example.com", "pool": "p", "device": "gpu-0"}
@@ -131,7 +131,7 @@ def test_status_of_a_claim(client: Any, kinds: Any) -> None:
     assert client.get(kinds.ResourceClaim, "one", namespace="default").status.allocation == found.status.allocation
 
 
-def test_watch_and_resume(client: Any, kinds: Any, lightkube: Any) -> None:
+def test_watch_starts_at_version_and_reports_expiry(client: Any, kinds: Any, lightkube: Any) -> None:
     """From a given version; a version that is too old is 410."""
     made = client.create(kinds.DeviceClass.from_dict(device_class("a")))
     client.delete(kinds.DeviceClass, "a")
@@ -147,7 +147,7 @@ def test_watch_and_resume(client: Any, kinds: Any, lightkube: Any) -> None:
     assert error.value.status.code == 410
 
 
-def test_generic_resources(client: Any, lightkube: Any, api: Http) -> None:
+def test_generic_resources_are_created_patched_listed_and_deleted(client: Any, lightkube: Any, api: Http) -> None:
     """Resources of a definition that lightkube reads from the server, and a kind of the prototype."""
     generic, merge = lightkube.generic_resource, lightkube.types.PatchType.MERGE
     api.ok("POST", DEFINITIONS, definition())
@@ -167,7 +167,7 @@ def test_generic_resources(client: Any, lightkube: Any, api: Http) -> None:
     assert names(client.list(pools)) == ["p"]
 
 
-async def test_the_asynchronous_client(lightkube: Any, config: Any, kinds: Any, api: Http) -> None:
+async def test_async_client_writes_and_watches(lightkube: Any, config: Any, kinds: Any, api: Http) -> None:
     """The same protocol with another HTTP library."""
     client = lightkube.AsyncClient(config=config, field_manager="me")
     try:

@@ -25,7 +25,7 @@ def _names(listed: dict[str, object]) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
-def test_pages_are_of_one_moment(api: Http) -> None:
+def test_pages_show_one_version_of_list(api: Http) -> None:
     """Changes between two pages are not visible. The token contains the position of the next page."""
     _fill(api, 5)
     first = api.ok("GET", CLASSES, limit="2")
@@ -39,7 +39,7 @@ def test_pages_are_of_one_moment(api: Http) -> None:
     assert _names(api.ok("GET", CLASSES)) == ["m0", "m1", "m2", "m2a", "m4"]
 
 
-def test_a_long_list_comes_in_pieces(api: Http) -> None:
+def test_long_list_is_sent_in_chunks(api: Http) -> None:
     """Sent in chunks, so that other requests are not blocked. The content is complete and equal in every format."""
     path = "/api/v1/namespaces/default/configmaps"
     for number in range(30):
@@ -54,7 +54,7 @@ def test_a_long_list_comes_in_pieces(api: Http) -> None:
     assert api.send("GET", path, accept="application/vnd.kubernetes.protobuf").data.count(b"x" * 80_000) == 30
 
 
-def test_an_exact_version(api: Http) -> None:
+def test_list_at_exact_version_shows_past_state(api: Http) -> None:
     """The list at that version."""
     versions = _fill(api, 3)
     then = api.ok("GET", CLASSES, resourceVersion=versions[1], resourceVersionMatch="Exact")
@@ -79,14 +79,14 @@ def test_an_exact_version(api: Http) -> None:
         ({"watch": "1", "resourceVersion": "x"}, 500, "strconv.ParseUint"),
     ],
 )
-def test_queries_that_are_refused(api: Http, query: dict[str, str], code: int, message: str) -> None:
+def test_invalid_list_query_is_refused(api: Http, query: dict[str, str], code: int, message: str) -> None:
     """Status code and message."""
     answer = api.send("GET", CLASSES, **query)
     assert answer.status == code
     assert message in answer.message
 
 
-def test_a_token_of_the_reference_is_understood(api: Http) -> None:
+def test_continue_token_of_kube_apiserver_is_accepted(api: Http) -> None:
     """The token has the reference server's form: version, start key."""
     _fill(api, 2)
     version = api.ok("GET", CLASSES)["metadata"]["resourceVersion"]
@@ -95,7 +95,7 @@ def test_a_token_of_the_reference_is_understood(api: Http) -> None:
     assert _names(api.ok("GET", CLASSES, **{"continue": token})) == ["m1"]
 
 
-def test_watch_from_a_version(api: Http) -> None:
+def test_watch_from_version_sends_each_later_change_once(api: Http) -> None:
     """All later changes, once each and in order. Label changes add objects to the watch and remove them."""
     versions = _fill(api, 2)
     api.ok("PATCH", f"{CLASSES}/m0", {"metadata": {"labels": {"odd": "1"}}}, content=MERGE)
@@ -110,7 +110,7 @@ def test_watch_from_a_version(api: Http) -> None:
     assert gone["metadata"]["resourceVersion"] > versions[1]
 
 
-def test_watch_with_initial_events(api: Http) -> None:
+def test_initial_events_end_with_annotated_bookmark(api: Http) -> None:
     """All objects, then a bookmark with the annotation, then changes."""
     _fill(api, 2)
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -120,7 +120,7 @@ def test_watch_with_initial_events(api: Http) -> None:
     assert found[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_the_end_of_the_first_objects_is_told_unasked(api: Http) -> None:
+def test_watch_of_all_objects_marks_end_of_initial_events_by_default(api: Http) -> None:
     """kube-apiserver 1.34, 1.36 and 1.37 do this for every watch that starts with all objects."""
     _fill(api, 1)
     for start in ({}, {"resourceVersion": "0"}):
@@ -130,7 +130,7 @@ def test_the_end_of_the_first_objects_is_told_unasked(api: Http) -> None:
         assert second["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_sends_last_bookmark_before_timeout(api: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next watch can resume from there. A real server sends the bookmark two seconds before the end."""
     (version,) = _fill(api, 1)
     monkeypatch.setattr("controlplane.apiserver.watching.BOOKMARK_BEFORE_END", 999.9)
@@ -159,13 +159,13 @@ def test_the_last_bookmark_comes_before_the_end(api: Http, monkeypatch: pytest.M
         ),
     ],
 )
-def test_watches_that_are_refused(api: Http, path: str, query: dict[str, str], code: int, message: str) -> None:
+def test_invalid_watch_query_is_refused(api: Http, path: str, query: dict[str, str], code: int, message: str) -> None:
     """The refusals of kube-apiserver 1.37.1."""
     refused = api.send("GET", path, watch="true", timeoutSeconds="1", **query)
     assert (refused.status, refused.message) == (code, message)
 
 
-def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
+def test_watch_options_are_checked_before_media_type(api: Http) -> None:
     """The answers of kube-apiserver 1.37.1. A list view contains no event and ends the stream."""
     _fill(api, 1)
     watching = {"watch": "true", "timeoutSeconds": "60"}
@@ -182,7 +182,7 @@ def test_what_a_stream_can_be_is_asked_after_the_options(api: Http) -> None:
     assert api.send("GET", CLASSES, accept=lists, **watching).text == ""
 
 
-def test_history_that_is_gone(api: Http) -> None:
+def test_watch_from_expired_version_sends_error_event(api: Http) -> None:
     """An ERROR event with a Status 410."""
     _fill(api, 1)
     with api.watch(CLASSES, resourceVersion="1", timeoutSeconds="1") as events:
@@ -190,7 +190,7 @@ def test_history_that_is_gone(api: Http) -> None:
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
-def test_tables(api: Http) -> None:
+def test_table_has_kubectl_columns_and_requested_objects(api: Http) -> None:
     """kubectl's columns, for lists and single objects, with the requested part of the object."""
     api.ok("POST", CLAIMS, claim())
     table = api.ok("GET", CLAIMS, accept=TABLE)
@@ -206,7 +206,7 @@ def test_tables(api: Http) -> None:
     )
 
 
-def test_ages_go_by_the_clock_of_the_server() -> None:
+def test_table_ages_use_clock_of_server() -> None:
     with Running() as running, running.http() as api:
         api.ok("POST", CLAIMS, claim())
         was = running.server.rest.clock()
@@ -214,7 +214,7 @@ def test_ages_go_by_the_clock_of_the_server() -> None:
         assert api.ok("GET", CLAIMS, accept=TABLE)["rows"][0]["cells"][2] == "30h"
 
 
-def test_watch_of_tables(api: Http) -> None:
+def test_table_watch_sends_columns_only_once(api: Http) -> None:
     """Only the first event contains the column definitions."""
     versions = _fill(api, 3)
     path = f"{CLASSES}?watch=1&timeoutSeconds=1&resourceVersion={versions[0]}"
@@ -222,7 +222,7 @@ def test_watch_of_tables(api: Http) -> None:
     assert [bool(line["object"]["columnDefinitions"]) for line in lines] == [True, False]
 
 
-def test_objects_without_their_content(api: Http) -> None:
+def test_partial_object_metadata_omits_spec(api: Http) -> None:
     """PartialObjectMetadata and its list."""
     _fill(api, 1)
     one = api.ok("GET", f"{CLASSES}/m0", accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
@@ -231,7 +231,7 @@ def test_objects_without_their_content(api: Http) -> None:
     assert (many["kind"], many["items"][0]["metadata"]["name"]) == ("PartialObjectMetadataList", "m0")
 
 
-def test_formats(api: Http) -> None:
+def test_media_types_are_negotiated_and_body_size_is_limited(api: Http) -> None:
     """YAML in requests and answers; other formats are refused; bodies have a size limit."""
     text = b"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: made, annotations: {t: 2024-01-01}}\n"
     made = api.send("POST", CLASSES, text, content="application/yaml", accept="application/yaml")
@@ -244,7 +244,7 @@ def test_formats(api: Http) -> None:
     assert (big.status, big.message) == (413, "Request entity too large: limit is 3145728")
 
 
-def test_a_watch_over_a_web_socket_ends_at_once(server: Running) -> None:
+def test_watch_with_websocket_upgrade_ends_immediately(server: Running) -> None:
     """So that fabric8's informers watch over HTTP: a stream as the answer keeps them waiting for ever."""
     with server.http(sender={"Connection": "Upgrade", "Upgrade": "websocket"}) as client:
         answer = client.send("GET", "/api/v1/nodes", watch="true")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.controlplane.apiserver.running import APPLY, MERGE, Http, device_class
+from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Running, device_class
 from tests.dra_scenarios import scenario
 
 PATH = "/apis/resource.k8s.io/v1beta1/deviceclasses"
@@ -64,9 +64,9 @@ OPERATIONS = [
 
 
 @scenario(195)
-@pytest.mark.parametrize("exists", [False, True], ids=["without", "with"])
+@pytest.mark.parametrize("exists", [False, True], ids=["empty server", "existing object"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation[0])
-def test_operation(
+def test_operation_returns_documented_status_and_kind(
     api: Http, operation: tuple[str, str, str, dict[str, str], str, object, int, int, str], exists: bool
 ) -> None:
     """Status code and kind of the answer; every answer warns that the version is deprecated."""
@@ -88,7 +88,7 @@ def test_operation(
     assert found == (exists if is_dry or not (writes or deletes) else writes)
 
 
-def test_watch(api: Http) -> None:
+def test_watch_sends_initial_objects_and_ends_at_timeout(api: Http) -> None:
     """The list operation with watch: initial objects, then changes; it ends at its timeout."""
     api.ok("POST", PATH, BETA)
     with api.watch(PATH, timeoutSeconds="1", allowWatchBookmarks="true") as events:
@@ -99,11 +99,8 @@ def test_watch(api: Http) -> None:
     ]
 
 
-def test_without_a_token(api: Http, server: object) -> None:
+def test_request_with_wrong_token_is_unauthorized(api: Http, server: Running) -> None:
     """401 for every operation, with a Status."""
-    from tests.controlplane.apiserver.running import Running
-
-    assert isinstance(server, Running)
     with server.http("wrong") as stranger:
         for _, method, path, query, content, body, *_ in OPERATIONS:
             answer = stranger.send(method, PATH + path, body, content=content or "application/json", **query)
@@ -111,7 +108,7 @@ def test_without_a_token(api: Http, server: object) -> None:
         assert stranger.send("GET", "/readyz").text == "ok"
 
 
-def test_suitable_nodes_are_kept(api: Http) -> None:
+def test_suitable_nodes_field_is_stored(api: Http) -> None:
     """The server stores and returns the field that the page documents."""
     term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     nodes = {"nodeSelectorTerms": [term]}

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from controlplane.apiserver.journal import FileJournal
-from tests.controlplane.apiserver.random_requests import LASTING, Collection, Requests
+from tests.controlplane.apiserver.random_requests import ALWAYS_SERVED, Collection, Requests
 from tests.controlplane.apiserver.running import (
     CLAIMS,
     CLASSES,
@@ -26,7 +26,7 @@ from tests.controlplane.apiserver.running import (
     Http,
     Plain,
     Running,
-    is_refused_as_by_the_reference,
+    is_reference_server_error,
 )
 
 REQUESTS = int(os.environ.get("NODEPLUG_REQUESTS", "1200"))
@@ -66,7 +66,7 @@ def test_the_store_stays_whole(tmp_path: Path) -> None:
         with ExitStack() as stack, Running(data=data, collect_after=0.0) as running:
             apis = [stack.enter_context(running.http()) for _ in clients]
             pool = stack.enter_context(ThreadPoolExecutor(CLIENTS))
-            watchers = {each: stack.enter_context(_watcher(running, each)) for each in LASTING}
+            watchers = {each: stack.enter_context(_watcher(running, each)) for each in ALWAYS_SERVED}
             for latest in pool.map(_send, apis, clients):
                 assert latest is None or latest > version
             sent += CLIENTS * EACH
@@ -89,7 +89,7 @@ def _send(api: Http, requests: Requests) -> int | None:
         answer = api.send(request.method, request.path, request.body, content=request.content, **request.query)
         body = _check(answer)
         if answer.status < 300 and isinstance(body, dict) and "items" not in body:
-            requests.saw(body)
+            requests.record(body)
             if answer.status == 201 and "dryRun" not in request.query and request.method == "POST":
                 found = int(body["metadata"]["resourceVersion"])
                 assert latest is None or found > latest, "versions grow"
@@ -101,7 +101,7 @@ def _check(answer: Answer) -> Any:
     """The body of an answer that is not a server error."""
     if answer.text == "404 page not found\n":
         return None
-    assert answer.status < 500 or is_refused_as_by_the_reference(answer.text), answer
+    assert answer.status < 500 or is_reference_server_error(answer.text), answer
     return json.loads(answer.text)
 
 
@@ -115,7 +115,7 @@ def _look(
     """Check all invariants, and return the current version."""
     _wait_for_the_collector(running, api)
     for collection, watcher in watchers.items():
-        listed = api.ok("GET", collection.everywhere)
+        listed = api.ok("GET", collection.path_in_all_namespaces)
         now = int(listed["metadata"]["resourceVersion"])
         assert now >= version
         version = now
@@ -147,7 +147,7 @@ def _wait_for_the_collector(running: Running, api: Http) -> None:
     """Wait until every object has a remaining owner, no owner references, or a deletion mark."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        objects = [item for each in LASTING for item in api.ok("GET", each.everywhere)["items"]]
+        objects = [item for each in ALWAYS_SERVED for item in api.ok("GET", each.path_in_all_namespaces)["items"]]
         live = {item["metadata"]["uid"] for item in objects}
         live |= {obj["metadata"]["uid"] for kind in running.server.registry for obj in _stored(running, kind.id)}
         left = [
@@ -201,10 +201,10 @@ class _Watcher:
 def _watcher(running: Running, collection: Collection) -> Iterator[_Watcher]:
     """A watch in its own thread."""
     with running.http() as api:
-        listed = api.ok("GET", collection.everywhere)
+        listed = api.ok("GET", collection.path_in_all_namespaces)
         version = listed["metadata"]["resourceVersion"]
         watcher = _Watcher({_key(each): each["metadata"]["resourceVersion"] for each in listed["items"]}, int(version))
-        with api.watch(collection.everywhere, resourceVersion=version) as events:
+        with api.watch(collection.path_in_all_namespaces, resourceVersion=version) as events:
             thread = threading.Thread(target=watcher.read, args=(events,), daemon=True)
             thread.start()
             yield watcher

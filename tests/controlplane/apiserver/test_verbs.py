@@ -15,7 +15,7 @@ from tests.controlplane.apiserver.running import (
     Running,
     claim,
     device_class,
-    wait_for_end,
+    wait_until_deleted,
 )
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -240,12 +240,12 @@ def test_dependents_go_with_their_owner(api: Http) -> None:
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner")
-    wait_for_end(api, "child")
+    wait_until_deleted(api, "child")
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner, blockOwnerDeletion=True))
     marked = api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Foreground")
     assert marked["metadata"]["finalizers"] == ["foregroundDeletion"]
-    wait_for_end(api, "owner")
+    wait_until_deleted(api, "owner")
     assert api.send("GET", f"{CLASSES}/child").status == 404
 
 
@@ -254,7 +254,7 @@ def test_orphans_stay(api: Http) -> None:
     owner = api.ok("POST", CLASSES, device_class("owner"))
     api.ok("POST", CLASSES, _owned("child", owner))
     api.ok("DELETE", f"{CLASSES}/owner", propagationPolicy="Orphan")
-    wait_for_end(api, "owner")
+    wait_until_deleted(api, "owner")
     assert "ownerReferences" not in api.ok("GET", f"{CLASSES}/child")["metadata"]
 
 
@@ -267,7 +267,7 @@ def test_an_orphan_of_two_owners_stays() -> None:
         for name in "ab":
             api.ok("DELETE", f"{CLASSES}/{name}", propagationPolicy="Orphan")
         for name in "ab":
-            wait_for_end(api, name)
+            wait_until_deleted(api, name)
         child = api.ok("GET", f"{CLASSES}/child")
         assert "ownerReferences" not in child["metadata"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.controlplane.apiserver.rules.test_rules import CONTAINER, SELECTOR
 from tests.controlplane.apiserver.running import Http
-from tests.controlplane.apiserver.test_advice import APPS, told
+from tests.controlplane.apiserver.test_warnings_and_validation import APPS, warnings_of
 
 PODS = "/api/v1/namespaces/default/pods"
 ARMOR = "container.apparmor.security.beta.kubernetes.io/c"
@@ -35,7 +35,7 @@ def _pod(annotations: dict[str, str], context: Any = None, **spec: Any) -> dict[
 def test_an_annotation_fills_the_field(api: Http, profile: str, found: Any, warnings: list[str]) -> None:
     made = api.send("POST", PODS, _pod({ARMOR: profile}))
     context = made.body["spec"]["containers"][0].get("securityContext") or {}
-    assert (context.get("appArmorProfile"), told(made)) == (found, warnings)
+    assert (context.get("appArmorProfile"), warnings_of(made)) == (found, warnings)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_annotation_fills_the_field(api: Http, profile: str, found: Any, warn
 )
 def test_an_annotation_that_says_nothing_else_fills_nothing(api: Http, spec: Any) -> None:
     made = api.send("POST", PODS, _pod({ARMOR: "runtime/default"}, **spec))
-    assert told(made) == []
+    assert warnings_of(made) == []
     assert "securityContext" not in made.body["spec"]["containers"][0]
 
 
@@ -90,5 +90,5 @@ def test_a_template_keeps_its_annotation_and_is_told(api: Http) -> None:
     }
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
     made = api.send("POST", f"{APPS}/deployments", deployment | {"spec": {"selector": SELECTOR, "template": template}})
-    assert told(made) == [f"spec.template.{OLD}"]
+    assert warnings_of(made) == [f"spec.template.{OLD}"]
     assert "securityContext" not in made.body["spec"]["template"]["spec"]["containers"][0]

@@ -63,7 +63,7 @@ def test_every_served_kind_is_among_the_samples() -> None:
     for kind in Server().registry:
         for version in kind.versions:
             assert f"{kind.api_version(version.name)}.{kind.kind}" in kinds
-            listed = f"{kind.api_version(version.name)}.{kind.name_of_list}"
+            listed = f"{kind.api_version(version.name)}.{kind.list_kind_name}"
             assert listed in kinds or (kind.plural in _TEMPLATES and message_of(*listed.rsplit(".", 1)))
 
 

@@ -97,17 +97,17 @@ def test_watches(server: Running, api: Http) -> None:
     api.ok("POST", CLASSES, device_class("first"))
     with server.http() as watcher:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-        with watcher.frames(CLASSES, GO, **query) as frames:
+        with watcher.watch_protobuf(CLASSES, GO, **query) as frames:
             assert next(frames) == ("ADDED", api.ok("GET", f"{CLASSES}/first"))
             kind, bookmark = next(frames)
             assert (kind, bookmark["metadata"]["annotations"]) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
             body_of(send(api, "DELETE", f"{CLASSES}/first"))
             assert next(frames)[0] == "DELETED"
-        with watcher.frames(CLASSES, f"{PARTIAL},{GO}") as frames:
+        with watcher.watch_protobuf(CLASSES, f"{PARTIAL},{GO}") as frames:
             api.ok("POST", CLASSES, device_class("second"))
             kind, found = next(frames)
             assert (kind, found["kind"], found["metadata"]["name"]) == ("ADDED", "PartialObjectMetadata", "second")
-        with watcher.frames(CLASSES, GO, resourceVersion="1") as frames:
+        with watcher.watch_protobuf(CLASSES, GO, resourceVersion="1") as frames:
             kind, found = next(frames)
             assert (kind, found["kind"], found["reason"], found["code"]) == ("ERROR", "Status", "Expired", 410)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from resourceapi.objects.release import RELEASES
-from tests.controlplane.apiserver.mutated_objects import objects, served
+from tests.controlplane.apiserver.mutated_objects import find_endpoint, objects
 from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
 
 SEEDS = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in objects()}
@@ -103,7 +103,7 @@ WRONG = [
 @pytest.mark.parametrize(("seed", "path", "value", "why"), WRONG, ids=lambda each: str(each)[:60])
 def test_what_is_wrong(api: Http, seed: str, path: str, value: Any, why: str) -> None:
     obj = changed(seed, path, value)
-    answer = api.send("POST", served(api, obj).path, obj, dryRun="All")
+    answer = api.send("POST", find_endpoint(api, obj).path, obj, dryRun="All")
     assert answer.status == 422, answer
     assert why in answer.text.replace('\\\\"', '\\"') or why in answer.message, answer.message
 
@@ -132,7 +132,7 @@ STAYS = [
 @pytest.mark.parametrize(("seed", "patch", "why"), STAYS, ids=lambda each: str(each)[:60])
 def test_what_stays_as_it_is(api: Http, seed: str, patch: Any, why: str) -> None:
     obj = SEEDS[seed]
-    path = served(api, obj).path
+    path = find_endpoint(api, obj).path
     api.ok("POST", path, obj)
     answer = api.send("PATCH", f"{path}/{obj['metadata']['name']}", patch, content=MERGE)
     assert (answer.status, why in answer.message) == (422, True), answer
@@ -216,7 +216,7 @@ def test_who_sends_an_empty_list_owns_it_where_its_type_has_one(api: Http) -> No
 def test_older_releases_refuse_in_their_own_words() -> None:
     with Running(release=RELEASES["1.36"]) as server, server.http() as api:
         scaler = changed("HorizontalPodAutoscaler/scaler", "spec.minReplicas", 0)
-        path = served(api, scaler).path
+        path = find_endpoint(api, scaler).path
         assert "spec.minReplicas: Invalid value: 0: must be greater than" in api.send("POST", path, scaler).message
         classes = "/apis/storage.k8s.io/v1/storageclasses"
         api.ok("POST", classes, SEEDS["StorageClass/fast"])

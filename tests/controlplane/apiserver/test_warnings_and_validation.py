@@ -9,11 +9,14 @@ from tests.controlplane.apiserver.running import MERGE, Answer, Http
 
 APPS = "/apis/apps/v1/namespaces/default"
 BATCH = "/apis/batch/v1/namespaces/default"
-TWICE: Any = {**CONTAINER, "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
-HIDDEN = 'hides previous definition of "A", which may be dropped when using apply'
+CONTAINER_WITH_DUPLICATE_VARIABLE: Any = {
+    **CONTAINER,
+    "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+}
+HIDDEN_VARIABLE = 'hides previous definition of "A", which may be dropped when using apply'
 
 
-def told(answer: Answer) -> list[str]:
+def warnings_of(answer: Answer) -> list[str]:
     """The warnings of a successful answer."""
     assert answer.status < 300, answer
     return [text.removeprefix('299 - "').removesuffix('"').replace('\\"', '"') for text in answer.warnings]
@@ -42,8 +45,12 @@ def told(answer: Answer) -> list[str]:
             ],
         ),
         (
-            {"containers": [{**CONTAINER, "env": [*TWICE["env"], {"name": "A", "value": "$(A)3"}]}]},
-            [f"spec.containers[0].env[1]: {HIDDEN}"],
+            {
+                "containers": [
+                    {**CONTAINER, "env": [*CONTAINER_WITH_DUPLICATE_VARIABLE["env"], {"name": "A", "value": "$(A)3"}]}
+                ]
+            },
+            [f"spec.containers[0].env[1]: {HIDDEN_VARIABLE}"],
         ),
         (
             {"containers": [{**CONTAINER, "ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 8}]}]},
@@ -58,27 +65,29 @@ def told(answer: Answer) -> list[str]:
         ),
     ],
 )
-def test_pods(api: Http, spec: Any, found: list[str]) -> None:
+def test_pod_field_warns_on_create_but_not_on_label_patch(api: Http, spec: Any, found: list[str]) -> None:
     pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
-    assert told(api.send("POST", f"{BASE}/pods", pod)) == found
-    assert told(api.send("PATCH", f"{BASE}/pods/p", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)) == []
+    assert warnings_of(api.send("POST", f"{BASE}/pods", pod)) == found
+    assert warnings_of(api.send("PATCH", f"{BASE}/pods/p", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)) == []
 
 
-def test_names_of_hosts(api: Http) -> None:
+def test_pod_name_with_dot_warns_about_hostname(api: Http) -> None:
     pod = {"kind": "Pod", "metadata": {"name": "a.b"}, "spec": {"containers": [CONTAINER]}}
-    (text,) = told(api.send("POST", f"{BASE}/pods", pod))
+    (text,) = warnings_of(api.send("POST", f"{BASE}/pods", pod))
     assert text == (
         "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is"
         " recommended: [must not contain dots]"
     )
 
 
-def test_templates_of_pods_are_told_of_when_they_change(api: Http) -> None:
-    spec = {"selector": SELECTOR, "template": {**TEMPLATE, "spec": {"containers": [TWICE]}}}
-    path, warning = f"{APPS}/deployments", f"spec.template.spec.containers[0].env[1]: {HIDDEN}"
-    assert told(api.send("POST", path, {"kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})) == [warning]
+def test_deployment_template_warns_on_create_and_on_spec_change(api: Http) -> None:
+    spec = {"selector": SELECTOR, "template": {**TEMPLATE, "spec": {"containers": [CONTAINER_WITH_DUPLICATE_VARIABLE]}}}
+    path, warning = f"{APPS}/deployments", f"spec.template.spec.containers[0].env[1]: {HIDDEN_VARIABLE}"
+    assert warnings_of(api.send("POST", path, {"kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})) == [
+        warning
+    ]
     for change, found in (({"metadata": {"labels": {"x": "y"}}}, []), ({"spec": {"minReadySeconds": 1}}, [warning])):
-        assert told(api.send("PATCH", f"{path}/d", change, content=MERGE)) == found
+        assert warnings_of(api.send("PATCH", f"{path}/d", change, content=MERGE)) == found
 
 
 @pytest.mark.parametrize(
@@ -121,11 +130,13 @@ def test_templates_of_pods_are_told_of_when_they_change(api: Http) -> None:
         ),
     ],
 )
-def test_services_and_storage(api: Http, kind: str, path: str, members: Any, found: str) -> None:
-    assert told(api.send("POST", path, {"kind": kind, "metadata": {"name": "x"}, **members})) == [found]
+def test_service_storage_and_ingress_fields_warn_on_create(
+    api: Http, kind: str, path: str, members: Any, found: str
+) -> None:
+    assert warnings_of(api.send("POST", path, {"kind": kind, "metadata": {"name": "x"}, **members})) == [found]
 
 
-def test_what_a_job_owns_stays_unless_somebody_says_otherwise(api: Http) -> None:
+def test_job_delete_orphans_dependents_with_warning_unless_policy_is_set(api: Http) -> None:
     path = f"{BATCH}/jobs"
     for name, query, finalizers, warnings in (
         ("a", {}, ["orphan"], 1),
@@ -134,11 +145,11 @@ def test_what_a_job_owns_stays_unless_somebody_says_otherwise(api: Http) -> None
     ):
         api.ok("POST", path, {"kind": "Job", "metadata": {"name": name}, "spec": {"template": ENDING}})
         answer = api.send("DELETE", f"{path}/{name}", **query)
-        assert len(told(answer)) == warnings
+        assert len(warnings_of(answer)) == warnings
         assert answer.body.get("metadata", {}).get("finalizers") == finalizers
 
 
-def test_budgets(api: Http) -> None:
+def test_disruption_budget_amounts_are_validated(api: Http) -> None:
     def found(**spec: Any) -> list[str]:
         path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
         return refused(api, "PodDisruptionBudget", path, {"spec": spec}, api_version="policy/v1")
@@ -167,7 +178,7 @@ def test_budgets(api: Http) -> None:
         ({"timeZone": ""}, 'spec.timeZone: Invalid value: "": timeZone must be nil or non-empty string'),
     ],
 )
-def test_schedules(api: Http, spec: Any, found: str) -> None:
+def test_cron_job_schedule_and_time_zone_are_validated(api: Http, spec: Any, found: str) -> None:
     members = {"spec": {"schedule": "1 * * * *", "jobTemplate": {"spec": {"template": ENDING}}, **spec}}
     (text,) = refused(api, "CronJob", f"{BATCH}/cronjobs", members, api_version="batch/v1")
     assert found in text
@@ -180,13 +191,13 @@ def test_schedules(api: Http, spec: Any, found: str) -> None:
         ({"maxUnavailable": 0}, ["maxUnavailable: Required value: cannot be 0 when maxSurge is 0"]),
     ],
 )
-def test_how_pods_of_nodes_are_replaced(api: Http, strategy: Any, found: list[str]) -> None:
+def test_daemon_set_rolling_update_is_validated(api: Http, strategy: Any, found: list[str]) -> None:
     spec = {"selector": SELECTOR, "template": TEMPLATE, "updateStrategy": {"rollingUpdate": strategy}}
     texts = refused(api, "DaemonSet", f"{APPS}/daemonsets", {"spec": spec}, api_version="apps/v1")
     assert texts == [f"spec.updateStrategy.rollingUpdate.{text}" for text in found]
 
 
-def test_how_much_nodes_have(api: Http) -> None:
+def test_node_capacity_allocatable_and_addresses_are_validated(api: Http) -> None:
     capacity = {"example.com/a": "1500m", "cpu": "1500m", "pods": "-1"}
     body = {"status": {"capacity": capacity, "allocatable": {"cpu": "1"}}}
     assert refused(api, "Node", "/api/v1/nodes", body) == [
@@ -204,7 +215,7 @@ def test_how_much_nodes_have(api: Http) -> None:
     ]
 
 
-def test_addresses_of_nodes(api: Http) -> None:
+def test_node_pod_cidr_is_validated_and_immutable(api: Http) -> None:
     bad = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
     assert refused(api, "Node", "/api/v1/nodes", {"spec": {"podCIDR": "x"}}) == [
         f'spec.podCIDRs[0]: Invalid value: "x": {bad}'
@@ -215,7 +226,7 @@ def test_addresses_of_nodes(api: Http) -> None:
     assert 'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid' in answer.message
 
 
-def test_how_much_maps_and_secrets_hold(api: Http) -> None:
+def test_config_map_and_secret_over_one_mebibyte_are_refused(api: Http) -> None:
     half = "x" * 600_000
     assert refused(api, "ConfigMap", f"{BASE}/configmaps", {"data": {"a": half, "b": half}}) == [
         "[]: Too long: may not be more than 1048576 bytes"
@@ -225,7 +236,7 @@ def test_how_much_maps_and_secrets_hold(api: Http) -> None:
     ]
 
 
-def test_keys_to_registries_are_json(api: Http) -> None:
+def test_docker_config_secret_must_be_a_json_object(api: Http) -> None:
     def found(text: str) -> list[str]:
         members = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": text}}
         return refused(api, "Secret", f"{BASE}/secrets", members)
@@ -235,7 +246,7 @@ def test_keys_to_registries_are_json(api: Http) -> None:
     assert found("[]") == [f"{path}: json: cannot unmarshal array into Go value of type map[string]interface {{}}"]
 
 
-def test_a_pod_is_put_on_a_node_by_a_binding_alone(api: Http) -> None:
+def test_pod_is_assigned_to_node_only_by_binding(api: Http) -> None:
     api.ok("POST", f"{BASE}/pods", {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER]}})
     assert api.send("PATCH", f"{BASE}/pods/p", {"spec": {"nodeName": "n"}}, content=MERGE).status == 422
     managers = api.ok("GET", f"{BASE}/pods/p")["metadata"]["managedFields"]
@@ -253,8 +264,8 @@ def test_a_pod_is_put_on_a_node_by_a_binding_alone(api: Http) -> None:
     assert [each["type"] for each in bound["status"]["conditions"]] == ["PodScheduled"]
 
 
-NAMED = {"key": "a", "operator": "X"}
-LABELS: Any = {"labelSelector": {}}
+REQUIREMENT_WITH_INVALID_OPERATOR = {"key": "a", "operator": "X"}
+EMPTY_LABEL_SELECTOR: Any = {"labelSelector": {}}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +304,7 @@ LABELS: Any = {"labelSelector": {}}
         ),
     ],
 )
-def test_probes_hooks_and_rights(api: Http, container: Any, found: list[str]) -> None:
+def test_probes_hooks_and_security_contexts_are_validated(api: Http, container: Any, found: list[str]) -> None:
     spec = {"containers": [{**CONTAINER, **container}]}
     assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [f"spec.containers[0].{text}" for text in found]
 
@@ -306,7 +317,7 @@ def test_probes_hooks_and_rights(api: Http, container: Any, found: list[str]) ->
                 "affinity": {
                     "nodeAffinity": {
                         "preferredDuringSchedulingIgnoredDuringExecution": [
-                            {"weight": 0, "preference": {"matchExpressions": [NAMED]}}
+                            {"weight": 0, "preference": {"matchExpressions": [REQUIREMENT_WITH_INVALID_OPERATOR]}}
                         ]
                     }
                 }
@@ -320,7 +331,7 @@ def test_probes_hooks_and_rights(api: Http, container: Any, found: list[str]) ->
             ],
         ),
         (
-            {"topologySpreadConstraints": [{**LABELS, "topologyKey": "a", "whenUnsatisfiable": "X"}]},
+            {"topologySpreadConstraints": [{**EMPTY_LABEL_SELECTOR, "topologyKey": "a", "whenUnsatisfiable": "X"}]},
             [
                 "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
                 'topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "X": supported values:'
@@ -343,7 +354,7 @@ def test_probes_hooks_and_rights(api: Http, container: Any, found: list[str]) ->
         ),
     ],
 )
-def test_where_pods_may_be(api: Http, spec: Any, found: list[str]) -> None:
+def test_pod_scheduling_and_dns_fields_are_validated(api: Http, spec: Any, found: list[str]) -> None:
     texts = refused(api, "Pod", f"{BASE}/pods", {"spec": {"containers": [CONTAINER], **spec}})
     assert texts == [f"spec.{text}" for text in found]
 
@@ -380,13 +391,13 @@ def test_where_pods_may_be(api: Http, spec: Any, found: list[str]) -> None:
         ),
     ],
 )
-def test_variables(api: Http, variable: Any, found: list[str]) -> None:
+def test_environment_variables_are_validated(api: Http, variable: Any, found: list[str]) -> None:
     spec = {"containers": [{**CONTAINER, "env": [variable]}]}
     texts = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
     assert texts == [f"spec.containers[0].env[0].{text}" for text in found]
 
 
-def test_variables_from_elsewhere(api: Http) -> None:
+def test_env_from_sources_are_validated(api: Http) -> None:
     spec = {"containers": [{**CONTAINER, "envFrom": [{"configMapRef": {}}, {}]}]}
     assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [
         "spec.containers[0].envFrom[0].configMapRef.name: Required value",
@@ -394,7 +405,7 @@ def test_variables_from_elsewhere(api: Http) -> None:
     ]
 
 
-def test_folders_of_the_host(api: Http) -> None:
+def test_host_path_type_is_validated(api: Http) -> None:
     spec = {"containers": [CONTAINER], "volumes": [{"name": "v", "hostPath": {"path": "/a", "type": "x"}}]}
     (text,) = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
     assert text.startswith('spec.volumes[0].hostPath.type: Unsupported value: "x": supported values: ')

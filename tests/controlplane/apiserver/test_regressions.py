@@ -7,30 +7,30 @@ from tests.controlplane.apiserver.running import APPLY, CLAIMS, CLASSES, MERGE, 
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 JSON = "application/json"
-META = "g=meta.k8s.io;v=v1"
-HELD = ["example.com/hold"]
+META_GROUP = "g=meta.k8s.io;v=v1"
+HOLDING_FINALIZERS = ["example.com/hold"]
 
 
 def lease(name: str, **metadata: str) -> dict[str, object]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, **metadata}}
 
 
-def test_what_is_there_is_being_deleted(api: Http) -> None:
-    """The message says so, so that the client knows to wait."""
-    api.ok("POST", CLASSES, device_class(finalizers=HELD))
+def test_create_conflict_reports_deletion_of_existing_object(api: Http) -> None:
+    """The client learns from the message that it can wait."""
+    api.ok("POST", CLASSES, device_class(finalizers=HOLDING_FINALIZERS))
     api.ok("DELETE", f"{CLASSES}/gpu")
     answer = api.send("POST", CLASSES, device_class())
     assert answer.message == 'object is being deleted: deviceclasses.resource.k8s.io "gpu" already exists'
 
 
-def test_a_kind_that_is_no_text(api: Http) -> None:
+def test_non_string_kind_is_refused_with_start_of_body(api: Http) -> None:
     """The message is Go's and contains the start of the body."""
     answer = api.send("POST", CLASSES, device_class() | {"kind": 3})
     assert answer.status == 400
     assert "json: cannot unmarshal number into Go struct field .kind of type string ({" in answer.message
 
 
-def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
+def test_put_creates_missing_lease_but_no_device_class(api: Http) -> None:
     """A uid requires an existing object. Not all kinds can be created with PUT."""
     assert api.send("PUT", f"{LEASES}/a", lease("a")).status == 201
     assert api.ok("GET", f"{LEASES}/a")["spec"] == {}
@@ -41,22 +41,24 @@ def test_a_put_creates_what_may_be_created_so(api: Http) -> None:
     assert api.send("PUT", f"{CLASSES}/gpu", device_class()).status == 404
 
 
-def test_views_that_do_not_fit(api: Http) -> None:
+def test_list_view_of_object_and_object_view_of_list_are_refused(api: Http) -> None:
     """A list view of a single object, and an object view of a list: refused after the operation is done."""
-    answer = api.send("POST", CLASSES, device_class(), accept=f"application/json;as=PartialObjectMetadataList;{META}")
+    answer = api.send(
+        "POST", CLASSES, device_class(), accept=f"application/json;as=PartialObjectMetadataList;{META_GROUP}"
+    )
     assert answer.status == 406
     assert answer.message.endswith("but the requested object is not a list (*resource.DeviceClass)")
     assert api.ok("GET", f"{CLASSES}/gpu")
-    answer = api.send("GET", CLASSES, accept=f"application/json;as=PartialObjectMetadata;{META}")
+    answer = api.send("GET", CLASSES, accept=f"application/json;as=PartialObjectMetadata;{META_GROUP}")
     assert answer.message.endswith("but the requested object is a list (*resource.DeviceClassList)")
     assert "stream=watch" in api.send("GET", CLASSES, accept="text/plain").message
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
-def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
+def test_claim_status_has_no_table_view(api: Http, method: str) -> None:
     """Upstream refuses a client that accepts only a table. Other clients get the claim."""
     api.ok("POST", CLAIMS, claim())
-    table = f"application/json;as=Table;{META}"
+    table = f"application/json;as=Table;{META_GROUP}"
     body: dict[str, object] | None = {} if method == "PATCH" else None
     path = f"{CLAIMS}/one/status"
     assert api.send(method, path, body, content=MERGE, accept=table).status == 406
@@ -64,7 +66,7 @@ def test_claims_have_no_table_of_their_status(api: Http, method: str) -> None:
     assert api.ok(method, f"{CLAIMS}/one", body, content=MERGE, accept=table)["kind"] == "Table"
 
 
-def test_the_order_of_warnings(api: Http) -> None:
+def test_deprecation_warning_precedes_field_warning(api: Http) -> None:
     """The version's warning is first. Refused bodies are also checked. Unrouted requests have no warnings."""
     older = CLASSES.replace("/v1/", "/v1beta1/")
     body = device_class() | {"apiVersion": "resource.k8s.io/v1beta1", "x": 1}
@@ -76,7 +78,7 @@ def test_the_order_of_warnings(api: Http) -> None:
     assert api.send("PUT", older, body).warnings == []
 
 
-def test_defaults_of_classes_of_priority_and_storage(api: Http) -> None:
+def test_priority_class_and_storage_class_defaults_are_set(api: Http) -> None:
     made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": 1}
     found = api.ok("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", made)
     assert (found["preemptionPolicy"], found["metadata"]["generation"]) == ("PreemptLowerPriority", 1)
@@ -85,12 +87,12 @@ def test_defaults_of_classes_of_priority_and_storage(api: Http) -> None:
     assert (found["reclaimPolicy"], found["volumeBindingMode"]) == ("Delete", "Immediate")
 
 
-def test_lists_of_custom_resources_say_that_they_end(api: Http) -> None:
+def test_complete_custom_resource_list_has_empty_continue_token(api: Http) -> None:
     api.ok("POST", DEFINITIONS, definition())
     assert api.ok("GET", DRIVERS)["metadata"]["continue"] == ""
 
 
-def test_null_in_an_applied_configuration_is_as_if_it_were_empty(api: Http) -> None:
+def test_null_in_applied_configuration_counts_as_empty(api: Http) -> None:
     """Values of other managers remain."""
     api.ok("POST", CLASSES, device_class(labels={"x": "1"}))
     applied = device_class() | {"metadata": {"name": "gpu", "labels": None}}
@@ -98,14 +100,14 @@ def test_null_in_an_applied_configuration_is_as_if_it_were_empty(api: Http) -> N
     assert found["metadata"]["labels"] == {"x": "1"}
 
 
-def test_an_update_that_must_name_its_version(api: Http) -> None:
+def test_lease_update_without_resource_version_is_refused(api: Http) -> None:
     """Leases, budgets and definitions; other kinds accept an update without a version."""
     api.ok("POST", LEASES, lease("a"))
     answer = api.send("PUT", f"{LEASES}/a", lease("a"))
     assert (answer.status, "metadata.resourceVersion: Invalid value" in answer.message) == (422, True)
 
 
-def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None:
+def test_selected_page_has_continue_token_when_any_object_follows(api: Http) -> None:
     """The page has a continue token even if no later object matches the selector."""
     for name, labels in (("a", {"x": "1"}), ("b", {})):
         api.ok("POST", CLASSES, device_class(name, labels=labels))
@@ -115,13 +117,13 @@ def test_a_page_of_a_selection_goes_on_where_anything_follows(api: Http) -> None
     assert "remainingItemCount" not in page["metadata"]
 
 
-def test_a_delete_with_null_has_no_options(api: Http) -> None:
+def test_delete_accepts_null_body(api: Http) -> None:
     """The same as without a body."""
     api.ok("POST", CLASSES, device_class())
     assert api.send("DELETE", f"{CLASSES}/gpu", b"null").status == 200
 
 
-def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
+def test_delete_query_parameters_are_preconditions(api: Http) -> None:
     """The same holds for a collection, where the version applies to each object."""
     made = api.ok("POST", CLASSES, device_class())
     version = made["metadata"]["resourceVersion"]
@@ -131,12 +133,15 @@ def test_the_query_of_a_delete_has_preconditions(api: Http) -> None:
     assert api.send("DELETE", f"{CLASSES}/gpu", uid=made["metadata"]["uid"]).status == 200
 
 
-def test_who_may_do_everything_may_do_everything(api: Http) -> None:
-    """The answer of a real server without an authorizer."""
+def test_rules_review_without_authorizer_allows_everything(api: Http) -> None:
+    """The answer of a real server that has no authorizer."""
     rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     status = api.ok("POST", rules, {"spec": {"namespace": "default"}})["status"]
     assert status["resourceRules"] == [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
     assert status["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+
+
+def test_health_endpoints_name_and_exclude_checks(api: Http) -> None:
     text = api.send("GET", "/readyz", verbose="", exclude="ping").text
     assert text.startswith("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n")
     assert text.endswith("\nreadyz check passed\n")
@@ -145,22 +150,22 @@ def test_who_may_do_everything_may_do_everything(api: Http) -> None:
     assert api.send("GET", "/livez/informer-sync").status == 404
 
 
-_V2, _V3 = (f"application/com.github.proto-openapi.spec.v{number}@v1.0+protobuf" for number in (2, 3))
+_PROTOBUF_V2, _PROTOBUF_V3 = (f"application/com.github.proto-openapi.spec.v{number}@v1.0+protobuf" for number in (2, 3))
 
 
 @pytest.mark.parametrize(
     ("path", "accept", "found"),
     [
         ("/openapi/v2", "*/*", "application/json"),
-        ("/openapi/v2", _V2, _V2.replace("@", ".")),
-        ("/openapi/v2", _V2.replace("@", "."), _V2.replace("@", ".")),
+        ("/openapi/v2", _PROTOBUF_V2, _PROTOBUF_V2.replace("@", ".")),
+        ("/openapi/v2", _PROTOBUF_V2.replace("@", "."), _PROTOBUF_V2.replace("@", ".")),
         ("/openapi/v2", "application/yaml", ""),
         ("/openapi/v3", "application/yaml", "text/plain; charset=utf-8"),
         ("/openapi/v3/apis/apps/v1", "application/json", "application/json"),
-        ("/openapi/v3/apis/apps/v1", _V3, ""),
+        ("/openapi/v3/apis/apps/v1", _PROTOBUF_V3, ""),
     ],
 )
-def test_forms_of_openapi_documents(api: Http, path: str, accept: str, found: str) -> None:
+def test_openapi_media_type_is_negotiated(api: Http, path: str, accept: str, found: str) -> None:
     answer = api.send("GET", path, accept=accept)
     assert answer.status == (200 if found else 406)
     assert dict(answer.headers).get("content-type", "") == found
@@ -176,7 +181,7 @@ def test_forms_of_openapi_documents(api: Http, path: str, accept: str, found: st
         ("{json}{old},{json}", "{json}"),
     ],
 )
-def test_in_which_form_all_groups_come(api: Http, accept: str, found: str) -> None:
+def test_group_discovery_media_type_is_negotiated(api: Http, accept: str, found: str) -> None:
     media_types = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
     media_types["all"] = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     media_types["old"] = media_types["all"].replace("v=v2", "v=v2beta1")
@@ -184,14 +189,14 @@ def test_in_which_form_all_groups_come(api: Http, accept: str, found: str) -> No
     assert dict(answer.headers)["content-type"] == found.format(**media_types)
 
 
-def test_groups_refuse_forms_in_words_of_their_own(api: Http) -> None:
+def test_unacceptable_media_type_of_discovery_is_refused(api: Http) -> None:
     only = "only the following media types are accepted: application/json,"
     for path in ("/apis", "/apis/apps"):
         assert api.send("GET", path, accept="text/html").message.startswith(only)
     assert api.send("GET", "/apis/apps/v1", accept="text/html").message.startswith("406: Not Acceptable")
 
 
-def test_old_paths_of_watches(api: Http) -> None:
+def test_deprecated_watch_path_refuses_invalid_requests(api: Http) -> None:
     watches = "/api/v1/watch/namespaces/default/pods"
     assert api.send("POST", watches, {}).status == 405
     assert api.send("GET", f"{watches}/x/status").status == 404
@@ -200,14 +205,14 @@ def test_old_paths_of_watches(api: Http) -> None:
     assert api.send("GET", watches, accept="application/yaml").status == 406
 
 
-def test_a_lease_has_no_fields_of_a_coordinated_election(api: Http) -> None:
+def test_lease_drops_coordinated_election_fields(api: Http) -> None:
     """The feature gate is off in every release."""
     body = lease("a") | {"spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "x", "holderIdentity": "h"}}
     assert api.ok("POST", LEASES, body)["spec"] == {"holderIdentity": "h"}
     assert api.ok("PATCH", f"{LEASES}/a", body, content=MERGE)["spec"] == {"holderIdentity": "h"}
 
 
-def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
+def test_put_to_missing_namespace_reports_the_namespace(api: Http) -> None:
     """The missing namespace is reported, whatever else the object contains."""
     gone = LEASES.replace("default", "gone")
     for metadata in ({"resourceVersion": "5"}, {"uid": "u"}):
@@ -215,7 +220,7 @@ def test_a_put_to_a_namespace_that_is_not_there(api: Http) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
-def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
+def test_empty_dry_run_value_is_refused(api: Http, method: str) -> None:
     """An empty value is not supported."""
     path = CLASSES if method == "POST" else f"{CLASSES}/gpu"
     answer = api.send(method, path, device_class(), content=MERGE if method == "PATCH" else JSON, dryRun="")
@@ -229,7 +234,7 @@ def test_a_dry_run_of_nothing(api: Http, method: str) -> None:
         ({"metadata": {"name": "n", "creationTimestamp": "x"}}, 'parsing time "x" as'),
     ],
 )
-def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str, object], why: str) -> None:
+def test_apply_with_unparsable_value_is_a_conversion_error(api: Http, member: dict[str, object], why: str) -> None:
     """Such values are reported as conversion errors."""
     config = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **member}
     answer = api.send("PATCH", "/api/v1/nodes/n?fieldManager=m", config, content=APPLY)
@@ -237,7 +242,7 @@ def test_applied_values_that_their_types_do_not_hold(api: Http, member: dict[str
     assert (answer.status, answer.message.startswith(f"{start} to /v1, Kind=Node: {why}")) == (500, True)
 
 
-def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) -> None:
+def test_event_is_applied_and_owned_with_field_names_of_its_group(api: Http) -> None:
     """Core's group shows them under its own names."""
     path, about = "/apis/events.k8s.io/v1/namespaces/default/events", {"kind": "Pod", "namespace": "default"}
     event = {
@@ -269,7 +274,7 @@ def test_events_are_applied_and_owned_under_the_names_of_their_group(api: Http) 
     )
 
 
-def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
+def test_empty_reporting_component_is_shown_only_in_core_group(api: Http) -> None:
     """The events.k8s.io group omits it."""
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
     assert api.ok("POST", "/api/v1/namespaces/default/events", event)["reportingComponent"] == ""
@@ -287,7 +292,7 @@ def test_what_core_shows_of_an_event_though_it_is_empty(api: Http) -> None:
         ("2024-01-01T00:00:00.123456+01:00", ""),
     ],
 )
-def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str) -> None:
+def test_lease_time_without_microseconds_is_refused(api: Http, time: str, why: str) -> None:
     """Times without microseconds are refused, because Go's layout requires them."""
     made = api.send("POST", LEASES, lease("a") | {"spec": {"renewTime": time}})
     assert made.status == (400 if why else 201)
@@ -296,9 +301,9 @@ def test_times_of_leases_are_told_in_microseconds(api: Http, time: str, why: str
         assert made.message == f'Lease in version "v1" cannot be handled as a Lease: {shown}'
 
 
-def test_a_name_that_is_there_and_might_have_been_generated(api: Http) -> None:
+def test_name_conflict_with_generate_name_asks_to_retry(api: Http) -> None:
     """The answer asks the client to retry."""
-    api.ok("POST", CLASSES, device_class(finalizers=HELD))
+    api.ok("POST", CLASSES, device_class(finalizers=HOLDING_FINALIZERS))
     answer = api.send("POST", CLASSES, device_class(generateName="g-"))
     why = "already exists, the server was not able to generate a unique name for the object"
     assert (answer.status, answer.message) == (409, f'deviceclasses.resource.k8s.io "gpu" {why}')
@@ -309,14 +314,14 @@ def test_a_name_that_is_there_and_might_have_been_generated(api: Http) -> None:
 
 
 @pytest.mark.parametrize(("version", "kind"), [("v1", "Status"), ("v1beta2", "DeviceTaintRule")])
-def test_who_deletes_a_taint_rule_is_shown_it_in_old_versions(api: Http, version: str, kind: str) -> None:
+def test_taint_rule_delete_returns_object_only_in_old_version(api: Http, version: str, kind: str) -> None:
     rules = CLASSES.replace("deviceclasses", "devicetaintrules")
     api.ok("POST", rules, {"metadata": {"name": "t"}, "spec": {"taint": {"key": "a", "effect": "NoSchedule"}}})
     assert api.ok("DELETE", f"{rules.replace('v1', version, 1)}/t")["kind"] == kind
 
 
 @pytest.mark.parametrize(("provider", "way"), [("other", "modified"), (None, "cleared")])
-def test_who_provides_a_node_stays(api: Http, provider: str | None, way: str) -> None:
+def test_node_provider_id_is_immutable(api: Http, provider: str | None, way: str) -> None:
     api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {"providerID": "one"}})
     refused = api.send("PATCH", "/api/v1/nodes/n", {"spec": {"providerID": provider}}, content=MERGE)
     why = f"spec.providerID: Invalid value: null: field cannot be {way} once set"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.windows_options import check_windows_options
-from controlplane.apiserver.rules.paths import check_descending
-from controlplane.apiserver.rules.words import check_optional
+from controlplane.apiserver.rules.choices import check_optional_choice
+from controlplane.apiserver.rules.paths import check_relative_path
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
 
@@ -37,7 +37,7 @@ _SHOWN_CONTEXT = (
 )
 
 
-def check_pod_rights(errors: ErrorList, spec: Plain, path: str) -> None:
+def check_pod_security_context(errors: ErrorList, spec: Plain, path: str) -> None:
     """Check the security context of a pod, which applies to all of its containers."""
     context: Plain = spec.get("securityContext") or {}
     _check_ids(errors, context, path, _OF_PODS)
@@ -45,12 +45,12 @@ def check_pod_rights(errors: ErrorList, spec: Plain, path: str) -> None:
         name = f"supplementalGroups[{index}]"
         _check_ids(errors, {name: group}, path, (name,))
     _check_sysctls(errors, spec, context.get("sysctls") or (), f"{path}.sysctls")
-    check_optional(errors, f"{path}.fsGroupChangePolicy", context.get("fsGroupChangePolicy"), _CHANGES)
+    check_optional_choice(errors, f"{path}.fsGroupChangePolicy", context.get("fsGroupChangePolicy"), _CHANGES)
     _check_seccomp(errors, context.get("seccompProfile"), f"{path}.seccompProfile")
     check_windows_options(errors, context.get("windowsOptions"), f"{path}.windowsOptions")
     check_armor(errors, context.get("appArmorProfile"), f"{path}.appArmorProfile")
-    check_optional(errors, f"{path}.supplementalGroupsPolicy", context.get("supplementalGroupsPolicy"), _GROUPS)
-    check_optional(errors, f"{path}.seLinuxChangePolicy", context.get("seLinuxChangePolicy"), _RELABELLING)
+    check_optional_choice(errors, f"{path}.supplementalGroupsPolicy", context.get("supplementalGroupsPolicy"), _GROUPS)
+    check_optional_choice(errors, f"{path}.seLinuxChangePolicy", context.get("seLinuxChangePolicy"), _RELABELLING)
 
 
 def _check_sysctls(errors: ErrorList, spec: Plain, sysctls: Sequence[Plain], path: str) -> None:
@@ -93,7 +93,7 @@ def check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
         errors.invalid(here, local, "can only be set when AppArmor type is Localhost")
 
 
-def check_rights(errors: ErrorList, context: Plain, path: str, *, is_host_user: bool) -> None:
+def check_security_context(errors: ErrorList, context: Plain, path: str, *, is_host_user: bool) -> None:
     """Check the security context of a container; `is_host_user`: the pod is in the host's user namespace."""
     _check_ids(errors, context, path, ("runAsUser", "runAsGroup"))
     mount = context.get("procMount")
@@ -135,7 +135,7 @@ def _check_seccomp(errors: ErrorList, profile: Plain | None, path: str) -> None:
         if local is None:
             errors.required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost")
         else:
-            check_descending(errors, f"{path}.localhostProfile", local)
+            check_relative_path(errors, f"{path}.localhostProfile", local)
     elif local is not None:
         why = "can only be set when seccomp type is Localhost"
         errors.invalid(f"{path}.localhostProfile", InOrder({"Type": kind, "LocalhostProfile": local}), why)

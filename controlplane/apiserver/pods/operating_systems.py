@@ -23,7 +23,7 @@ _PLAIN = ("hostPID", "hostIPC")  # no pointers in Go: false is the same as missi
 _HOST_USERS = "when `hostUsers` is false"
 
 
-def check_system(errors: ErrorList, spec: Plain, path: str) -> None:
+def check_operating_system(errors: ErrorList, spec: Plain, path: str) -> None:
     """Check that a pod has no fields that its operating system does not support."""
     system = spec.get("os")
     if system is None:
