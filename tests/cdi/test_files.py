@@ -64,12 +64,12 @@ def test_change_by_another_program_is_detected_and_undone(tmp_path: Path, change
     folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
     folder.write("a", spec())
     before = as_written(path)
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
     CHANGES[change_name](path)
-    assert folder.is_touched("a")
+    assert folder.is_modified("a")
     assert folder.write("a", spec())
     assert as_written(path) == before
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
 
 
 def test_hard_link_is_not_a_change_but_a_new_mtime_may_be(tmp_path: Path) -> None:
@@ -77,21 +77,21 @@ def test_hard_link_is_not_a_change_but_a_new_mtime_may_be(tmp_path: Path) -> Non
     folder.write("a", spec())
     path.read_bytes()
     os.link(path, tmp_path / "backup")
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
     path.touch()
-    assert folder.is_touched("a")  # without reading the file, this cannot be distinguished from an edit
+    assert folder.is_modified("a")  # without reading the file, this cannot be distinguished from an edit
     assert not folder.write("a", spec())
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
 
 
-def test_file_created_at_a_removed_name_is_touched(tmp_path: Path) -> None:
+def test_file_created_at_a_removed_name_is_modified(tmp_path: Path) -> None:
     folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
     folder.write("a", spec())
     folder.remove("a")
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
     path.touch()
-    assert folder.is_touched("a")
-    assert not folder.is_touched("no name/of ours\n")
+    assert folder.is_modified("a")
+    assert not folder.is_modified("no name/of ours\n")
 
 
 def test_change_right_after_creation_is_detected(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_change_right_after_creation_is_detected(tmp_path: Path) -> None:
         while not path.exists():
             pass
         path.chmod(0o600)
-        detected.append(folder.is_touched(name))
+        detected.append(folder.is_modified(name))
 
     for number in range(50):
         name = f"a{number}"

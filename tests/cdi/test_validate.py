@@ -1,7 +1,7 @@
 import pytest
 
 from cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, validate
-from cdi.validate import own_problems
+from cdi.validate import policy_problems
 
 NODE = ContainerEdits(device_nodes=(DeviceNode(path="/dev/fuse"),))
 
@@ -128,6 +128,6 @@ def test_all_problems_are_reported_together() -> None:
 def test_edits_forbidden_by_nodeplug_are_valid_cdi(edits: ContainerEdits) -> None:
     spec = with_edits(edits)
     assert validate(spec) == []
-    assert len(own_problems(spec)) == 1
+    assert len(policy_problems(spec)) == 1
     common = Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], edits)
-    assert len(own_problems(common)) == 1
+    assert len(policy_problems(common)) == 1

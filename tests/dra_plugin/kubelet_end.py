@@ -87,7 +87,7 @@ class ScriptedDriver:
         """Wait until the journal contains `entry`."""
         await asyncio.wait_for(self._begun[entry].wait(), TIMEOUT)
 
-    async def known(self) -> None:
+    async def wait_restored(self) -> None:
         pass
 
     async def prepare(self, claims: Sequence[resource.ResourceClaim]) -> Mapping[str, Prepared]:

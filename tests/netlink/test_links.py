@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from netlink import (
-    REMADE,
+    RECREATABLE_KINDS,
     Connection,
     Link,
     LinkChange,
@@ -111,7 +111,7 @@ def test_interrupted_dump_is_repeated(home: str) -> None:
 
 
 def test_truncated_dump_is_an_error(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netlink.connection._ROOM", 1024)
+    monkeypatch.setattr("netlink.connection._MAX_DATAGRAM", 1024)
     with Connection() as connection, pytest.raises(NetlinkError, match="more than 1024 bytes at once"):
         links(connection)
 
@@ -138,7 +138,7 @@ def test_moved_interface_is_found_in_its_namespace(kernel: Connection, home: str
 def test_virtual_interface_is_recreated_with_its_properties(kernel: Connection) -> None:
     ip("link", "add", "mv0", "link", "np0", "type", "macvlan", "mode", "private")
     before = found(kernel, "mv0")
-    assert before.kind in REMADE
+    assert before.kind in RECREATABLE_KINDS
     ip("link", "del", "mv0")
     again = LinkChange(name="mv0", mtu=before.mtu, mac=before.mac)
     add_link(kernel, again, before.kind, before.data, before.lower)

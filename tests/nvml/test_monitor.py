@@ -23,8 +23,8 @@ from tests.running import running
 from tests.threads import no_more_threads
 
 GPU, FIRST, SECOND = "gpu-0000-81-00-0", "gpu-0000-81-00-0-gi1-ci0", "gpu-0000-81-00-0-gi2-ci0"
-FAST = Timings(interval=0.05, silence=60.0, again=0.05, first=60.0)
-SHORT_SILENCE = Timings(interval=0.05, silence=2.0, again=0.05, first=60.0)
+FAST = Timings(interval=0.05, silence=60.0, retry=0.05, first_report=60.0)
+SHORT_SILENCE = Timings(interval=0.05, silence=2.0, retry=0.05, first_report=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ async def test_lost_gpu_is_unhealthy_at_once_and_keeps_its_attributes(
     driver.add("0000:82:00.0", 4)
     driver.inventory = scan(driver.tree.host)
     driver.set_commands("gpus 2")
-    slow = Timings(interval=0.05, silence=60.0, again=3600.0, first=60.0)
+    slow = Timings(interval=0.05, silence=60.0, retry=3600.0, first_report=60.0)
     async with monitoring(driver, slow) as view:
         before = await view.now()
         driver.set_commands("gpus 2", *faults)
@@ -283,8 +283,8 @@ def test_structures_match_pynvml(ours: Any, theirs: Any) -> None:
 
 def test_constants_match_pynvml() -> None:
     assert pynvml.nvmlEventTypeXidCriticalError == child.XID
-    assert child.TO_SWITCH == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-    assert child.MOST_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
+    assert child.REMOTE_IS_SWITCH == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+    assert child.MAX_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
     uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     assert tuple(x.value for x in child.UNCORRECTED_SINCE_LOADED) == uncorrected
     names = ("TIMEOUT", "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED")

@@ -642,13 +642,13 @@ async def test_all_installed_runtimes_must_support_moving_interfaces(tmp_path: P
         path.write_text(f'#!/bin/sh\necho \'{{"linux": {{"netDevices": {{"enabled": {enabled}}}}}}}\'\n')
         path.chmod(0o755)
     folders = [str(able.parent), str(other.parent)]
-    words = OciRuntime(folders=folders).why_not()
+    words = OciRuntime(folders=folders).problem()
     assert words.startswith(f"the runtime {other} cannot move interfaces")
     assert words.endswith(f"set settings.ociRuntime to the one that runs the containers ({able}, {other})")
-    assert OciRuntime(str(able), folders).why_not() == ""
+    assert OciRuntime(str(able), folders).problem() == ""
     other.unlink()
     other.symlink_to(able)
-    assert OciRuntime(folders=folders).why_not() == ""
+    assert OciRuntime(folders=folders).problem() == ""
 
 
 async def test_lost_lease_is_restored_only_with_its_record(network: Network) -> None:

@@ -153,17 +153,17 @@ async def test_spec_removed_during_a_failing_call_is_written_again(
     await until(spec.exists)
 
 
-async def test_half_undone_claim_has_no_touched_files(world: World) -> None:
+async def test_half_undone_claim_has_no_modified_files(world: World) -> None:
     wanted = claim(result("misc-fuse"))
     await world.prepare(wanted)
     with closing(sqlite3.connect(world.state / "ledger.sqlite3", isolation_level=None)) as tool:
         tool.execute("BEGIN IMMEDIATE")  # no lease can end
         assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
     assert not world.files()
-    assert world.preparer.touched_files() == (False, set())
+    assert world.preparer.modified_files() == (False, set())
     await world.prepare(wanted)
     shutil.rmtree(world.cdi)
-    assert world.preparer.touched_files() == (True, set())
+    assert world.preparer.modified_files() == (True, set())
 
 
 async def test_files_of_another_daemon_are_kept_until_a_restart(node: Node, cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from dra_plugin.publishing.counters import ALL, MAX_COUNTERS, MAX_SETS_PER_DEVICE, Counters, exclusion
+from dra_plugin.publishing.counters import FULL_VALUE, MAX_COUNTERS, MAX_SETS_PER_DEVICE, Counters, exclusion
 
 IDS = st.frozensets(st.sampled_from("abcdefg"), max_size=3)
 
@@ -45,7 +45,7 @@ def test_whole_device_excludes_its_parts_which_fit_together() -> None:
     assert fit_together(counters, "vf-0", "vf-1")
     assert not fit_together(counters, "pf", "vf-0")
     assert not fit_together(counters, "vf-1", "pf")
-    assert counters.sets["shared-pf"].counters["pf"].value.value() == ALL
+    assert counters.sets["shared-pf"].counters["pf"].value.value() == FULL_VALUE
 
 
 def test_mutual_exclusion_by_many_ids_needs_one_counter() -> None:

@@ -248,7 +248,7 @@ class PausingDriver:
         await self.work([claim.metadata.uid for claim in claims])
         return {claim.metadata.uid: () for claim in claims}
 
-    async def known(self) -> None:
+    async def wait_restored(self) -> None:
         pass
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:

@@ -10,7 +10,7 @@ import pytest
 from checkpoint.holdings import ClaimName
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from dra_plugin.serving.claims import ApiClaims, why_malformed
+from dra_plugin.serving.claims import ApiClaims, reference_problem
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import DRIVER, POOL, api_client, make_claim
@@ -167,4 +167,4 @@ async def test_failed_request_leaves_its_claim_undecided() -> None:
 
 def test_realistic_claim_name_is_well_formed() -> None:
     for name in ("gpu", "my.claim", "pod-1-extended-resources-x7k2p", "a" * 253):
-        assert why_malformed(ClaimRef("default", name, "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")) == ""
+        assert reference_problem(ClaimRef("default", name, "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")) == ""

@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import LEASE, RESEND, DeviceHealth, HealthBoard
+from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthBoard
 from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from tests.dra_plugin.conftest import StartPlugin
@@ -69,7 +69,7 @@ async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubele
             device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
             health=status,
             last_updated_time=NOW,
-            health_check_timeout_seconds=LEASE,
+            health_check_timeout_seconds=REPORT_TIMEOUT,
             message=health.message,
         )
 
@@ -114,7 +114,7 @@ async def test_no_report_is_sent_before_the_first_publish(board: HealthBoard, ku
 
 
 async def test_unchanged_report_is_repeated_within_its_timeout(start: StartPlugin) -> None:
-    assert RESEND * 2 < LEASE
+    assert RESEND_INTERVAL * 2 < REPORT_TIMEOUT
     board = HealthBoard(resend=0.001)
     board.publish([WELL])
     plugin = await start(health=board)
