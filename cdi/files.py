@@ -6,7 +6,7 @@ Rules:
 2. Only nodeplug's own files are ever listed or removed: `nodeplug-<owner>~<name>.json`.
 3. The directory can vanish at any time (/var/run is empty after a reboot): a missing one counts as empty, and writing
    creates it again.
-4. A file that another program has removed, edited, replaced or made unreadable is detected (`is_touched`).
+4. A file that another program has removed, edited, replaced or made unreadable is detected (`is_modified`).
 5. Nothing is synced. The content of the files is recorded elsewhere, and is compared and written again at every start.
    A power cut can empty a file or bring an old one back, on a disk as well as in memory.
 """
@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from cdi.errors import CdiError, InvalidSpec
 from cdi.spec import Spec, encode
-from cdi.validate import own_problems, validate
+from cdi.validate import policy_problems, validate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]*")
 FILE_PREFIX = "nodeplug-"
@@ -121,7 +121,7 @@ class CdiDirectory:
         Raises `InvalidSpec` for a spec that a runtime would refuse or that nodeplug never writes, and OSError of the
         disk.
         """
-        problems = validate(spec) + own_problems(spec)
+        problems = validate(spec) + policy_problems(spec)
         if problems:
             raise InvalidSpec(f"CDI spec {name}", problems)
         target, data = self.file(name), encode(spec)
@@ -149,7 +149,7 @@ class CdiDirectory:
             return False
         return True
 
-    def is_touched(self, name: str) -> bool:
+    def is_modified(self, name: str) -> bool:
         """Return whether another program has changed, created or removed a file since the last operation on it.
 
         The file's status is compared, not its content; `name` can be any name.

@@ -1,6 +1,6 @@
 """What makes a spec invalid, in the words of CDI's own library if it has any.
 
-`validate` has the rules of every runtime; `own_problems` has what nodeplug never writes although CDI allows it.
+`validate` has the rules of every runtime; `policy_problems` has what nodeplug never writes although CDI allows it.
 """
 
 import re
@@ -21,9 +21,9 @@ def validate(spec: Spec) -> list[str]:
     return list(_problems(spec))
 
 
-def own_problems(spec: Spec) -> list[str]:
+def policy_problems(spec: Spec) -> list[str]:
     """Return what nodeplug never writes: hooks (they run as root on the host), paths that are not absolute, `none`."""
-    return [problem for _, edits in _all_edits(spec) for problem in _own_edit_problems(edits)]
+    return [problem for _, edits in _all_edits(spec) for problem in _policy_edit_problems(edits)]
 
 
 def _problems(spec: Spec) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[str]:
         yield f"invalid annotations: {size} bytes, the limit is {_MAX_ANNOTATIONS}"
 
 
-def _own_edit_problems(edits: ContainerEdits) -> Iterator[str]:
+def _policy_edit_problems(edits: ContainerEdits) -> Iterator[str]:
     for hook in edits.hooks:
         yield f"a hook ({hook.path}) would run as root on the host; we never write one"
     for node in edits.device_nodes:

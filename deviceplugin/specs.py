@@ -83,9 +83,9 @@ class Specs:
         """
         if self._watch is None or self._written is None:
             return
-        is_touched = any(map(self._directory.is_touched, map(cdi.file_name, self._written)))
-        was_logged, self._is_logged = self._is_logged, is_touched
-        if is_touched:
+        is_modified = any(map(self._directory.is_modified, map(cdi.file_name, self._written)))
+        was_logged, self._is_logged = self._is_logged, is_modified
+        if is_modified:
             if not was_logged:
                 text = "CDI specs in %s were removed or changed by somebody: they are written again"
                 log.warning(text, self._directory.path)

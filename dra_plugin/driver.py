@@ -56,7 +56,7 @@ Prepared: TypeAlias = tuple[PreparedDevice, ...] | ClaimFailed
 class Driver(Protocol):
     """Prepares claims. Both calls can be repeated at any moment, after any crash, with the same answer."""
 
-    async def known(self) -> None:
+    async def wait_restored(self) -> None:
         """Wait until the devices that pods hold are known, or the time for that is over.
 
         Call it before acquiring a claim's lock.

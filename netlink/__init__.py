@@ -10,25 +10,25 @@ Everything blocks (the kernel has one lock for all of this): call from a thread.
 from netlink.addresses import add_address, addresses, remove_address
 from netlink.connection import Connection, NetlinkError
 from netlink.events import LinkEvents
-from netlink.links import REMADE, Link, LinkChange, add_link, change_link, link, links
+from netlink.links import RECREATABLE_KINDS, Link, LinkChange, add_link, change_link, link, links
 from netlink.namespaces import namespaces
-from netlink.routes import WaysOut, ways_out
+from netlink.routes import DefaultRouteInterfaces, default_route_interfaces
 
 __all__ = [
-    "REMADE",
+    "RECREATABLE_KINDS",
     "Connection",
+    "DefaultRouteInterfaces",
     "Link",
     "LinkChange",
     "LinkEvents",
     "NetlinkError",
-    "WaysOut",
     "add_address",
     "add_link",
     "addresses",
     "change_link",
+    "default_route_interfaces",
     "link",
     "links",
     "namespaces",
     "remove_address",
-    "ways_out",
 ]

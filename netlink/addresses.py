@@ -16,12 +16,12 @@ _PERMANENT, _GLOBAL = 0x80, 0
 _COPIED_FLAGS = 0x712
 
 
-def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int, dict[str, bytes]]:
+def addresses(connection: Connection, *, include_all: bool = False) -> dict[int, dict[str, bytes]]:
     """Return the addresses of all interfaces here, by index, each with its details. Raises `NetlinkError`.
 
     Details are the properties with which an address was added, for `add_address`: its peer, broadcast address, label,
     flags, the metric of its route; empty for none. Of two addresses that differ only in these, the last one is
-    returned. `all_of_them`: also those of a DHCP lease, and link-local ones.
+    returned. `include_all`: also those of a DHCP lease, and link-local ones.
     """
     found: dict[int, dict[str, bytes]] = {}
     for each in connection.dump(nl.GETADDR, _INFO.pack(0, 0, 0, 0, 0)):
@@ -30,7 +30,7 @@ def addresses(connection: Connection, *, all_of_them: bool = False) -> dict[int,
         family, prefix, flags, scope, index = _INFO.unpack_from(each.body)
         values = nl.attributes(each.body[_INFO.size :])
         value = values.get(_LOCAL) or values.get(_ADDRESS, b"")
-        is_included = all_of_them or (flags & _PERMANENT and scope == _GLOBAL)
+        is_included = include_all or (flags & _PERMANENT and scope == _GLOBAL)
         if is_included and family in (socket.AF_INET, socket.AF_INET6):
             text = f"{socket.inet_ntop(family, value)}/{prefix}"
             found.setdefault(index, {})[text] = _details(value, values)

@@ -10,7 +10,7 @@ from typing import Self
 from netlink.messages import ACK, DONE, ERROR, INTERRUPTED, ROOT_AND_MATCH, Message, message, messages
 
 # bytes of a datagram; the kernel sends at most 32 KiB at once, except for interfaces with hundreds of VFs
-_ROOM = 1 << 18
+_MAX_DATAGRAM = 1 << 18
 _TIMEOUT = 5.0  # seconds; the kernel answers during the call of send, once it has its lock
 _MAX_DUMPS = 10  # attempts to list something that changes meanwhile
 _ANSWER = struct.Struct("=i")
@@ -83,9 +83,9 @@ class Connection:
 
     def _receive(self) -> bytes:
         try:
-            data, _, flags, _ = self._socket.recvmsg(_ROOM)
+            data, _, flags, _ = self._socket.recvmsg(_MAX_DATAGRAM)
         except TimeoutError:
             raise NetlinkError(errno.ETIMEDOUT, f"the kernel has not answered within {_TIMEOUT:g} s") from None
         if flags & socket.MSG_TRUNC:  # what was cut off would seem absent
-            raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_ROOM} bytes at once")
+            raise NetlinkError(errno.EMSGSIZE, f"the kernel sent more than {_MAX_DATAGRAM} bytes at once")
         return data

@@ -14,7 +14,7 @@ _HEADER = struct.Struct("=BBH")  # struct genlmsghdr: command, version, reserved
 _CONTROL, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
 _INFO_GET, _BUS_NAME, _DEVICE_NAME = 51, 1, 2
 _RUNNING, _VERSION_NAME, _VERSION_VALUE = 101, 103, 104
-_NONE = (errno.ENODEV, errno.EOPNOTSUPP)
+_UNSUPPORTED_ERRORS = (errno.ENODEV, errno.EOPNOTSUPP)
 
 
 def family(connection: Connection, name: str) -> int | None:
@@ -39,7 +39,7 @@ def running_versions(connection: Connection, devlink: int, address: str) -> dict
     try:
         (answer,) = connection.request(devlink, body)
     except NetlinkError as error:
-        if error.errno in _NONE:
+        if error.errno in _UNSUPPORTED_ERRORS:
             return None
         raise
     return decode(answer.body)

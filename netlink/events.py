@@ -13,9 +13,9 @@ from netlink.messages import DELLINK, DELNSID, NEWLINK, NEWNSID, messages
 
 _LINKS, _NAMESPACES = 1, 28  # RTNLGRP_LINK, RTNLGRP_NSID
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
-_ROOM = 1 << 16
-_CHUNK = 64  # datagrams before the loop continues
-_BUFFER = 1 << 20
+_MAX_DATAGRAM = 1 << 16
+_MAX_DATAGRAMS_PER_TURN = 64  # datagrams before the loop continues
+_SOCKET_BUFFER = 1 << 20
 
 OnLink = Callable[[Link | None], None]
 
@@ -30,7 +30,7 @@ class LinkEvents:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         try:
             self._socket.setblocking(False)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
             self._socket.bind((0, 0))
             for group in (_LINKS, _NAMESPACES):
                 self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
@@ -46,9 +46,9 @@ class LinkEvents:
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for _ in range(_CHUNK):
+            for _ in range(_MAX_DATAGRAMS_PER_TURN):
                 try:
-                    data = self._socket.recv(_ROOM)
+                    data = self._socket.recv(_MAX_DATAGRAM)
                 except BlockingIOError:
                     raise
                 except OSError:  # the buffer was too small for a burst: events are lost

@@ -16,7 +16,7 @@ _PARENT, _PARENT_BUS = 56, 57
 _EXT_MASK, _SKIP_STATISTICS = 29, 1 << 3
 _UP = 0x1
 _OPTIONS = {"dummy": (), "ifb": (), "ipvlan": (1, 2), "macvlan": (1, 2), "macvtap": (1, 2), "vlan": (1, 2, 5)}
-REMADE = frozenset(_OPTIONS)
+RECREATABLE_KINDS = frozenset(_OPTIONS)
 """The kinds that can be replaced by a new interface with the same options on the same lower interface."""
 
 
@@ -24,9 +24,9 @@ class Link(Struct, frozen=True):
     """An interface.
 
     `kind` is the kind of a virtual interface (`veth`, `macvlan`), `data` the options with which it can be made again
-    (`REMADE`); both are empty for hardware. `lower` is the index of the interface that it is made on, `lower_namespace`
-    the number of that one's network namespace if it differs. `parent` is the device that it is a port of,
-    `pci/0000:3b:00.0`, and `permanent` the hardware's own address: older kernels report neither.
+    (`RECREATABLE_KINDS`); both are empty for hardware. `lower` is the index of the interface that it is made on,
+    `lower_namespace` the number of that one's network namespace if it differs. `parent` is the device that it is a port
+    of, `pci/0000:3b:00.0`, and `permanent` the hardware's own address: older kernels report neither.
     """
 
     index: int
@@ -58,14 +58,19 @@ class LinkChange(Struct, frozen=True):
 
 def links(connection: Connection, namespace: int | None = None) -> list[Link]:
     """Return all interfaces here, or of the network namespace with this number. Raises `NetlinkError`."""
-    body = _INFO.pack(0, 0, 0, 0, 0, 0) + _where(namespace) + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
+    body = _INFO.pack(0, 0, 0, 0, 0, 0) + _namespace_attribute(namespace) + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
     return [decode(each.body) for each in connection.dump(nl.GETLINK, body) if each.type == nl.NEWLINK]
 
 
 def link(connection: Connection, of: str | int, namespace: int | None = None) -> Link | None:
     """Return the interface with this name or index; None if it or the namespace does not exist."""
     index, name = (of, b"") if isinstance(of, int) else (0, nl.attribute(_NAME, of))
-    body = _INFO.pack(0, 0, 0, index, 0, 0) + name + _where(namespace) + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
+    body = (
+        _INFO.pack(0, 0, 0, index, 0, 0)
+        + name
+        + _namespace_attribute(namespace)
+        + nl.attribute(_EXT_MASK, _SKIP_STATISTICS)
+    )
     try:
         (answer,) = connection.request(nl.GETLINK, body)
     except NetlinkError as error:
@@ -125,5 +130,5 @@ def _attributes(change: LinkChange) -> bytes:
     return b"".join(parts)
 
 
-def _where(namespace: int | None) -> bytes:
+def _namespace_attribute(namespace: int | None) -> bytes:
     return b"" if namespace is None else nl.attribute(_NAMESPACE, namespace)

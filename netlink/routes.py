@@ -23,14 +23,14 @@ _MEMBER = struct.Struct("=IBBH")  # struct nexthop_grp: the number of an object,
 _UNICAST = 1  # RTN_UNICAST: a route to a gateway or link
 
 
-class WaysOut(NamedTuple):
+class DefaultRouteInterfaces(NamedTuple):
     """The indices of interfaces with default routes: those in the main table, and those only in others."""
 
     main: frozenset[int]
     others: frozenset[int]
 
 
-def ways_out(connection: Connection) -> WaysOut:
+def default_route_interfaces(connection: Connection) -> DefaultRouteInterfaces:
     """Return the interfaces that have a default route. Raises `NetlinkError`."""
     found: dict[bool, set[int]] = {True: set(), False: set()}  # the key: whether it is in the main table
     objects: dict[bool, set[int]] = {True: set(), False: set()}
@@ -46,7 +46,7 @@ def ways_out(connection: Connection) -> WaysOut:
         if numbers - {0}:
             found[is_main].update(_through_objects(connection, numbers))
     main = found[True] - {0}
-    return WaysOut(frozenset(main), frozenset(found[False] - main - {0}))
+    return DefaultRouteInterfaces(frozenset(main), frozenset(found[False] - main - {0}))
 
 
 def _is_default(body: bytes) -> bool:

@@ -18,7 +18,7 @@ from hostdevices import Device, Host, Inventory, Problem
 from hostdevices.certainty import certainly
 from hostdevices.readers.pci import function_above
 from hostdevices.readers.uplinks import ROUNDS, shown_interfaces, with_what_is_below
-from netlink import ways_out
+from netlink import default_route_interfaces
 from netlink.connection import Connection
 
 _NET = "/sys/class/net"
@@ -60,7 +60,9 @@ def _ways_out(host: Host) -> tuple[frozenset[str], frozenset[str]]:
     else:
         return frozenset(), frozenset()
     with Connection() as kernel:
-        main, others = ({known[index] for index in found if index in known} for found in ways_out(kernel))
+        main, others = (
+            {known[index] for index in found if index in known} for found in default_route_interfaces(kernel)
+        )
     return with_what_is_below(host, main), with_what_is_below(host, others)
 
 

@@ -28,24 +28,24 @@ from nvml.library import (
 )
 from nvml.report import SONAME, SWITCH, Gpu, Instance, Line, Problem, Report, Xid, encode
 
-_EVERYTHING = 0xFFFFFFFF  # the instance of an event that concerns the whole GPU
+_WHOLE_GPU = 0xFFFFFFFF  # the instance of an event that concerns the whole GPU
 XID = 8  # nvmlEventTypeXidCriticalError
 UNCORRECTED_SINCE_LOADED = c_int(1), c_int(0)  # the kind of memory errors, and their counter
-MOST_LINKS = 36  # of any existing GPU
-TO_SWITCH = 2  # a type of remote device of a link
+MAX_LINKS = 36  # of any existing GPU
+REMOTE_IS_SWITCH = 2  # a type of remote device of a link
 _LOST = (GpuIsLostError, GpuNeedsResetError)
 _FAULTS: dict[type[NvmlError], str] = {
     GpuIsLostError: "it has fallen off the bus, or cannot be reached",
     GpuNeedsResetError: "it has to be reset before it can be used again",
 }
-_PAUSE = 1.0  # seconds; while a GPU is lost the library might return at once instead of waiting
+_LOST_GPU_PAUSE = 1.0  # seconds; while a GPU is lost the library might return at once instead of waiting
 
 
 def main() -> None:
     """Report until stdout is closed or the library fails."""
     seconds, path, *addresses = sys.argv[1:]
     try:
-        _Gpus(Library(path), addresses).follow(float(seconds))
+        _Gpus(Library(path), addresses).report_forever(float(seconds))
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             _write(Problem(f"{path or SONAME} cannot be loaded: {error}"))
@@ -62,7 +62,7 @@ class _Gpus:
         (self._events,) = library.ask("nvmlEventSetCreate", (), c_void_p)
         self._registered: dict[int, str] = {}  # addresses, by handle
 
-    def follow(self, seconds: float) -> None:
+    def report_forever(self, seconds: float) -> None:
         """Write reports, and events between them, for ever."""
         while True:
             handles: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class _Gpus:
         """Yield each GPU that the library has or has lost; store the `handles` of those that it has."""
         for address in self._addresses:
             try:
-                (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_as_nvml(address),), c_void_p)
+                (handle,) = self._library.ask("nvmlDeviceGetHandleByPciBusId_v2", (_nvml_address(address),), c_void_p)
                 gpu = self._gpu(address, handle)
                 handles[address] = handle
             except _LOST as error:
@@ -90,19 +90,19 @@ class _Gpus:
     def _gpu(self, address: str, handle: Any) -> Gpu:
         """Return the data of a GPU. Raises `GpuIsLostError` and `GpuNeedsResetError`."""
         faults: list[str] = []
-        memory = self._maybe("nvmlDeviceGetMemoryInfo", (handle,), Memory)
-        pending = self._maybe("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
+        memory = self._ask_one("nvmlDeviceGetMemoryInfo", (handle,), Memory)
+        pending = self._ask_one("nvmlDeviceGetRetiredPagesPendingStatus", (handle,), c_int)
         if pending is not None and pending.value:
             faults.append("memory pages are to be retired: reset the GPU")
-        if rows := self._all("nvmlDeviceGetRemappedRows", (handle,), *[c_uint] * 4):
+        if rows := self._ask("nvmlDeviceGetRemappedRows", (handle,), *[c_uint] * 4):
             _, _, is_pending, has_failed = (x.value for x in rows)
             if has_failed:
                 faults.append("rows of its memory could not be remapped: replace the GPU")
             elif is_pending:
                 faults.append("rows of its memory are to be remapped: reset the GPU")
-        mode = self._all("nvmlDeviceGetMigMode", (handle,), c_uint, c_uint)
+        mode = self._ask("nvmlDeviceGetMigMode", (handle,), c_uint, c_uint)
         is_mig = bool(mode and mode[0].value)
-        errors = self._maybe("nvmlDeviceGetTotalEccErrors", (handle, *UNCORRECTED_SINCE_LOADED), c_ulonglong)
+        errors = self._ask_one("nvmlDeviceGetTotalEccErrors", (handle, *UNCORRECTED_SINCE_LOADED), c_ulonglong)
         return Gpu(
             address,
             self._text("nvmlDeviceGetUUID", handle),
@@ -110,37 +110,37 @@ class _Gpus:
             errors.value if errors is not None else None,
             tuple(faults),
             tuple(self._instances(handle)) if is_mig else (),
-            Counter(self._ends_of_links(handle)),
+            Counter(self._link_ends(handle)),
             is_mig=is_mig,
         )
 
-    def _ends_of_links(self, gpu: Any) -> Iterator[str]:
+    def _link_ends(self, gpu: Any) -> Iterator[str]:
         """Yield the other end of each active NVLink link: another GPU's address, or a switch."""
-        for link in map(c_uint, range(MOST_LINKS)):
-            active = self._maybe("nvmlDeviceGetNvLinkState", (gpu, link), c_uint)
+        for link in map(c_uint, range(MAX_LINKS)):
+            active = self._ask_one("nvmlDeviceGetNvLinkState", (gpu, link), c_uint)
             if active is None or not active.value:
                 continue
-            kind = self._maybe("nvmlDeviceGetNvLinkRemoteDeviceType", (gpu, link), c_int)
-            if kind is not None and kind.value == TO_SWITCH:
+            kind = self._ask_one("nvmlDeviceGetNvLinkRemoteDeviceType", (gpu, link), c_int)
+            if kind is not None and kind.value == REMOTE_IS_SWITCH:
                 yield SWITCH
                 continue
-            other = self._maybe("nvmlDeviceGetNvLinkRemotePciInfo_v2", (gpu, link), Pci)
+            other = self._ask_one("nvmlDeviceGetNvLinkRemotePciInfo_v2", (gpu, link), Pci)
             if other is not None and other.bus_id:
-                yield _written(other)
+                yield _sysfs_address(other)
 
     def _instances(self, gpu: Any) -> Iterator[Instance]:
-        most = self._maybe("nvmlDeviceGetMaxMigDeviceCount", (gpu,), c_uint)
-        for index in range(most.value if most is not None else 0):
-            handle = self._maybe("nvmlDeviceGetMigDeviceHandleByIndex", (gpu, c_uint(index)), c_void_p)
+        max_count = self._ask_one("nvmlDeviceGetMaxMigDeviceCount", (gpu,), c_uint)
+        for index in range(max_count.value if max_count is not None else 0):
+            handle = self._ask_one("nvmlDeviceGetMigDeviceHandleByIndex", (gpu, c_uint(index)), c_void_p)
             if handle is None:
                 continue  # there is no instance with this index now
-            number = self._maybe("nvmlDeviceGetGpuInstanceId", (handle,), c_uint)
-            compute = self._maybe("nvmlDeviceGetComputeInstanceId", (handle,), c_uint)
+            number = self._ask_one("nvmlDeviceGetGpuInstanceId", (handle,), c_uint)
+            compute = self._ask_one("nvmlDeviceGetComputeInstanceId", (handle,), c_uint)
             if number is None or compute is None:
                 continue
-            memory = self._maybe("nvmlDeviceGetMemoryInfo", (handle,), Memory)
-            instance = self._maybe("nvmlDeviceGetGpuInstanceById", (gpu, number), c_void_p)
-            info = self._maybe("nvmlGpuInstanceGetInfo", (instance,), GpuInstance) if instance is not None else None
+            memory = self._ask_one("nvmlDeviceGetMemoryInfo", (handle,), Memory)
+            instance = self._ask_one("nvmlDeviceGetGpuInstanceById", (gpu, number), c_void_p)
+            info = self._ask_one("nvmlGpuInstanceGetInfo", (instance,), GpuInstance) if instance is not None else None
             yield Instance(
                 number.value,
                 compute.value,
@@ -175,22 +175,22 @@ class _Gpus:
         except NoEventError:
             return None
         except _LOST:  # the next report shows which GPU it is
-            time.sleep(min(seconds, _PAUSE))
+            time.sleep(min(seconds, _LOST_GPU_PAUSE))
             return None
         if event.type != XID or not (address := self._registered.get(event.device) or self._address(event)):
             return None
-        instance, compute = (None if x == _EVERYTHING else x for x in (event.gpu_instance, event.compute_instance))
+        instance, compute = (None if x == _WHOLE_GPU else x for x in (event.gpu_instance, event.compute_instance))
         return Xid(address, int(event.data), instance, compute)
 
     def _address(self, event: Event) -> str:
         """Return the GPU of an event that came with an unknown handle; empty if it cannot be determined."""
         try:
-            return _written(self._library.ask("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)[0])
+            return _sysfs_address(self._library.ask("nvmlDeviceGetPciInfo_v3", (c_void_p(event.device),), Pci)[0])
         except NvmlError:
             return ""
 
     def _text(self, function: str, handle: Any) -> str:
-        """Return a text; empty if this GPU or driver does not provide it. Raises like `_all`."""
+        """Return a text; empty if this GPU or driver does not provide it. Raises like `_ask`."""
         try:
             return self._library.text(function, handle)
         except _LOST:
@@ -198,12 +198,12 @@ class _Gpus:
         except NvmlError:
             return ""
 
-    def _maybe(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
-        """Return a single result; None if this GPU or driver does not provide it. Raises like `_all`."""
-        answers = self._all(function, arguments, kind)
+    def _ask_one(self, function: str, arguments: tuple[Any, ...], kind: Any) -> Any | None:
+        """Return a single result; None if this GPU or driver does not provide it. Raises like `_ask`."""
+        answers = self._ask(function, arguments, kind)
         return answers[0] if answers else None
 
-    def _all(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
+    def _ask(self, function: str, arguments: tuple[Any, ...], *kinds: Any) -> list[Any]:
         """Return the results; empty if this GPU or driver does not provide them.
 
         Raises `GpuIsLostError` and `GpuNeedsResetError`: a lost GPU still has what it cannot report.
@@ -216,13 +216,13 @@ class _Gpus:
             return []
 
 
-def _written(pci: Pci) -> str:
+def _sysfs_address(pci: Pci) -> str:
     """Return an address in sysfs' form: 0000:81:00.0 for 00000000:81:00.0."""
     domain, _, rest = pci.bus_id.decode(errors="replace").lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
-def _as_nvml(address: str) -> bytes:
+def _nvml_address(address: str) -> bytes:
     """Return an address in the library's form: 00000000:81:00.0 for 0000:81:00.0."""
     domain, _, rest = address.partition(":")
     return f"{domain:0>8}:{rest}".upper().encode()

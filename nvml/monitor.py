@@ -28,7 +28,7 @@ from hostdevices import Host, Inventory
 from hostdevices import Problem as Unreadable
 from hostdevices.device import PCI_BUS_ID
 from hostdevices.tree import Folder
-from nvml.knowledge import Knowledge, gpus_in
+from nvml.gpu_states import GpuStates, gpus_in
 from nvml.report import SONAME, Problem, Report, Xid, decode
 from userspace import nvidia
 
@@ -43,8 +43,8 @@ class Timings(Struct, frozen=True):
     interval: float = 5.0  # between reports
     start: float = 60.0  # until the first line
     silence: float = 30.0  # until the next one
-    again: float = 60.0
-    first: float = 10.0
+    retry: float = 60.0  # after a failure
+    first_report: float = 10.0  # that an inventory waits for the first line
 
 
 _DEFAULT_TIMINGS = Timings()
@@ -69,7 +69,7 @@ class NvmlMonitor:
         self._driver_root = driver_root
         self._ignored = ignored
         self._timings = timings
-        self._known = Knowledge()
+        self._states = GpuStates()
         self._problem = ""
         self._gpus: frozenset[tuple[str, str]] = frozenset()  # addresses and driver versions, as the host has them
         self._first_line = threading.Event()  # set after the first line, or when none will come
@@ -94,9 +94,9 @@ class NvmlMonitor:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon is stopping
                 self._loop.call_soon_threadsafe(self._changed.set)
         if gpus:
-            self._first_line.wait(self._timings.first)
+            self._first_line.wait(self._timings.first_report)
             self._first_line.set()
-        known = self._known.added_to(inventory)
+        known = self._states.added_to(inventory)
         if gpus and (problem := self._problem):
             return Inventory(known.devices, (*known.problems, Unreadable("NVML", problem)))
         return known
@@ -116,7 +116,7 @@ class NvmlMonitor:
             self._changed.clear()
             now = {driver for _, driver in self._gpus}
             # Loading a driver again resets its GPUs.
-            self._known = self._known.only({address for address, _ in self._gpus}) if now <= drivers else Knowledge()
+            self._states = self._states.only({address for address, _ in self._gpus}) if now <= drivers else GpuStates()
             drivers = now
             if not self._gpus:
                 continue
@@ -125,7 +125,7 @@ class NvmlMonitor:
             except _Ended as error:
                 self._report_problem(str(error))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timings.again):
+                async with asyncio.timeout(self._timings.retry):
                     await self._changed.wait()
 
     async def _read_lines(self) -> None:
@@ -134,19 +134,19 @@ class NvmlMonitor:
         assert process.stdout is not None
         changed = asyncio.ensure_future(self._changed.wait())
         line = asyncio.ensure_future(process.stdout.readline())
-        patience = self._timings.start
+        timeout = self._timings.start
         try:
             while True:
-                done, _ = await asyncio.wait({line, changed}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({line, changed}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
-                    raise _Ended(f"NVIDIA's library has not answered for {patience:g} s")
+                    raise _Ended(f"NVIDIA's library has not answered for {timeout:g} s")
                 if line not in done:
                     return
                 try:
                     self._take(await line)
                 except ValueError as error:  # from the stream: a line exceeds the limit
                     raise _Ended(f"the process that asks NVIDIA's library sent too much: {error}") from None
-                line, patience = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
+                line, timeout = asyncio.ensure_future(process.stdout.readline()), self._timings.silence
         finally:
             changed.cancel()
             line.cancel()
@@ -185,18 +185,18 @@ class NvmlMonitor:
             message = decode(line)
         except msgspec.MsgspecError as error:
             raise _Ended(f"the process that asks NVIDIA's library sent an invalid message: {error}") from None
-        before, problem = self._known, self._problem
+        before, problem = self._states, self._problem
         if isinstance(message, Problem):
             raise _Ended(message.text)
         if isinstance(message, Xid):
-            self._known = before.failed(message, self._ignored)
-            effect = "an error of the application" if self._known is before else "the GPU counts as unhealthy"
+            self._states = before.failed(message, self._ignored)
+            effect = "an error of the application" if self._states is before else "the GPU counts as unhealthy"
             log.warning("XID %d of GPU %s: %s", message.number, message.address, effect)
         elif isinstance(message, Report):
-            self._known = before.reported(message, time.monotonic())
+            self._states = before.reported(message, time.monotonic())
             self._problem = ""
         self._first_line.set()
-        if _visible_state(self._known) != _visible_state(before) or self._problem != problem:
+        if _visible_state(self._states) != _visible_state(before) or self._problem != problem:
             self._observe()
 
     def _report_problem(self, problem: str) -> None:
@@ -220,7 +220,7 @@ async def read_once(host: Host, driver_root: str, ignored: Collection[int], inve
             monitoring.result()
 
 
-def _visible_state(known: Knowledge) -> object:
+def _visible_state(known: GpuStates) -> object:
     """Return the parts of the state that appear in an inventory."""
     gpus = {x.address: (x.uuid, x.memory, x.instances, x.links, x.is_mig) for x in known.gpus.values()}
     return gpus, known.xids, {address: x.health for address, x in known.histories.items()}

@@ -22,8 +22,8 @@ from pathlib import Path
 from hostdevices import DriverMount
 from userspace.nvidia import InstalledDriver
 
-_PREFIX, _NEW = "nvidia-", ".new-"
-_WHOLE = "/usr/local/nvidia"  # one mount contains everything below it
+_PREFIX, _UNFINISHED = "nvidia-", ".new-"
+_CONTAINER_FOLDER = "/usr/local/nvidia"  # one mount contains everything below it
 _RESERVED_SPACE = 64 * 1024 * 1024  # bytes that stay free for leases
 _LINK_ERRORS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.EROFS)
 
@@ -48,7 +48,7 @@ class DriverFolders:
             return complete
         sizes = sum(os.stat(source).st_size for source in files.files.values())
         self.path.mkdir(0o755, parents=True, exist_ok=True)
-        new = self.path / f"{_NEW}{os.urandom(6).hex()}"
+        new = self.path / f"{_UNFINISHED}{os.urandom(6).hex()}"
         try:
             new.mkdir(0o755)
             with _locked(new):
@@ -90,9 +90,9 @@ class DriverFolders:
             remaining = self._holders.get(folder.name, now) & now
             self._holders[folder.name] = remaining
             if not remaining:
-                os.rename(folder, self.path / f"{_NEW}{os.urandom(6).hex()}")
+                os.rename(folder, self.path / f"{_UNFINISHED}{os.urandom(6).hex()}")
                 del self._holders[folder.name]
-        for new in self.path.glob(f"{_NEW}*"):
+        for new in self.path.glob(f"{_UNFINISHED}*"):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), _locked(new, fcntl.LOCK_NB):
                 shutil.rmtree(new, ignore_errors=True)
 
@@ -145,10 +145,10 @@ def mounts(folder: Path) -> tuple[DriverMount, ...]:
 
 
 def _mounted(folder: Path) -> Iterator[str]:
-    yield _WHOLE
+    yield _CONTAINER_FOLDER
     for folder_path, _, names in os.walk(folder):
         container_path = folder_path.removeprefix(str(folder))
-        if not f"{container_path}/".startswith(f"{_WHOLE}/"):
+        if not f"{container_path}/".startswith(f"{_CONTAINER_FOLDER}/"):
             yield from (f"{container_path}/{name}" for name in sorted(names))
 
 

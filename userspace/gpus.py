@@ -27,8 +27,8 @@ from userspace import nvidia
 from userspace.driver_folders import DriverFolders, mounts
 
 _RETRY = 60.0  # seconds until a failure is retried
-_TICK = 0.1  # seconds, more than the resolution of file times: two changes within it can have the same time
-_OF_MIG = 2  # nodes below `_CAPABILITIES`: of the GPU instance and of the compute instance
+_MTIME_RESOLUTION = 0.1  # seconds, more than the resolution of file times: two changes within it can have the same time
+_MIG_NODE_COUNT = 2  # nodes below `_CAPABILITIES`: of the GPU instance and of the compute instance
 _CAPABILITIES = "/dev/nvidia-caps/"
 
 
@@ -44,7 +44,7 @@ class NvidiaUserspace:
         self._host = host
         self._root = os.path.realpath(f"{host.root}/{driver_root}")
         self._on_host = (on_host or self._root).rstrip("/")
-        self._shown = driver_root
+        self._driver_root = driver_root
         self._folders = DriverFolders(folder) if folder is not None else None
         self._current: Path | None = None
         self._found: DriverFiles | None = None
@@ -63,7 +63,7 @@ class NvidiaUserspace:
             found = self._files()
         with_files: dict[str, Device] = {}
         for i, gpu in gpus.items():
-            problem = found.problem or _why_without_node(gpu)
+            problem = found.problem or _node_problem(gpu)
             files = structs.replace(found, problem=problem) if problem else found
             with_files[i] = structs.replace(gpu, driver_files=files)
         return Inventory({**inventory.devices, **with_files}, inventory.problems)
@@ -77,7 +77,7 @@ class NvidiaUserspace:
     def _files(self) -> DriverFiles:
         version = module_version(self._host)
         folders = (*nvidia.folders(version), *nvidia.SOCKET_FOLDERS)
-        changes = tuple(map(self._changed, folders))
+        changes = tuple(map(self._mtime, folders))
         key = version, changes
         is_there = self._current is None or not is_missing(self._current)
         found = self._found
@@ -92,7 +92,7 @@ class NvidiaUserspace:
                 found = self._find(version)
             except (OSError, HostExhausted) as error:
                 found = DriverFiles(problem=f"the files of NVIDIA's driver: {error}")
-            self._found, self._key = found, key if _are_settled(changes) else None
+            self._found, self._key = found, key if _are_distinguishable(changes) else None
         return found
 
     def _find(self, version: str) -> DriverFiles:
@@ -104,7 +104,7 @@ class NvidiaUserspace:
             folder = self._folders.of_version(version) if self._folders is not None else None
             if folder is not None:
                 return self._files_of(folder)
-            return DriverFiles(problem=self._why_none(version, installed))
+            return DriverFiles(problem=self._library_problem(version, installed))
         files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:
             return DriverFiles()
@@ -116,28 +116,28 @@ class NvidiaUserspace:
         sockets = (DriverMount(f"{self._on_host}{path}", path) for path in nvidia.sockets(Folder(root)))
         return DriverFiles((*mounts(folder), *sockets))
 
-    def _why_none(self, version: str, installed: tuple[str, ...]) -> str:
+    def _library_problem(self, version: str, installed: tuple[str, ...]) -> str:
         if not installed:
-            return f"NVIDIA's driver {version} has no libraries below {self._shown}; set settings.driverRoot"
+            return f"NVIDIA's driver {version} has no libraries below {self._driver_root}; set settings.driverRoot"
         return (
-            f"NVIDIA's kernel module is {version}, its libraries below {self._shown} are {', '.join(installed)}; load"
-            " the matching module, or reboot the node"
+            f"NVIDIA's kernel module is {version}, its libraries below {self._driver_root} are {', '.join(installed)};"
+            " load the matching module, or reboot the node"
         )
 
-    def _changed(self, folder: str) -> int:
+    def _mtime(self, folder: str) -> int:
         try:
             return os.stat(f"{self._root}{folder}").st_mtime_ns
         except OSError:
             return 0
 
 
-def _are_settled(changes: Iterable[int]) -> bool:
+def _are_distinguishable(changes: Iterable[int]) -> bool:
     """Return whether the next change of a folder has another time than these, in nanoseconds."""
     now = time.time_ns()
-    return all(abs(now - change) > _TICK * 1e9 for change in changes)
+    return all(abs(now - change) > _MTIME_RESOLUTION * 1e9 for change in changes)
 
 
-def _why_without_node(gpu: Device) -> str:
+def _node_problem(gpu: Device) -> str:
     """Return which node that CUDA needs of a GPU is not there, and how it is made; empty where all are."""
     index, nodes = gpu.attributes.get("index"), {node.path for node in gpu.devnodes}
     if index is None:
@@ -147,7 +147,7 @@ def _why_without_node(gpu: Device) -> str:
             return (
                 f"there is no {path}, without which CUDA finds no GPU; run `nvidia-modprobe -u -c {index}` at each boot"
             )
-    if gpu.attributes.get("type") == "mig" and sum(x.startswith(_CAPABILITIES) for x in nodes) < _OF_MIG:
+    if gpu.attributes.get("type") == "mig" and sum(x.startswith(_CAPABILITIES) for x in nodes) < _MIG_NODE_COUNT:
         files = f"/proc/driver/nvidia/capabilities/gpu{index}/mig"
         return f"its nodes in {_CAPABILITIES} are missing; run `nvidia-modprobe -f FILE` for its files in {files}"
     return ""

@@ -41,7 +41,7 @@ _TOOLS = (
     "nvidia-imex-ctl",
 )
 _OTHER_LIBRARIES = re.compile(r"libnvidia-(egl-(gbm|wayland2?|xcb|xlib)|nvvm70)\.so\.[0-9.]+")
-_OF_VERSION = re.compile(r"libcuda\.so\.([0-9]+(?:\.[0-9]+)+)")
+_VERSIONED_LIBRARY = re.compile(r"libcuda\.so\.([0-9]+(?:\.[0-9]+)+)")
 _SHARED = (  # below the host's /etc or /usr/share, and the folder in containers
     ("vulkan/icd.d", re.compile(r"nvidia_icd[a-z0-9_.]*\.json"), "/etc"),
     ("vulkan/implicit_layer.d", re.compile(r"nvidia_layers\.json"), "/etc"),
@@ -52,11 +52,11 @@ _SHARED = (  # below the host's /etc or /usr/share, and the folder in containers
 )
 _FIRMWARE = re.compile(r"gsp[a-z0-9_]*\.bin")
 SOCKET_FOLDERS = ("/run/nvidia-persistenced", "/run/nvidia-fabricmanager")
-_PLAIN = {  # names that programs use although no library has them as its soname
+_EXTRA_NAMES = {  # names that programs use although no library has them as its soname
     "libcuda.so.1": "libcuda.so",
     "libnvidia-opticalflow.so.1": "libnvidia-opticalflow.so",
 }
-_BY_PLAIN_NAME = re.compile(r"(libnvidia-vulkan-producer\.so)\.[0-9.]+")
+_UNVERSIONED_NAME = re.compile(r"(libnvidia-vulkan-producer\.so)\.[0-9.]+")
 _GBM = f"{LIBRARIES}/gbm/nvidia-drm_gbm.so", "libnvidia-allocator.so.1"  # in the folder that GBM_BACKENDS_PATH names
 _INDIRECT = {"libGLX_nvidia.so.0": "libGLX_indirect.so.0"}
 
@@ -71,7 +71,7 @@ class InstalledDriver(Struct, frozen=True):
 
 def versions(root: Folder) -> tuple[str, ...]:
     """Return the versions of the drivers with libraries below `root`, sorted; dangling links do not count."""
-    found = ((folder, _OF_VERSION.fullmatch(name)) for folder in LIBRARY_FOLDERS for name in root.names(folder))
+    found = ((folder, _VERSIONED_LIBRARY.fullmatch(name)) for folder in LIBRARY_FOLDERS for name in root.names(folder))
     return tuple(sorted({x[1] for folder, x in found if x and root.resolve(f"{folder}/{x[0]}") is not None}))
 
 
@@ -96,7 +96,7 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
     files: dict[str, str] = {}
     links: dict[str, str] = {}
 
-    def take(folder: str, name: str, inside: str) -> str:
+    def add_file(folder: str, name: str, inside: str) -> str:
         """Add a file, following links below the root; return its path."""
         real = root.resolve(f"{folder}/{name}")
         if real is not None and f"{inside}/{name}" not in files:
@@ -110,24 +110,24 @@ def find(root: Folder, prefix: str, version: str) -> InstalledDriver:
                 continue
             if root.target(f"{folder}/{name}") is not None and _OTHER_LIBRARIES.fullmatch(name):
                 continue  # the link with the name of its soname
-            if source := take(folder, name, LIBRARIES):
+            if source := add_file(folder, name, LIBRARIES):
                 links.update(_links(source, name))
     for name in _TOOLS:
         for folder in _TOOL_FOLDERS:
-            take(folder, name, TOOLS)
+            add_file(folder, name, TOOLS)
     for below, pattern, place in _SHARED:
         for folder in (f"/etc/{below}", f"/usr/share/{below}"):
             for name in sorted(filter(pattern.fullmatch, root.names(folder))):
-                take(folder, name, f"{place}/{below}")
+                add_file(folder, name, f"{place}/{below}")
     firmware = f"/lib/firmware/nvidia/{version}"
     for name in sorted(filter(_FIRMWARE.fullmatch, root.names(firmware))):
-        take(firmware, name, firmware)
+        add_file(firmware, name, firmware)
     return InstalledDriver(version, files, {path: to for path, to in links.items() if path not in files})
 
 
 def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
     """Yield the links by which programs find a library."""
-    if plain := _BY_PLAIN_NAME.fullmatch(name):
+    if plain := _UNVERSIONED_NAME.fullmatch(name):
         yield f"{LIBRARIES}/{plain[1]}", name
     try:
         known_as = soname(source)
@@ -136,8 +136,8 @@ def _links(source: str, name: str) -> Iterator[tuple[str, str]]:
     if known_as in ("", name):
         return
     yield f"{LIBRARIES}/{known_as}", name
-    if known_as in _PLAIN:
-        yield f"{LIBRARIES}/{_PLAIN[known_as]}", known_as
+    if known_as in _EXTRA_NAMES:
+        yield f"{LIBRARIES}/{_EXTRA_NAMES[known_as]}", known_as
     if known_as == _GBM[1]:
         yield _GBM[0], f"../{known_as}"
     if known_as in _INDIRECT:

@@ -31,7 +31,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
     Raises `BindRefused`.
     """
     where = f"device {device.id}"
-    if why := why_not_here(host, bind):
+    if why := host_problem(host, bind):
         raise BindRefused(f"{where}: {why}")
     functions = []
     for member in _members(host, device):
@@ -49,7 +49,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
     )
 
 
-def why_not_here(host: Host, bind: DriverBinding) -> str:
+def host_problem(host: Host, bind: DriverBinding) -> str:
     """Return what the host lacks to bind any device, and what to do; empty if nothing is missing."""
     if not host.exists(f"{_DRIVERS}/{bind.driver}"):
         return f"the kernel has no driver {bind.driver}; load it (modprobe {bind.driver})"

@@ -24,7 +24,7 @@ class ClaimFiles:
     """The files on this host of one driver's claims."""
 
     def __init__(self, driver: str, cdi_directory: Path, metadata: MetadataFolder | None, describe: Describe) -> None:
-        """Prepare; no file is touched yet. `describe` returns the CDI spec of a claim's devices as they are now."""
+        """Prepare; no file is written yet. `describe` returns the CDI spec of a claim's devices as they are now."""
         self._metadata = metadata
         self._driver = driver
         self._cdi = cdi.CdiDirectory(cdi_directory, _OWNER)
@@ -71,18 +71,18 @@ class ClaimFiles:
         """Return whether a file of this name in the CDI directory belongs to this driver."""
         return self._cdi.is_ours(entry)
 
-    def touched(self, changed: Iterable[str]) -> set[str]:
+    def modified(self, changed: Iterable[str]) -> set[str]:
         """Return the uids of the claims whose CDI specs another program has changed, from the `changed` names.
 
         Names that are too long to contain the uid are ignored.
         """
         kinds = [f"{each}~" for each in self._names("")]
-        names = [name for name in map(self._cdi.name_of, changed) if self._cdi.is_touched(name)]
+        names = [name for name in map(self._cdi.name_of, changed) if self._cdi.is_modified(name)]
         return {name.removeprefix(kind) for name in names for kind in kinds if name.startswith(kind)}
 
-    def are_touched(self, uid: str) -> bool:
+    def are_modified(self, uid: str) -> bool:
         """Return whether another program has changed or removed a CDI spec of a claim."""
-        return any(map(self._cdi.is_touched, self._names(uid)))
+        return any(map(self._cdi.is_modified, self._names(uid)))
 
     def sync(self, records: Sequence[Record], kept: Collection[str] | None) -> list[str]:
         """Write the files of these claims, and remove those of all claims not in `kept`; None: remove nothing.

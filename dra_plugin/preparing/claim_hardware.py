@@ -44,7 +44,7 @@ class ClaimHardware:
     def spec_inputs(self, record: Record) -> object:
         """Return the state that the description of a claim's devices depends on."""
         bound = tuple(map(self.bindings.nodes, bindings_of(record).values()))
-        return self.interfaces.places(record), bound
+        return self.interfaces.locations(record), bound
 
     def close(self) -> None:
         """Stop listening to events."""

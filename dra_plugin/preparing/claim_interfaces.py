@@ -15,7 +15,7 @@ from dra_plugin.preparing.claim_plan import Find, HeldInterfaces, Plan, nics_of
 from dra_plugin.preparing.claim_record import Record, record_of
 from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.interface_config import InterfaceRefused
-from dra_plugin.preparing.interface_record import MARK, Interface, Place
+from dra_plugin.preparing.interface_record import MARK, Interface, Location
 from hostdevices import Device, Health, Host
 from hostdevices.certainty import certainly
 from hostdevices.presence import Presence
@@ -89,18 +89,18 @@ class ClaimInterfaces:
         if moves_interface(record):
             await self._run_blocking(partial(self._interfaces.restore, record))
 
-    def place(self, interface: Interface) -> Place:
+    def location(self, interface: Interface) -> Location:
         """Return where an interface was when it was last searched; before that, at home. Thread-safe."""
-        return self._created.place(interface) if self._created is not None else Place.HOME
+        return self._created.location(interface) if self._created is not None else Location.HOME
 
-    def places(self, record: Record) -> tuple[Place, ...]:
+    def locations(self, record: Record) -> tuple[Location, ...]:
         """Return where the interfaces of a claim were when they were last searched."""
-        return tuple(self.place(x.interface) for x in record.allocated if x.interface is not None)
+        return tuple(self.location(x.interface) for x in record.allocated if x.interface is not None)
 
     def held(self, record: Record) -> HeldInterfaces:
         """Return the interfaces of a claim, each with whether it is away."""
         return {
-            (x.request, x.name): (x.interface, self.place(x.interface) is not Place.HOME)
+            (x.request, x.name): (x.interface, self.location(x.interface) is not Location.HOME)
             for x in record.allocated
             if x.interface is not None
         }
@@ -142,7 +142,7 @@ class ClaimInterfaces:
     def _original_device(self, interface: Interface, scanned: Device | None) -> Device:
         if scanned is not None:
             return structs.replace(scanned, attributes=interface.device.attributes)
-        is_lost = self.place(interface) is Place.LOST
+        is_lost = self.location(interface) is Location.LOST
         return structs.replace(interface.device, health=_LOST) if is_lost else interface.device
 
     async def _run_blocking(self, call: Callable[[], T]) -> T:

@@ -73,7 +73,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="version", tag="2"):
     metadata: tuple[RequestMetadata, ...] = ()
     status: tuple[Mapping[str, Any], ...] = ()
 
-    def answers(self, claim: v1.ResourceClaim, results: Sequence[v1.DeviceRequestAllocationResult]) -> bool:
+    def is_for(self, claim: v1.ResourceClaim, results: Sequence[v1.DeviceRequestAllocationResult]) -> bool:
         """Return whether this answers the claim's current allocation: a claim can be allocated again unnoticed."""
         at = allocated_at(claim)
         return self.results == identity(results) and (not at or not self.allocated_at or at == self.allocated_at)

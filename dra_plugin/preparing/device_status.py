@@ -21,7 +21,7 @@ from resourceapi.client import AsyncAnyVersion, ClientError, Refused
 from resourceapi.client.backoff import delay
 from resourceapi.objects import Condition, DecodeError, to_dict, v1
 
-READY, REASON = "Ready", "Prepared"
+CONDITION_TYPE, CONDITION_REASON = "Ready", "Prepared"
 MAX_DATA_BYTES = 10 * 1024  # of an entry's data
 WRITE_DELAY = 0.5  # seconds: preparing claims comes first, and a claim that has ended by then needs no status
 MAX_ATTEMPTS = 8
@@ -40,10 +40,10 @@ def device_status(driver: str, pool: str, devices: Sequence[ClaimDevice], now: f
     for each in devices:
         allocated = each.allocated
         ready = Condition(
-            type=READY,
+            type=CONDITION_TYPE,
             status="True",
             last_transition_time=moment,
-            reason=REASON,
+            reason=CONDITION_REASON,
             message="the device is ready for containers",
         )
         status = v1.AllocatedDeviceStatus(

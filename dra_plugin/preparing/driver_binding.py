@@ -10,7 +10,7 @@ Rules:
    uses by then is not taken from it.
 2. A reboot undoes everything: records from before a reboot do not apply to today's functions.
 3. A write blocks in the kernel while the function is in use (a virtual machine that has not released its vfio device).
-   After `PATIENCE` the write is reported as an error, and the function is left alone until the write has returned.
+   After `WRITE_TIMEOUT` the write is reported as an error, and the function is left alone until the write has returned.
 4. A driver that is no longer loaded, or does not take its function back, does not delay the claim: the function stays
    without a driver, with an error in the log.
 """
@@ -29,7 +29,7 @@ from hostdevices.readers.pci import is_on
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
 from hostdevices.usage import why_in_use
 
-PATIENCE = 5.0  # seconds that a write may take; the kubelet repeats the call
+WRITE_TIMEOUT = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
 _PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TRANSIENT_ERRORS = (errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -52,8 +52,8 @@ def override_of(host: Host, address: str) -> str:
 class Drivers:
     """Binds and restores. One thread per claim at a time."""
 
-    def __init__(self, host: Host, timeout: float = PATIENCE) -> None:
-        """Prepare; nothing is read yet. `timeout` is in seconds, see `PATIENCE`."""
+    def __init__(self, host: Host, timeout: float = WRITE_TIMEOUT) -> None:
+        """Prepare; nothing is read yet. `timeout` is in seconds, see `WRITE_TIMEOUT`."""
         self._host = host
         self._timeout = timeout
         self._blocked: dict[str, threading.Thread] = {}  # by address: a write that has not returned

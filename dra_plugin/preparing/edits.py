@@ -28,7 +28,7 @@ from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.binding_record import Binding
 from dra_plugin.preparing.claim_record import AllocatedDevice, Record
 from dra_plugin.preparing.device_config import process_group
-from dra_plugin.preparing.interface_record import Interface, Place
+from dra_plugin.preparing.interface_record import Interface, Location
 from dra_plugin.preparing.metadata_files import base_request
 from hostdevices import Device
 from hostdevices.device import Devnode
@@ -71,12 +71,12 @@ def claim_spec(
     driver: str,
     record: Record,
     presence: Presence,
-    place: Callable[[Interface], Place] = lambda _: Place.HOME,
+    location: Callable[[Interface], Location] = lambda _: Location.HOME,
     bound_nodes: Callable[[Binding], tuple[Devnode, ...]] = lambda _: (),
 ) -> cdi.Spec | None:
     """Describe the devices of a prepared claim as they are now; None if there is nothing to describe.
 
-    `place` returns where an interface is, `bound_nodes` the nodes of a device that has another driver for the claim.
+    `location` returns where an interface is, `bound_nodes` the nodes of a device that has another driver for the claim.
 
     A device that is gone is left out: a runtime then refuses the container instead of using another device in its
     place. A request with a lost interface is left out, too: runtimes find interfaces by name, and another one might
@@ -87,7 +87,7 @@ def claim_spec(
     lost = {
         base_request(each.request)
         for each in record.allocated
-        if each.interface is not None and place(each.interface) is Place.LOST
+        if each.interface is not None and location(each.interface) is Location.LOST
     }
     edits: dict[str, cdi.Device] = {}
     described: set[str] = set()
@@ -100,7 +100,7 @@ def claim_spec(
         found = _node_edits(each.allocated, each.device)
         if is_first:
             request_devices = [x for x in devices if base_request(x.allocated.request) == request]
-            found = _with_request(found, record, request, request_devices, place)
+            found = _with_request(found, record, request, request_devices, location)
         name = _unit(record.claim, each.allocated)
         edits[name] = cdi.Device.of(name, found)  # an administrator's two results can name the same device
     size = sum(len(text.encode(errors="surrogatepass")) for x in edits.values() for text in x.container_edits.env)
@@ -178,7 +178,7 @@ def _with_request(
     record: Record,
     request: str,
     devices: Sequence[ClaimDevice],
-    place: Callable[[Interface], Place],
+    location: Callable[[Interface], Location],
 ) -> cdi.ContainerEdits:
     """Add the edits that concern all devices of a request."""
     env = _configured_env(request, devices) | _device_env(
@@ -191,7 +191,7 @@ def _with_request(
         net_devices=tuple(
             cdi.NetDevice(host_interface_name=each.home.name, name=each.inside.name)
             for each in _interfaces(devices)
-            if place(each) is Place.HOME
+            if location(each) is Location.HOME
         ),
         mounts=(*edits.mounts, *map(_mount, mounts.values())),
         additional_gids=edits.additional_gids,

@@ -20,7 +20,7 @@ from resources.resource import InterfaceMoves
 
 MAX_ADDRESSES = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
-_TAKEN = ("all", "default", "eth0", "lo")  # names of sysctls, and the pod's own interfaces
+_RESERVED_NAMES = ("all", "default", "eth0", "lo")  # names of sysctls, and the pod's own interfaces
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _MULTICAST = 0x01
 
@@ -51,7 +51,7 @@ def merged(before: InterfaceConfig, later: InterfaceConfig) -> InterfaceConfig:
 def problems(config: InterfaceConfig) -> Iterator[str]:
     """Yield problems of a configuration that are independent of the node, each with the field's path."""
     place = "parameters.interface"
-    if config.name and (why := why_not_a_name(config.name)):
+    if config.name and (why := interface_name_problem(config.name)):
         yield f"{place}.name: {why}"
     if config.mac and not (_MAC.fullmatch(config.mac) and is_unicast(config.mac)):
         yield f'{place}.mac: must be the address of one interface in lower case, as in "02:00:5e:00:53:01"'
@@ -63,7 +63,7 @@ def problems(config: InterfaceConfig) -> Iterator[str]:
             address = None
         if address is None or "/" not in text or "%" in text:
             yield f"{place}.addresses[{i}]: {shown(text)} is not an address with its prefix, as in 192.0.2.7/24"
-        elif why := _why_not_an_address(address):
+        elif why := _address_problem(address):
             yield f"{place}.addresses[{i}]: {shown(text)} is {why}"
         elif address.ip in seen:
             yield f"{place}.addresses[{i}]: {shown(text)} appears twice"
@@ -76,11 +76,11 @@ def canonical(config: InterfaceConfig) -> InterfaceConfig:
     return structs.replace(config, addresses=tuple(str(ipaddress.ip_interface(x)) for x in config.addresses))
 
 
-def why_not_a_name(name: str) -> str:
+def interface_name_problem(name: str) -> str:
     """Return why an interface cannot have this name inside a pod; empty if it can."""
     if not _NAME.fullmatch(name):
         return f"{shown(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
-    return f"every pod has an interface {name} already; choose another name" if name in _TAKEN else ""
+    return f"every pod has an interface {name} already; choose another name" if name in _RESERVED_NAMES else ""
 
 
 def is_unicast(mac: str) -> bool:
@@ -110,7 +110,7 @@ def check_allowed(config: InterfaceConfig, moves: InterfaceMoves | None, where: 
             )
 
 
-def _why_not_an_address(address: "ipaddress.IPv4Interface | ipaddress.IPv6Interface") -> str:
+def _address_problem(address: "ipaddress.IPv4Interface | ipaddress.IPv6Interface") -> str:
     ip, network = address.ip, address.network
     kinds = {
         "a multicast address": ip.is_multicast,

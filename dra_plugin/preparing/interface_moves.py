@@ -29,13 +29,13 @@ from msgspec import structs
 from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_plan import Links
-from dra_plugin.preparing.interface_record import Interface, LinkState, Place
+from dra_plugin.preparing.interface_record import Interface, LinkState, Location
 from dra_plugin.preparing.oci_runtime import OciRuntime
 from hostdevices import Device, Host
 from hostdevices.readers.uplinks import uplinks
 from hostdevices.usage import connected_addresses
 from netlink import (
-    REMADE,
+    RECREATABLE_KINDS,
     Connection,
     Link,
     LinkChange,
@@ -44,11 +44,11 @@ from netlink import (
     add_link,
     addresses,
     change_link,
+    default_route_interfaces,
     link,
     links,
     namespaces,
     remove_address,
-    ways_out,
 )
 
 RETURN_TIMEOUT = 3.0  # seconds for an interface to come back; the kubelet repeats the call
@@ -68,7 +68,7 @@ log = logging.getLogger("nodeplug.dra")
 
 
 class Interfaces:
-    """The interfaces of all claims. `place` is thread-safe; blocking methods are for one thread per claim."""
+    """The interfaces of all claims. `location` is thread-safe; blocking methods are for one thread per claim."""
 
     def __init__(self, host: Host, runtime: OciRuntime, timeout: float = RETURN_TIMEOUT) -> None:
         """Prepare; the kernel is not asked yet. `timeout` is the time for an interface to come back, in seconds."""
@@ -76,18 +76,18 @@ class Interfaces:
         self._host = host
         self._runtime = runtime
         self._last_seen: dict[str, tuple[int, int]] = {}  # by device: network namespace and index where it was last
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, Location] = {}
 
-    def place(self, interface: Interface) -> Place:
+    def location(self, interface: Interface) -> Location:
         """Return where an interface was when last searched; before that, at home, so that a container waits for it."""
-        return self._places.get(interface.device.id, Place.HOME)
+        return self._locations.get(interface.device.id, Location.HOME)
 
     def read_links(self, nics: Iterable[Device]) -> Links:
         """Return all interfaces, and what /sys shows of `nics`.
 
         Raises `InterfaceRefused` if no interface can be moved, or changed and brought back.
         """
-        if why := self._runtime.why_not():
+        if why := self._runtime.problem():
             raise InterfaceRefused(why)
         with Connection() as kernel:
             try:
@@ -99,12 +99,12 @@ class Interfaces:
                 ) from error
             found = {each.name: each for each in links(kernel)}
             sysfs_indices = {nic.name: self._host.read(f"{nic.syspath}/ifindex") or "" for nic in nics}
-            connected, all_addresses = connected_addresses(self._host), addresses(kernel, all_of_them=True)
+            connected, all_addresses = connected_addresses(self._host), addresses(kernel, include_all=True)
             plain_addresses = {index: tuple(x.partition("/")[0] for x in each) for index, each in all_addresses.items()}
             connected_by_index = {
                 index: tuple(x for x in each if x in connected) for index, each in plain_addresses.items()
             }
-            default_routes = frozenset[int]().union(*ways_out(kernel))
+            default_routes = frozenset[int]().union(*default_route_interfaces(kernel))
             return Links(
                 found,
                 addresses(kernel),
@@ -120,35 +120,35 @@ class Interfaces:
         with Connection() as kernel:
             for each in _interfaces_of(record):
                 found = self._find(kernel, each)
-                if found is None and self.place(each) is Place.LOST and _can_recreate(kernel, each):
+                if found is None and self.location(each) is Location.LOST and _can_recreate(kernel, each):
                     found = _recreate(kernel, each)
                 if found is not None:
                     desired = structs.replace(each.inside, name=each.home.name)
                     try:
                         _configure(kernel, found, desired)
                     except InterfaceRefused:  # runtimes must not use it until it has the pod's configuration
-                        self._places[each.device.id] = Place.LOST
+                        self._locations[each.device.id] = Location.LOST
                         raise
                     # runtimes find it by name: another interface with that name must not be moved instead
                     has_its_name = found.name == desired.name or _has_name(kernel, found, desired.name)
-                    self._places[each.device.id] = Place.HOME if has_its_name else Place.LOST
+                    self._locations[each.device.id] = Location.HOME if has_its_name else Location.LOST
 
     def restore(self, record: Record) -> None:
         """Restore all interfaces of a claim. Raises `InterfaceRefused` while one is still away."""
         with Connection() as kernel:
             deadline = time.monotonic() + self._timeout
             for each in _interfaces_of(record):
-                while why := self._why_not_restored(kernel, each):
+                while why := self._try_restore(kernel, each):
                     if time.monotonic() > deadline:
                         raise InterfaceRefused(why)
                     time.sleep(_POLL_INTERVAL)
-                self._places.pop(each.device.id, None)
+                self._locations.pop(each.device.id, None)
                 self._last_seen.pop(each.device.id, None)
 
-    def _why_not_restored(self, kernel: Connection, each: Interface) -> str:
+    def _try_restore(self, kernel: Connection, each: Interface) -> str:
         """Restore an interface; return why that is not possible yet."""
         found = self._find(kernel, each)
-        if self.place(each) is Place.AWAY:
+        if self.location(each) is Location.IN_POD:
             return f"the interface {each.home.name} is still in the network namespace of its pod"
         if found is None and _can_recreate(kernel, each):
             found = _recreate(kernel, each)
@@ -174,23 +174,24 @@ class Interfaces:
         """Return an interface if it is at home; record where it is."""
         for name in (each.home.name, each.inside.name):
             if (found := link(kernel, name)) is not None and each.matches(found):
-                self._places[each.device.id] = Place.HOME
+                self._locations[each.device.id] = Location.HOME
                 return found
         if (last_seen := self._last_seen.get(each.device.id)) is not None:
             found = link(kernel, last_seen[1], last_seen[0])
             if found is not None and each.matches(found):
-                self._places[each.device.id] = Place.AWAY
+                self._locations[each.device.id] = Location.IN_POD
                 return None
-        found, place = self._search(kernel, each)
-        if place is Place.LOST:  # or between two namespaces: an empty change waits in the kernel for the move to end
+        found, location = self._search(kernel, each)
+        if location is Location.LOST:
+            # or between two namespaces: an empty change waits in the kernel for the move to end
             change_link(kernel, _LOOPBACK, _NO_LINK)
-            found, place = self._search(kernel, each)
-        self._places[each.device.id] = place
+            found, location = self._search(kernel, each)
+        self._locations[each.device.id] = location
         return found
 
-    def _search(self, kernel: Connection, each: Interface) -> tuple[Link | None, Place]:
+    def _search(self, kernel: Connection, each: Interface) -> tuple[Link | None, Location]:
         if found := next((x for x in links(kernel) if each.matches(x)), None):
-            return found, Place.HOME
+            return found, Location.HOME
         for namespace in namespaces(kernel):
             try:
                 visible = links(kernel, namespace)
@@ -201,8 +202,8 @@ class Interfaces:
             found = next((x for x in visible if each.matches(x)), None)
             if found is not None:
                 self._last_seen[each.device.id] = (namespace, found.index)
-                return None, Place.AWAY
-        return None, Place.LOST
+                return None, Location.IN_POD
+        return None, Location.LOST
 
 
 def is_replaced(each: Interface, here: Iterable[Link], host: Host) -> bool:
@@ -227,7 +228,7 @@ def _interfaces_of(record: Record) -> list[Interface]:
 def _can_recreate(kernel: Connection, each: Interface) -> bool:
     """Return whether an interface is of a virtual kind that can be made again, and what it is made on is present."""
     has_lower = link(kernel, each.lower) is not None if each.lower else not each.data  # a dummy is made on nothing
-    return each.kind in REMADE and has_lower
+    return each.kind in RECREATABLE_KINDS and has_lower
 
 
 def _recreate(kernel: Connection, each: Interface) -> Link | None:

@@ -13,8 +13,8 @@ from dra_plugin.preparing.interface_config import (
     InterfaceConfig,
     InterfaceRefused,
     check_allowed,
+    interface_name_problem,
     is_unicast,
-    why_not_a_name,
 )
 from dra_plugin.preparing.interface_record import Interface, LinkState, mark, state_from_mark
 from hostdevices import HEALTHY, Device
@@ -23,15 +23,16 @@ from netlink import Link
 from resources.resource import InterfaceMoves
 
 _ETHERNET = len("00:00:00:00:00:00")
-_KEPT_HERE = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
-_MOST_KEPT = 16  # of an interface's own addresses, which its claim's lease stores
+_IMMOVABLE_TYPES = ("bridge", "wlan")  # Linux, net/bridge/br_device.c, net/wireless/core.c: netns_immutable
+_MAX_OWN_ADDRESSES = 16  # of an interface's own addresses, which its claim's lease stores
 
 
 class Links(Struct, frozen=True):
     """All interfaces at one moment: by name, the permanent addresses (with details) by index, the indices in /sys.
 
     `all_addresses`: all addresses, also by DHCP, by index. `connected`: those over which the node has connections.
-    `ways_out`: the indices of interfaces with a default route, also one of several routes, or in another table.
+    `default_route_interfaces`: the indices of interfaces with a default route, also one of several routes, or in
+    another table.
     `claimed_uppers`: the names of interfaces on which a claim's interface is made, each with that interface's name: it
     can be in its pod, where it is not visible here.
     """
@@ -42,7 +43,7 @@ class Links(Struct, frozen=True):
     uplinks: Uplinks = Uplinks()
     all_addresses: Mapping[int, tuple[str, ...]] = {}
     connected: Mapping[int, tuple[str, ...]] = {}
-    ways_out: frozenset[int] = frozenset()
+    default_route_interfaces: frozenset[int] = frozenset()
     claimed_uppers: Mapping[str, str] = {}
 
 
@@ -59,8 +60,10 @@ def plan_interface(
         )
     _check_movable(nic, link, links, where)
     addresses = links.addresses.get(link.index, {})
-    if len(addresses) > _MOST_KEPT:
-        raise InterfaceRefused(f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MOST_KEPT} can move")
+    if len(addresses) > _MAX_OWN_ADDRESSES:
+        raise InterfaceRefused(
+            f"{where}: {nic.name} has {len(addresses)} addresses; at most {_MAX_OWN_ADDRESSES} can move"
+        )
     # An interface left behind by a claim states in its alias how it was before; its addresses are that claim's.
     leftover = state_from_mark(link.alias)
     if leftover is not None and not _is_plausible(leftover, link):
@@ -114,10 +117,10 @@ def check_names(record: Record, others: Sequence[Record]) -> None:
 
 def _check_movable(nic: Device, link: Link, links: Links, where: str) -> None:
     """Refuse what the kernel keeps here, and what carries the node or something of it."""
-    if (kind := nic.attributes.get("devType")) in _KEPT_HERE:
+    if (kind := nic.attributes.get("devType")) in _IMMOVABLE_TYPES:
         raise InterfaceRefused(f"{where}: {nic.name} is a {kind} interface, which leaves no network namespace")
     is_uplink = any(x.get("uplink") is not False for x in (nic.attributes, links.uplinks.mark(nic.name)))
-    if is_uplink or link.index in links.ways_out:
+    if is_uplink or link.index in links.default_route_interfaces:
         raise InterfaceRefused(
             f"{where}: {nic.name} carries the node's own traffic, or may carry it; such an interface is never moved"
         )
@@ -138,7 +141,7 @@ def _check_movable(nic: Device, link: Link, links: Links, where: str) -> None:
 
 
 def _check_pod_state(inside: LinkState, link: Link, links: Links, where: str) -> None:
-    if why := why_not_a_name(inside.name):
+    if why := interface_name_problem(inside.name):
         raise InterfaceRefused(f"{where}: {why}")
     if not link.min_mtu <= inside.mtu <= (link.max_mtu or inside.mtu):
         between = f"{link.min_mtu} to {link.max_mtu}"

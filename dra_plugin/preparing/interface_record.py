@@ -22,11 +22,11 @@ _MAX_NAME = 15  # bytes of an interface's name
 _MARK = re.compile(rf"{MARK}([^,/:\s]+),([0-9]{{1,9}}),((?:[0-9a-f]{{2}}(?::[0-9a-f]{{2}})*)?),.*")
 
 
-class Place(Enum):
+class Location(Enum):
     """Where an interface is: here, in the network namespace of a pod, or (for now) not found anywhere."""
 
     HOME = "home"
-    AWAY = "away"
+    IN_POD = "in-pod"
     LOST = "lost"
 
 

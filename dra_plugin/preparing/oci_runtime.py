@@ -37,7 +37,7 @@ class OciRuntime:
         self._folders = folders
         self._results: dict[str, tuple[object, str]] = {}  # by path: the file's identity, and why it cannot
 
-    def why_not(self) -> str:
+    def problem(self) -> str:
         """Return why interfaces cannot be moved, or why that is unknown; empty if they can.
 
         Blocks. Raises OSError if a runtime cannot be run now.
@@ -50,12 +50,12 @@ class OciRuntime:
                 f"it is not known whether the node's container runtime can move interfaces: no"
                 f" {' or '.join(_NAMES)} is visible; set settings.ociRuntime to its path"
             )
-        refusals = [why for why in map(self._why_not, paths) if why]
+        refusals = [why for why in map(self._problem_of, paths) if why]
         if 0 < len(refusals) < len(paths):
             return f"{refusals[0]}; set settings.ociRuntime to the one that runs the containers ({', '.join(paths)})"
         return refusals[0] if refusals else ""
 
-    def _why_not(self, path: str) -> str:
+    def _problem_of(self, path: str) -> str:
         try:
             file = os.stat(path)
         except OSError as error:

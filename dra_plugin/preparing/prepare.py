@@ -62,8 +62,8 @@ from resourceapi.objects import v1
 from resources.reset import reset
 from telemetry.trace import part
 
-_NOT_READY = (DraPluginError, LeaseRefused)
-_REFUSALS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
+_NOT_READY_ERRORS = (DraPluginError, LeaseRefused)
+_REFUSAL_ERRORS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
 
 T = TypeVar("T")
 log = logging.getLogger("nodeplug.dra")
@@ -119,9 +119,9 @@ class Preparer:
         self._work = HostWork()
         self._moved = asyncio.Event()
         self.hardware = hardware = ClaimHardware(host, presence, self._work, runtime, self._moved.set)
-        place, bound = hardware.interfaces.place, hardware.bindings.nodes
+        location, bound = hardware.interfaces.location, hardware.bindings.nodes
         self._files = ClaimFiles(
-            driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, place, bound)
+            driver, paths.cdi, metadata, lambda record: claim_spec(driver, record, presence, location, bound)
         )
         self._statuses = statuses
         self.lost = LostClaims(driver, ledger, self._planner, self.hardware, claim_locks, find, self._write)
@@ -156,15 +156,15 @@ class Preparer:
 
     def claims_of_files(self, changed: Iterable[str]) -> set[str]:
         """Return the uids of claims whose CDI specs another program has changed, from the `changed` names there."""
-        return self._files.touched(changed)
+        return self._files.modified(changed)
 
-    def touched_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
+    def modified_files(self, uids: Collection[str] | None = None) -> tuple[bool, set[str]]:
         """Return whether others changed CDI specs of idle claims among these (None: all), and the changed busy ones."""
         leases = self._dra_leases() if uids is None else self._leases_of(uids)
         records = (x for x in _records(leases) if x.claim.uid not in self._files_removed)
-        touched = [x.claim.uid for x in records if self._files.are_touched(x.claim.uid)]
-        busy = {uid for uid in touched if self._claim_locks.is_busy(uid)}
-        return len(busy) < len(touched), busy
+        modified = [x.claim.uid for x in records if self._files.are_modified(x.claim.uid)]
+        busy = {uid for uid in modified if self._claim_locks.is_busy(uid)}
+        return len(busy) < len(modified), busy
 
     async def repair(self) -> bool:
         """Undo half-finished claims, restore files of finished ones, remove old files; return whether all succeeded.
@@ -205,8 +205,8 @@ class Preparer:
         outcomes = await gather_all([self._unprepare(claim) for claim in wanted.values()])
         return dict(zip(wanted, outcomes, strict=True))
 
-    async def known(self) -> None:
-        """Wait until lost leases are restored, or cannot be in time (`Driver.known`).
+    async def wait_restored(self) -> None:
+        """Wait until lost leases are restored, or cannot be in time (`Driver.wait_restored`).
 
         Must not be called while a claim's lock is held: that would keep the claim from being restored.
         """
@@ -240,7 +240,7 @@ class Preparer:
             try:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
-            except _REFUSALS as error:
+            except _REFUSAL_ERRORS as error:
                 log.error("hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": uid})
                 return False
         return True
@@ -277,10 +277,10 @@ class Preparer:
         """Return the result of `work`, or its error as a ClaimFailed, which concerns only this claim."""
         try:
             return await work
-        except _REFUSALS as error:
+        except _REFUSAL_ERRORS as error:
             reason = _message(error)
             log.warning("claim is not %s: %s", done, reason, extra={"claim": str(claim)})
-            return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY) else "state-unavailable")
+            return ClaimFailed(reason, "not-ready" if isinstance(error, _NOT_READY_ERRORS) else "state-unavailable")
         except Exception as error:  # a bug: the other claims of the call must not fail with it
             log.exception("claim is not %s", done, extra={"claim": str(claim)})
             return ClaimFailed(f"nodeplug failed: {error!r}; see its log", "defect")
@@ -327,7 +327,7 @@ class Preparer:
             return None, ()
         record = record_of(leases[0])
         is_done = all(lease.phase == "done" for lease in leases)
-        if record is not None and is_done and record.answers(claim, results):
+        if record is not None and is_done and record.is_for(claim, results):
             return record, leases
         # without a record: held by pods; a failed preparation must not end these leases
         if any(lease.record for lease in leases):
@@ -366,7 +366,7 @@ class Preparer:
                 await self._undo(claim)
             else:
                 await self._write(before, rewrite=True)
-        except _REFUSALS as error:
+        except _REFUSAL_ERRORS as error:
             reason = _message(error)
             log.error(
                 "claim stays partly prepared until its preparation can be undone: %s",
@@ -405,7 +405,7 @@ class Preparer:
             try:
                 if self._is_of_this_boot(leases):
                     await self.hardware.apply(record)
-            except _REFUSALS as error:  # describe it nevertheless: containers must not start without it
+            except _REFUSAL_ERRORS as error:  # describe it nevertheless: containers must not start without it
                 log.error(
                     "hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": record.claim.uid}
                 )
@@ -414,7 +414,7 @@ class Preparer:
                 if self._described.get(record.claim.uid) == where:
                     return
                 await self._work.write(partial(self._files.describe, record))
-            except _REFUSALS as error:
+            except _REFUSAL_ERRORS as error:
                 log.error("cannot describe devices of a claim: %s", _message(error), extra={"claim": str(record.claim)})
             else:
                 self._described[record.claim.uid] = where

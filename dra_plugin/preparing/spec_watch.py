@@ -49,9 +49,9 @@ class SpecWatch:
                 self._recheck_timer.cancel()
 
     def _check(self, uids: Collection[str] | None) -> None:
-        is_touched, busy = self._preparer.touched_files(uids)
-        is_logged, self._is_logged = self._is_logged, is_touched
-        if is_touched and self._watch is not None:
+        is_modified, busy = self._preparer.modified_files(uids)
+        is_logged, self._is_logged = self._is_logged, is_modified
+        if is_modified and self._watch is not None:
             if not is_logged:
                 text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
                 log.warning(text, self._folder)

@@ -15,10 +15,10 @@ from resourceapi.objects import Quantity, v1
 
 MAX_SETS_PER_DEVICE = 2  # that one device can draw on
 MAX_COUNTERS = 32  # in one set
-ALL = 65536
+FULL_VALUE = 65536
 """The value of the counter for an id: larger than the number of parts of any device."""
 
-_ALL, _ONE = v1.Counter(value=Quantity.of(ALL)), v1.Counter(value=Quantity.of(1))
+_FULL, _ONE = v1.Counter(value=Quantity.of(FULL_VALUE)), v1.Counter(value=Quantity.of(1))
 _Pair: TypeAlias = frozenset[str]
 
 
@@ -59,9 +59,9 @@ def exclusion(devices: Mapping[str, Excluding]) -> Counters:
     sets: dict[str, v1.CounterSet] = {}
     for ids in _sets(_needed(contested, exclusive), contested):
         name = device_id("shared", ids[0])
-        sets[name] = v1.CounterSet(name=name, counters=dict.fromkeys(ids, _ALL))
+        sets[name] = v1.CounterSet(name=name, counters=dict.fromkeys(ids, _FULL))
         for device in sorted({device for i in ids for device in contested[i]}):
-            amounts = {i: _ALL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
+            amounts = {i: _FULL if device in exclusive[i] else _ONE for i in ids if device in contested[i]}
             taken.setdefault(device, []).append(v1.DeviceCounterConsumption(counter_set=name, counters=amounts))
     left_out = {
         device: f"it shares counter sets with other devices: {len(consumed)}, and the limit for a device is"

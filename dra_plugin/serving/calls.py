@@ -22,7 +22,7 @@ from dra_plugin.driver import ClaimFailed, ClaimRef, Driver, Prepared
 from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.preparing.claim_locks import ClaimLock, ClaimLocks
 from dra_plugin.preparing.concurrency import gather_all
-from dra_plugin.serving.claims import ClaimSource, Fetched, why_malformed
+from dra_plugin.serving.claims import ClaimSource, Fetched, reference_problem
 from resourceapi.objects import v1
 from telemetry.trace import CLAIMS, PODS, current, part
 
@@ -98,7 +98,7 @@ class ClaimCalls:
         async with self._call(limit) as call:
             driver = await self._wait_for_driver(call)
             call.waits_for = "the devices of running pods, whose leases were lost"
-            await driver.known()
+            await driver.wait_restored()
             call.waits_for = "an earlier call for the same claim"
             async with self._claim_locks.acquire(wanted) as lock:
                 call.waits_for = "the API server"
@@ -207,7 +207,7 @@ def _validated(refs: Iterable[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str,
     wanted: dict[str, ClaimRef] = {}
     refused: dict[str, ClaimFailed] = {}
     for ref in refs:
-        reason = why_malformed(ref)
+        reason = reference_problem(ref)
         if not reason and wanted.get(ref.uid, ref) != ref:
             reason = f"claim uid {ref.uid} is named twice, with different names"
         if reason:

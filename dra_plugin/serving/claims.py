@@ -120,7 +120,7 @@ def _result(task: "asyncio.Future[bool | None]") -> bool | None:
     return task.result() if task.done() and not task.cancelled() else None
 
 
-def why_malformed(ref: ClaimRef) -> str:
+def reference_problem(ref: ClaimRef) -> str:
     """Return why these cannot be a claim's name, namespace and uid, which are used in paths; empty if they can."""
     if not _UID.fullmatch(ref.uid):
         rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"

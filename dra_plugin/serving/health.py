@@ -15,8 +15,8 @@ from msgspec import Struct
 from grpcunix import Context
 from kubeletapi.dra_health.v1 import api_pb2 as api
 
-LEASE = 30  # seconds for which a report is valid
-RESEND = 10.0  # seconds after which an unchanged report is sent again
+REPORT_TIMEOUT = 30  # seconds for which a report is valid
+RESEND_INTERVAL = 10.0  # seconds after which an unchanged report is sent again
 MAX_MESSAGE = 1024  # characters; the kubelet cuts longer ones
 
 
@@ -35,7 +35,7 @@ class HealthBoard:
     Nothing is sent before the first `publish`. Publishing the same list again wakes no stream.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, resend: float = RESEND) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, resend: float = RESEND_INTERVAL) -> None:
         """Start without devices. `clock` returns seconds since 1970, `resend` is in seconds."""
         self._clock = clock
         self._resend = resend
@@ -113,6 +113,6 @@ def _encode(health: DeviceHealth, now: int) -> api.DeviceHealth:
         device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
         health=status,
         last_updated_time=now,
-        health_check_timeout_seconds=LEASE,
+        health_check_timeout_seconds=REPORT_TIMEOUT,
         message=message,
     )

@@ -14,11 +14,11 @@ from typing import Final
 from folderwatch import FolderWatcher, is_there
 from grpcunix import is_live
 
-PERIOD: Final = 30.0  # seconds between checks; more would wake an idle daemon for nothing
+CHECK_INTERVAL: Final = 30.0  # seconds between checks; more would wake an idle daemon for nothing
 
 
 async def kubelet_gone(
-    kubelet_socket: Path, watcher: FolderWatcher, changed: asyncio.Event | None = None, period: float = PERIOD
+    kubelet_socket: Path, watcher: FolderWatcher, changed: asyncio.Event | None = None, period: float = CHECK_INTERVAL
 ) -> None:
     """Wait until no process listens at `kubelet_socket`, after one has. Setting `changed` triggers a check."""
     changed = changed or asyncio.Event()

@@ -46,10 +46,10 @@ def _bound(host: Host, config: Config) -> Iterator[Finding]:
     for resource in config.resources:
         if resource.dra.bind is None:
             continue
-        from dra_plugin.preparing.binding_plan import why_not_here
+        from dra_plugin.preparing.binding_plan import host_problem
 
         words = f"{resource.name}: claims have its devices with the driver {resource.dra.bind.driver}"
-        why = why_not_here(host, resource.dra.bind)
+        why = host_problem(host, resource.dra.bind)
         if not why and not host.list("/sys/kernel/iommu_groups"):
             why = "there is no IOMMU group; switch the IOMMU on in the firmware and on the kernel's command line"
         lacks, _, do = why.partition("; ")

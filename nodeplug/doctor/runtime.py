@@ -64,7 +64,7 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
 
         words = f"{', '.join(moving)}: interfaces move into pods"
         try:
-            why = OciRuntime(settings.oci_runtime).why_not()
+            why = OciRuntime(settings.oci_runtime).problem()
         except OSError as error:
             why = f"it is not known whether the runtime can move them: {error}"
         if why:

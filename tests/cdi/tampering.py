@@ -28,15 +28,15 @@ def _link(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-WAYS: Final[Mapping[str, Callable[[Path], None]]] = {
-    "removes": Path.unlink,
-    "empties": lambda path: path.open("wb").close(),
-    "edits": _edit,
-    "replaces": _replace,
-    "keeps from readers": lambda path: path.chmod(0o600),
-    "lets others write to": lambda path: path.chmod(0o666),
-    "puts a link in the place of": _link,
-    "gives away": lambda path: os.chown(path, 65534, 65534),
+CHANGES: Final[Mapping[str, Callable[[Path], None]]] = {
+    "removed": Path.unlink,
+    "emptied": lambda path: path.open("wb").close(),
+    "edited": _edit,
+    "replaced": _replace,
+    "unreadable for others": lambda path: path.chmod(0o600),
+    "writable for others": lambda path: path.chmod(0o666),
+    "replaced by a link": _link,
+    "owner changed": lambda path: os.chown(path, 65534, 65534),
 }
 
 

@@ -36,7 +36,7 @@ def examples(folder: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", examples("good"))
-def test_good_examples_are_good(schema: Any, path: Path) -> None:
+def test_valid_upstream_example_round_trips(schema: Any, path: Path) -> None:
     spec = decode(path.read_bytes())
     assert validate(spec) == []
     schema.validate(json.loads(encode(spec)))
@@ -44,7 +44,7 @@ def test_good_examples_are_good(schema: Any, path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", examples("bad"))
-def test_bad_examples_are_bad(path: Path) -> None:
+def test_invalid_upstream_example_is_refused(path: Path) -> None:
     with pytest.raises(InvalidSpec):
         assert validate(decode(path.read_bytes())) == []
 
@@ -75,7 +75,7 @@ some_edits = st.builds(
 
 
 @given(edits=some_edits, common=some_edits)
-def test_whatever_we_encode_follows_the_schema(schema: Any, edits: ContainerEdits, common: ContainerEdits) -> None:
+def test_encoded_spec_follows_the_json_schema(schema: Any, edits: ContainerEdits, common: ContainerEdits) -> None:
     spec = Spec.of("ab/cd", [Device.of("d", edits)], common)
     schema.validate(json.loads(encode(spec)))
     assert decode(encode(spec)) == spec

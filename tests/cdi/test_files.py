@@ -22,7 +22,7 @@ from cdi import (
     file_name,
     replace_file,
 )
-from tests.cdi.tampering import WAYS, as_written
+from tests.cdi.tampering import CHANGES, as_written
 from tests.held import HeldSince
 
 
@@ -35,7 +35,7 @@ def files(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_a_spec_is_written_whole_and_readable_whatever_the_umask(tmp_path: Path) -> None:
+def test_spec_file_is_complete_and_readable_with_any_umask(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path / "run" / "cdi", "device-plugin")
     name = file_name("example.com/fuse")
     old = os.umask(0o077)
@@ -49,7 +49,7 @@ def test_a_spec_is_written_whole_and_readable_whatever_the_umask(tmp_path: Path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_spec_is_not_written_again(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     assert folder.write("a", spec())
     before = (tmp_path / "nodeplug-dra~a.json").stat()
@@ -59,49 +59,49 @@ def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("way", WAYS)
-def test_what_somebody_does_to_a_file_is_noticed_and_undone(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("change_name", CHANGES)
+def test_change_by_another_program_is_detected_and_undone(tmp_path: Path, change_name: str) -> None:
     folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
     folder.write("a", spec())
     before = as_written(path)
-    assert not folder.is_touched("a")
-    WAYS[way](path)
-    assert folder.is_touched("a")
+    assert not folder.is_modified("a")
+    CHANGES[change_name](path)
+    assert folder.is_modified("a")
     assert folder.write("a", spec())
     assert as_written(path) == before
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
 
 
-def test_what_changes_nothing_for_readers_is_no_touch(tmp_path: Path) -> None:
+def test_hard_link_is_not_a_change_but_a_new_mtime_may_be(tmp_path: Path) -> None:
     folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
     folder.write("a", spec())
     path.read_bytes()
     os.link(path, tmp_path / "backup")
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
     path.touch()
-    assert folder.is_touched("a")  # without reading the file, this cannot be distinguished from an edit
+    assert folder.is_modified("a")  # without reading the file, this cannot be distinguished from an edit
     assert not folder.write("a", spec())
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
 
 
-def test_a_file_that_we_removed_is_touched_once_somebody_puts_one_there(tmp_path: Path) -> None:
+def test_file_created_at_a_removed_name_is_modified(tmp_path: Path) -> None:
     folder, path = CdiDirectory(tmp_path, "dra"), tmp_path / "nodeplug-dra~a.json"
     folder.write("a", spec())
     folder.remove("a")
-    assert not folder.is_touched("a")
+    assert not folder.is_modified("a")
     path.touch()
-    assert folder.is_touched("a")
-    assert not folder.is_touched("no name/of ours\n")
+    assert folder.is_modified("a")
+    assert not folder.is_modified("no name/of ours\n")
 
 
-def test_what_somebody_does_to_a_file_the_moment_that_it_appears_is_noticed(tmp_path: Path) -> None:
-    folder, noticed = CdiDirectory(tmp_path, "dra"), []
+def test_change_right_after_creation_is_detected(tmp_path: Path) -> None:
+    folder, detected = CdiDirectory(tmp_path, "dra"), []
 
     def change(path: Path, name: str) -> None:
         while not path.exists():
             pass
         path.chmod(0o600)
-        noticed.append(folder.is_touched(name))
+        detected.append(folder.is_modified(name))
 
     for number in range(50):
         name = f"a{number}"
@@ -109,10 +109,10 @@ def test_what_somebody_does_to_a_file_the_moment_that_it_appears_is_noticed(tmp_
         changing.start()
         folder.write(name, spec())
         changing.join()
-    assert noticed == [True] * 50
+    assert detected == [True] * 50
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+def test_reader_never_sees_a_partial_file(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     folder.write("a", spec())
     target = tmp_path / "nodeplug-dra~a.json"
@@ -130,7 +130,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_what_cdi_or_we_forbid_is_never_written(tmp_path: Path) -> None:
+def test_spec_forbidden_by_cdi_or_nodeplug_is_not_written(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     with pytest.raises(InvalidSpec, match="no devices"):
         folder.write("a", Spec.of("ab/cd", []))
@@ -140,7 +140,7 @@ def test_what_cdi_or_we_forbid_is_never_written(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_only_our_own_files_are_listed_and_removed(tmp_path: Path) -> None:
+def test_only_files_of_the_owner_are_listed_and_removed(tmp_path: Path) -> None:
     (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.5.0")
     (tmp_path / "nodeplug.json").write_text("somebody's")
     mine, other = CdiDirectory(tmp_path, "device-plugin"), CdiDirectory(tmp_path, "dra")
@@ -153,7 +153,7 @@ def test_only_our_own_files_are_listed_and_removed(tmp_path: Path) -> None:
     assert other.remove("b")
 
 
-def test_sync_writes_the_missing_removes_the_unwanted_and_clears_what_a_crash_left(tmp_path: Path) -> None:
+def test_sync_writes_missing_and_removes_unwanted_and_temporary_files(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     folder.write("gone", spec())
     folder.write("kept", spec())
@@ -166,7 +166,7 @@ def test_sync_writes_the_missing_removes_the_unwanted_and_clears_what_a_crash_le
     assert [x for x in files(tmp_path) if x.endswith(".tmp")] == [".nodeplug-device-plugin~x.json.1234abcd.tmp"]
 
 
-def test_a_folder_that_vanished_is_empty_and_comes_back_with_the_next_write(tmp_path: Path) -> None:
+def test_removed_folder_is_empty_and_created_by_the_next_write(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path / "cdi", "dra")
     folder.write("a", spec())
     shutil.rmtree(tmp_path / "cdi")
@@ -189,7 +189,7 @@ class Interrupted(bytes):
 
 
 @pytest.mark.parametrize("what", ["folder", "temporary file"])
-def test_a_file_is_written_again_of_which_somebody_removes_what_is_half_written(tmp_path: Path, what: str) -> None:
+def test_write_is_repeated_when_folder_or_temporary_file_is_removed(tmp_path: Path, what: str) -> None:
     path, data = tmp_path / "cdi/nodeplug-dra~a.json", Interrupted(b"content")
     path.parent.mkdir()
     data.first = partial(shutil.rmtree, path.parent)
@@ -200,7 +200,7 @@ def test_a_file_is_written_again_of_which_somebody_removes_what_is_half_written(
     assert files(path.parent) == [path.name]
 
 
-def test_garbage_or_a_link_at_our_name_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
+def test_invalid_file_or_symlink_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path / "cdi", "dra")
     folder.write("a", spec())
     target = folder.path / "nodeplug-dra~a.json"
@@ -215,7 +215,7 @@ def test_garbage_or_a_link_at_our_name_is_replaced_and_its_target_left_alone(tmp
     assert decode(elsewhere.read_bytes()) == spec()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     (tmp_path / "nodeplug-dra~a.json").mkdir()  # a rename onto it fails
     with pytest.raises(OSError, match="directory"):
@@ -223,7 +223,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
     assert files(tmp_path) == ["nodeplug-dra~a.json"]
 
 
-def test_names_of_kinds_and_claims_differ_and_fit() -> None:
+def test_file_names_of_kinds_and_claims_are_unique_and_short() -> None:
     claim = "3f2b0a52-0c1d-4a1e-9a55-000000000001"
     assert file_name("example.com/gpu") == "example.com~gpu"
     assert file_name("gpu.example.com/claim", claim) == f"gpu.example.com~claim~{claim}"
@@ -234,17 +234,17 @@ def test_names_of_kinds_and_claims_differ_and_fit() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../a", "ab/cd", ".a", "a" * 161, "a\n"])
-def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_file_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CdiError, match="file_name"):
         CdiDirectory(tmp_path, "dra").write(name, spec())
 
 
-def test_an_owner_that_could_reach_others_files_is_refused(tmp_path: Path) -> None:
+def test_invalid_owner_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CdiError, match="owner"):
         CdiDirectory(tmp_path, "a~b")
 
 
-def test_what_is_no_file_in_the_place_of_a_spec_costs_no_descriptor(tmp_path: Path) -> None:
+def test_directory_or_fifo_at_a_spec_path_leaks_no_descriptor(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     (tmp_path / "nodeplug-dra~a.json").mkdir()
     os.mkfifo(tmp_path / "nodeplug-dra~b.json")
@@ -258,12 +258,10 @@ def test_what_is_no_file_in_the_place_of_a_spec_costs_no_descriptor(tmp_path: Pa
     assert (tmp_path / "nodeplug-dra~b.json").is_file()
 
 
-@pytest.mark.parametrize("place", [lambda path: path.write_text(""), os.mkfifo], ids=["a file", "a pipe"])
-def test_what_is_no_folder_in_the_place_of_the_folder_is_refused_and_stays(
-    tmp_path: Path, place: Callable[[Path], object]
-) -> None:
+@pytest.mark.parametrize("create", [lambda path: path.write_text(""), os.mkfifo], ids=["a file", "a pipe"])
+def test_file_or_fifo_at_the_folder_path_is_refused(tmp_path: Path, create: Callable[[Path], object]) -> None:
     folder = CdiDirectory(tmp_path / "cdi", "dra")
-    place(folder.path)
+    create(folder.path)
     since = HeldSince()
     for _ in range(5):
         with pytest.raises(OSError, match="cdi"):
@@ -274,7 +272,7 @@ def test_what_is_no_folder_in_the_place_of_the_folder_is_refused_and_stays(
     assert folder.ours() == ("a",)
 
 
-def test_a_file_that_somebody_made_large_is_not_read(tmp_path: Path) -> None:
+def test_huge_file_is_replaced_without_being_read(tmp_path: Path) -> None:
     folder = CdiDirectory(tmp_path, "dra")
     with (tmp_path / "nodeplug-dra~a.json").open("wb") as file:
         file.truncate(1 << 40)

@@ -42,15 +42,15 @@ def spec(kind: str = "example.com/fuse", name: str = "misc-fuse", edits: Contain
         ("1.1.0", spec(edits=ContainerEdits(net_devices=(NetDevice(host_interface_name="eth1", name="net0"),)))),
     ],
 )
-def test_a_spec_declares_the_lowest_version_that_covers_it(version: str, made: Spec) -> None:
+def test_spec_declares_the_lowest_sufficient_version(version: str, made: Spec) -> None:
     assert made.cdi_version == required_version(made) == version
 
 
-def test_a_dot_in_the_vendor_needs_no_newer_version() -> None:
+def test_dot_in_the_vendor_needs_no_newer_version() -> None:
     assert spec(kind="a.b.example.com/fuse").cdi_version == "0.3.0"
 
 
-def test_members_have_the_names_of_the_specification_and_absent_ones_are_not_written() -> None:
+def test_encoded_spec_has_the_specified_members_and_no_absent_ones() -> None:
     node = DeviceNode(
         path="/dev/a",
         host_path="/dev/b",
@@ -101,7 +101,7 @@ def test_members_have_the_names_of_the_specification_and_absent_ones_are_not_wri
     }
 
 
-def test_what_was_written_reads_back_the_same() -> None:
+def test_decoded_spec_equals_the_encoded_one() -> None:
     made = spec(edits=ContainerEdits(env=("A=ü\n",), additional_gids=(1, 2)))
     assert decode(encode(made)) == made
 
@@ -109,7 +109,7 @@ def test_what_was_written_reads_back_the_same() -> None:
 @pytest.mark.parametrize(
     "character", ["\x7f", "\x80", "\x85", "\u2028", "\ufeff", "\ufffe", "\uffff", "\U0001f600", "\t"]
 )
-def test_runtimes_that_read_it_as_yaml_read_the_same(character: str) -> None:
+def test_encoded_spec_reads_the_same_as_yaml(character: str) -> None:
     """Runtimes refuse a file with a control character, and read a line break as a space."""
     made = spec(edits=ContainerEdits(env=(f"A={character}b",)))
     assert decode(encode(made)) == made
@@ -117,7 +117,7 @@ def test_runtimes_that_read_it_as_yaml_read_the_same(character: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason"),
     [
         (b"", "truncated"),
         (b"{}", "cdiVersion"),
@@ -128,12 +128,12 @@ def test_runtimes_that_read_it_as_yaml_read_the_same(character: str) -> None:
         (b"\xff\xfe", "malformed"),
     ],
 )
-def test_what_is_no_spec_is_refused_with_the_place(text: bytes, says: str) -> None:
-    with pytest.raises(InvalidSpec, match=says):
+def test_invalid_content_is_refused_with_the_reason(text: bytes, reason: str) -> None:
+    with pytest.raises(InvalidSpec, match=reason):
         decode(text)
 
 
-def test_a_device_keeps_its_name_wherever_its_nodes_are() -> None:
+def test_device_name_does_not_depend_on_node_paths() -> None:
     moved = ContainerEdits(device_nodes=(DeviceNode(path="/dev/fuse1"),))
     assert Device.of("misc-fuse", NODE).name == Device.of("misc-fuse", moved).name == "misc-fuse"
     assert Device.of("misc-fuse", moved).container_edits == moved

@@ -1,7 +1,7 @@
 import pytest
 
 from cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec, validate
-from cdi.validate import own_problems
+from cdi.validate import policy_problems
 
 NODE = ContainerEdits(device_nodes=(DeviceNode(path="/dev/fuse"),))
 
@@ -76,7 +76,7 @@ def with_hook(hook: Hook) -> Spec:
         (Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"a": "x" * 2**18}), "262145 bytes"),
     ],
 )
-def test_a_bad_spec_is_called_bad_in_words(spec: Spec, message: str) -> None:
+def test_invalid_spec_has_the_expected_problem(spec: Spec, message: str) -> None:
     assert [problem for problem in validate(spec) if message in problem]
 
 
@@ -92,7 +92,7 @@ def test_a_bad_spec_is_called_bad_in_words(spec: Spec, message: str) -> None:
         Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], annotations={"Example.com/My_Key": "x", "k": ""}),
     ],
 )
-def test_a_good_spec_has_no_problem(spec: Spec) -> None:
+def test_valid_spec_has_no_problem(spec: Spec) -> None:
     assert validate(spec) == []
 
 
@@ -101,7 +101,7 @@ def versioned(version: str) -> Spec:
     return Spec(cdi_version=version, kind="ab/cd", devices=(Device(name="d", container_edits=edits),))
 
 
-def test_versions_older_than_the_content_or_unknown_are_refused() -> None:
+def test_unknown_or_too_low_version_is_a_problem() -> None:
     assert validate(versioned("0.4.0")) == ["the spec version must be at least v0.5.0"]
     assert validate(versioned("v0.4.0")) == ["the spec version must be at least v0.5.0"]
     assert validate(versioned("0.9.0")) == ['invalid version "0.9.0"']
@@ -109,7 +109,7 @@ def test_versions_older_than_the_content_or_unknown_are_refused() -> None:
     assert validate(versioned("v1.0.0")) == []
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     edits = ContainerEdits(env=("A",), device_nodes=(DeviceNode(path=""),))
     assert len(validate(Spec.of("a", [Device(name="", container_edits=edits)]))) == 4
 
@@ -125,9 +125,9 @@ def test_all_problems_are_told_at_once() -> None:
         ContainerEdits(mounts=(Mount(host_path="/lib", container_path="/\0"),)),
     ],
 )
-def test_what_cdi_allows_but_we_never_write(edits: ContainerEdits) -> None:
+def test_edits_forbidden_by_nodeplug_are_valid_cdi(edits: ContainerEdits) -> None:
     spec = with_edits(edits)
     assert validate(spec) == []
-    assert len(own_problems(spec)) == 1
+    assert len(policy_problems(spec)) == 1
     common = Spec.of("ab/cd", [Device(name="d", container_edits=NODE)], edits)
-    assert len(own_problems(common)) == 1
+    assert len(policy_problems(common)) == 1

@@ -12,7 +12,7 @@ from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import allocate, kubelet_end
 from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
-from tests.witnesses.kubelet import SaidKubelet
+from tests.witnesses.kubelet import ScriptedKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 
 HOUR, YEAR = 3600.0, 31_557_600.0
@@ -41,7 +41,7 @@ async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
     start: StartPlugins, ledger: Ledger, paths: Paths, socket_dir: Path, wall_clock: WallClock, jump: float
 ) -> None:
     """The kubelet records an answer a moment later, and lists it a moment after that."""
-    listing = SaidKubelet(socket_dir)
+    listing = ScriptedKubelet(socket_dir)
     listing.answer = [listed_pod("other")]
     await listing.start()
     async with kubelet_end(paths.device_plugins) as kubelet:

@@ -14,7 +14,7 @@ from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal
 from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
-from tests.witnesses.kubelet import SaidKubelet
+from tests.witnesses.kubelet import ScriptedKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 
 A = ("example.com/fuse", "misc-fuse", "pod/default/a/c")
@@ -67,7 +67,7 @@ async def test_nobody_gets_anything_before_the_kubelet_can_say_what_pods_have(
 async def test_a_kubelet_that_asks_first_is_told_what_is_missing(
     start: StartPlugins, lose: NewLedger, paths: Paths, socket_dir: Path
 ) -> None:
-    listing = SaidKubelet(socket_dir)
+    listing = ScriptedKubelet(socket_dir)
     await listing.start()
     lost = await lose()
     async with kubelet_end(paths.device_plugins) as kubelet:

@@ -20,7 +20,7 @@ from folderwatch.watcher import PAUSE
 from hostdevices import Device
 from resources.resource import Resource
 from resources.selector import NOTHING
-from tests.cdi.tampering import WAYS, as_written
+from tests.cdi.tampering import CHANGES, as_written
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.hostdevices.made import device
 from tests.running import running, until
@@ -145,9 +145,9 @@ async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change_name", CHANGES)
 async def test_what_somebody_does_to_a_spec_is_undone_and_said(
-    paths: Paths, way: str, caplog: pytest.LogCaptureFixture
+    paths: Paths, change_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     specs = Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None)
     specs.set_desired(of_kind(KIND))
@@ -157,7 +157,7 @@ async def test_what_somebody_does_to_a_spec_is_undone_and_said(
         (path,) = paths.cdi.glob("*.json")
         before = as_written(path)
         for _ in range(2):
-            WAYS[way](path)
+            CHANGES[change_name](path)
             await until(lambda: as_written(path) == before)
             await specs.wait_written(30)
     assert f"CDI specs in {paths.cdi} were removed" in caplog.text

@@ -15,7 +15,7 @@ from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from dra_plugin.serving.sockets import registration_socket
 from folderwatch import FolderWatcher
 from resourceapi.client import AsyncClient
-from tests.dra_plugin.kubelet_end import DRIVER, POOL, KubeletEnd, SteeredDriver, api_client, kubelet_end
+from tests.dra_plugin.kubelet_end import DRIVER, POOL, KubeletEnd, ScriptedDriver, api_client, kubelet_end
 from tests.running import until
 
 
@@ -26,8 +26,8 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-def driver() -> SteeredDriver:
-    return SteeredDriver()
+def driver() -> ScriptedDriver:
+    return ScriptedDriver()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ StartPlugin = Callable[..., Awaitable[RunningPlugin]]
 
 @pytest.fixture
 async def start(
-    claims: ClaimSource, driver: SteeredDriver, board: HealthBoard, folders: Folders
+    claims: ClaimSource, driver: ScriptedDriver, board: HealthBoard, folders: Folders
 ) -> AsyncIterator[StartPlugin]:
     """Start a plugin, optionally with another driver, health, pod uid or folders."""
     plugins: list[RunningPlugin] = []

@@ -20,7 +20,7 @@ from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1 as resource
 
 DRIVER, POOL = "nodeplug.dev", "worker-1"
-PATIENCE = 30.0  # seconds that a test waits for an expected event
+TIMEOUT = 30.0  # seconds that a test waits for an expected event
 APIS: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
 
 
@@ -30,11 +30,11 @@ class KubeletEnd:
     def __init__(self, channel: Any) -> None:
         self._channel = channel
 
-    async def prepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, Any]:
+    async def prepare(self, *refs: ClaimRef, version: str = "v1", limit: float = TIMEOUT) -> dict[str, Any]:
         """Return the entries of the answer by claim uid. Raises RpcError."""
         return await self._call("Prepare", refs, version, limit)
 
-    async def unprepare(self, *refs: ClaimRef, version: str = "v1", limit: float = PATIENCE) -> dict[str, str]:
+    async def unprepare(self, *refs: ClaimRef, version: str = "v1", limit: float = TIMEOUT) -> dict[str, str]:
         """Return the errors by claim uid. Raises RpcError."""
         entries = await self._call("Unprepare", refs, version, limit)
         return {uid: entry.error for uid, entry in entries.items()}
@@ -47,7 +47,7 @@ class KubeletEnd:
     async def reconnected(self) -> None:
         """Wait until the connection has ended, and a new one exists."""
         await self._channel.grpc.wait_for_state_change(grpc.ChannelConnectivity.READY)
-        await asyncio.wait_for(self._channel.grpc.channel_ready(), PATIENCE)
+        await asyncio.wait_for(self._channel.grpc.channel_ready(), TIMEOUT)
 
     async def _call(self, verb: str, refs: Sequence[ClaimRef], version: str, limit: float) -> dict[str, Any]:
         api = APIS[version]
@@ -61,45 +61,45 @@ class KubeletEnd:
 @asynccontextmanager
 async def kubelet_end(endpoint: Path) -> AsyncIterator[KubeletEnd]:
     """Connect to a driver's socket; wait until it accepts."""
-    async with connect(endpoint) as channel, asyncio.timeout(PATIENCE):
+    async with connect(endpoint) as channel, asyncio.timeout(TIMEOUT):
         await channel.grpc.channel_ready()
         yield KubeletEnd(channel)
 
 
-class SteeredDriver:
-    """Records its calls, returns scripted answers, and waits at closed gates."""
+class ScriptedDriver:
+    """Records its calls, returns scripted answers, and waits at the gates of blocked claims."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []  # `prepare A B`, `prepared A B`, `unprepare A`, ...
         self.answers: dict[str, Prepared] = {}
         self.refusals: dict[str, ClaimFailed] = {}
         self.failure: Exception | None = None
-        self.silent_about: set[str] = set()
-        self.unasked: dict[str, Prepared] = {}
+        self.unanswered: set[str] = set()
+        self.extra_answers: dict[str, Prepared] = {}
         self._begun: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._gates: dict[str, asyncio.Event] = {}
 
-    def close(self, uid: str) -> asyncio.Event:
+    def block(self, uid: str) -> asyncio.Event:
         """Block calls with this claim until the returned gate is set."""
         return self._gates.setdefault(uid, asyncio.Event())
 
-    async def begun(self, entry: str) -> None:
+    async def wait_for(self, entry: str) -> None:
         """Wait until the journal contains `entry`."""
-        await asyncio.wait_for(self._begun[entry].wait(), PATIENCE)
+        await asyncio.wait_for(self._begun[entry].wait(), TIMEOUT)
 
-    async def known(self) -> None:
+    async def wait_restored(self) -> None:
         pass
 
     async def prepare(self, claims: Sequence[resource.ResourceClaim]) -> Mapping[str, Prepared]:
         uids = [claim.metadata.uid for claim in claims]
         await self._work("prepare", uids)
-        answers = {uid: self.answers.get(uid, (device_of(uid),)) for uid in uids if uid not in self.silent_about}
-        return answers | self.unasked
+        answers = {uid: self.answers.get(uid, (device_of(uid),)) for uid in uids if uid not in self.unanswered}
+        return answers | self.extra_answers
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, ClaimFailed | None]:
         uids = [claim.uid for claim in claims]
         await self._work("unprepare", uids)
-        return {uid: self.refusals.get(uid) for uid in uids if uid not in self.silent_about}
+        return {uid: self.refusals.get(uid) for uid in uids if uid not in self.unanswered}
 
     async def _work(self, verb: str, uids: Sequence[str]) -> None:
         self._note(f"{verb} {' '.join(uids)}")
@@ -119,7 +119,7 @@ class NoClaims:
     """No API server, for calls that need none."""
 
     async def fetch(self, ref: ClaimRef) -> Fetched:
-        raise AssertionError("nobody may ask")
+        raise AssertionError("no claim may be fetched")
 
 
 def device_of(uid: str) -> PreparedDevice:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from cdi import CdiError
 from cdi import spec as cdi_spec
-from cdi.validate import own_problems, validate
+from cdi.validate import policy_problems, validate
 from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.kubelet_json import KubeletFileError
 from netlink.links import decode as decode_link
@@ -178,7 +178,7 @@ def cdi_files(data: bytes) -> str:
         spec = cdi_spec.decode(data)
     except CdiError:
         return "refused"
-    problems = validate(spec) + own_problems(spec)
+    problems = validate(spec) + policy_problems(spec)
     cdi_spec.required_version(spec)
     again = cdi_spec.decode(cdi_spec.encode(spec))
     assert again == spec

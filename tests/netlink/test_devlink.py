@@ -13,7 +13,7 @@ def version(kind: int, name: str, value: str) -> bytes:
     return attribute(kind | 0x8000, attribute(_NAME, name) + attribute(_VALUE, value))
 
 
-def test_families_of_this_kernel() -> None:
+def test_generic_netlink_family_is_resolved() -> None:
     with Connection(GENERIC) as connection:
         assert family(connection, "nlctrl") == 16  # GENL_ID_CTRL
         assert family(connection, "no-such-family") is None
@@ -22,7 +22,7 @@ def test_families_of_this_kernel() -> None:
         assert devlink is None or running_versions(connection, devlink, "ffff:ff:1f.7") is None
 
 
-def test_running_versions_are_told_from_stored_ones() -> None:
+def test_only_running_firmware_versions_are_decoded() -> None:
     """The kernel's format: an attribute of the same type for each version (devlink_info_version_put)."""
     body = (
         struct.pack("=BBH", 51, 1, 0)

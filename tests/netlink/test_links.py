@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from netlink import (
-    REMADE,
+    RECREATABLE_KINDS,
     Connection,
     Link,
     LinkChange,
@@ -46,7 +46,7 @@ def found(kernel: Connection, name: str) -> Link:
     return there
 
 
-def test_interfaces_are_read_and_changed(kernel: Connection) -> None:
+def test_interface_is_read_and_changed(kernel: Connection) -> None:
     before = found(kernel, "np0")
     assert (before.mtu, before.mac, before.kind, before.is_up) == (1400, "02:00:00:00:00:11", "veth", False)
     assert (before.alias, before.min_mtu, before.max_mtu, before.parent) == ("", 68, 65535, "")
@@ -62,7 +62,7 @@ def test_interfaces_are_read_and_changed(kernel: Connection) -> None:
     assert found(kernel, "data0").alias == ""
 
 
-def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
+def test_only_permanent_global_addresses_are_listed(kernel: Connection) -> None:
     index = found(kernel, "np0").index
     for text in ("198.51.100.7/24", "198.51.100.7/24", "2001:db8::7/64"):
         add_address(kernel, index, text)
@@ -74,7 +74,7 @@ def test_addresses_that_stay_and_are_global(kernel: Connection) -> None:
     assert addresses(kernel) == {index: {"2001:db8::7/64": b""}}
 
 
-def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel: Connection) -> None:
+def test_address_is_restored_with_all_its_properties(kernel: Connection) -> None:
     index = found(kernel, "np0").index
     for address in ("192.0.2.1/24 broadcast + label np0:a noprefixroute", "203.0.113.1 peer 203.0.113.9/32 metric 7",
                   "2001:db8::1 peer 2001:db8::9/128 nodad"):  # fmt: skip
@@ -88,7 +88,7 @@ def test_an_address_is_given_back_and_taken_with_all_that_was_said_of_it(kernel:
     assert ip("-o", "addr", "show", "dev", "np0") == before
 
 
-class ChangedMeanwhile(Connection):
+class ChangingDuringDump(Connection):
     """An interface is added between the first two parts of the answer."""
 
     has_changed = False
@@ -101,29 +101,29 @@ class ChangedMeanwhile(Connection):
         return part
 
 
-def test_a_list_that_changed_while_it_was_read_is_read_again(home: str) -> None:
+def test_interrupted_dump_is_repeated(home: str) -> None:
     for i in range(40):  # too many for one part
         ip("link", "add", f"a{i}", "type", "veth", "peer", "name", f"b{i}")
-    with ChangedMeanwhile() as connection:
+    with ChangingDuringDump() as connection:
         names = [each.name for each in links(connection)]
     assert len(names) == len(set(names)) == 85  # lo, np0 and np1, the eighty, late0 and late1
     assert "late0" in names
 
 
-def test_a_list_of_which_something_is_cut_off_is_none(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netlink.connection._ROOM", 1024)
+def test_truncated_dump_is_an_error(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netlink.connection._MAX_DATAGRAM", 1024)
     with Connection() as connection, pytest.raises(NetlinkError, match="more than 1024 bytes at once"):
         links(connection)
 
 
-def test_what_the_kernel_refuses_is_said(kernel: Connection) -> None:
+def test_refused_change_raises_the_kernel_error(kernel: Connection) -> None:
     with pytest.raises(NetlinkError) as refused:
         change_link(kernel, found(kernel, "np0").index, LinkChange(mtu=70000))
     assert refused.value.errno == errno.EINVAL
     assert found(kernel, "np0").mtu == 1400  # answers still match their requests
 
 
-def test_an_interface_is_found_where_it_has_moved(kernel: Connection, home: str) -> None:
+def test_moved_interface_is_found_in_its_namespace(kernel: Connection, home: str) -> None:
     pod = PodNetwork(home)
     change_link(kernel, found(kernel, "np0").index, LinkChange(alias="nodeplug:x"))
     pod.take("np0", "data0")
@@ -135,10 +135,10 @@ def test_an_interface_is_found_where_it_has_moved(kernel: Connection, home: str)
     assert link(kernel, index, 4000) is None  # no such namespace
 
 
-def test_a_virtual_interface_is_made_again_as_it_was(kernel: Connection) -> None:
+def test_virtual_interface_is_recreated_with_its_properties(kernel: Connection) -> None:
     ip("link", "add", "mv0", "link", "np0", "type", "macvlan", "mode", "private")
     before = found(kernel, "mv0")
-    assert before.kind in REMADE
+    assert before.kind in RECREATABLE_KINDS
     ip("link", "del", "mv0")
     again = LinkChange(name="mv0", mtu=before.mtu, mac=before.mac)
     add_link(kernel, again, before.kind, before.data, before.lower)
@@ -147,7 +147,7 @@ def test_a_virtual_interface_is_made_again_as_it_was(kernel: Connection) -> None
     assert (after.mac, after.mtu, after.lower, after.data) == (before.mac, before.mtu, before.lower, before.data)
 
 
-async def test_coming_and_going_is_told(home: str) -> None:
+async def test_link_events_report_a_returning_interface(home: str) -> None:
     changes: asyncio.Queue[Link | None] = asyncio.Queue()
     events = LinkEvents(changes.put_nowait)
     pod = PodNetwork(home)

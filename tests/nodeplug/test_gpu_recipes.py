@@ -14,7 +14,7 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.node import pod
 from tests.hostdevices.machine import GPU_UUID, build_machine
 from tests.nodeplug.conftest import StartDaemon
-from tests.nvml.library import Told, build_library
+from tests.nvml.library import LibraryControl, build_library
 from tests.running import until
 from tests.userspace.driver_root import install, remove
 
@@ -76,14 +76,14 @@ async def test_what_nvidias_library_says(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     """MIG instances by their profile, ids that the kernel does not know, and an error that makes one unhealthy."""
-    library = Told(tmp_path / "told")
+    library = LibraryControl(tmp_path / "commands")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
         await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 1, 30)
         assert (await node.admit(pod("a", "example.com/mig-1g.10gb"))).phase == "Running"
         assert node.allocations("a", "c") == {"example.com/mig-1g.10gb": ["MIG-1"]}
-        library.tell("xid 79")
+        library.set_commands("xid 79")
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 0, 30)
 
 
@@ -91,13 +91,13 @@ async def test_gpus_are_shared_by_their_memory(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
-    library = Told(tmp_path / "told")
-    library.tell("whole")
+    library = LibraryControl(tmp_path / "commands")
+    library.set_commands("whole")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
         await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)  # of 80 GiB
-        library.tell()  # a GPU in MIG mode is unusable as a whole, even without instances
+        library.set_commands()  # a GPU in MIG mode is unusable as a whole, even without instances
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
 
 

@@ -21,7 +21,7 @@ from nodeplug.control.release import Question as Release
 from nodeplug.control.reload import Question as Reload
 from nodeplug.control.status import Answer, Question
 from tests.controlplane.scheduler.kit import Json, claim, pod, request
-from tests.dra_plugin.preparing.cluster import Road, road_to
+from tests.dra_plugin.preparing.cluster import ApiProxy, proxy_to
 from tests.nodeplug.cluster import using
 from tests.nodeplug.machine import Machine
 from tests.small_disk import mounted
@@ -112,13 +112,13 @@ class Day:
 
 
 async def test_the_kubelet_and_status_agree_all_day(machine: Machine, tmp_path: Path) -> None:
-    async with road_to(machine.stand.server) as road:
-        write_kubeconfig(machine.kubeconfig, road.url, machine.stand.server.token)
-        await whole_day(machine, tmp_path, road)
+    async with proxy_to(machine.stand.server) as proxy:
+        write_kubeconfig(machine.kubeconfig, proxy.url, machine.stand.server.token)
+        await whole_day(machine, tmp_path, proxy)
 
 
-async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
-    """The day of the test; the daemon uses the `road` to the API server."""
+async def whole_day(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> None:
+    """The day of the test; the daemon uses the `proxy` to the API server."""
     day, stand = Day(machine), machine.stand
     await machine.classes()
     first = await machine.start({"POD_UID": "one"}, RESOURCES, rescanSeconds=1)
@@ -133,10 +133,10 @@ async def whole_day(machine: Machine, tmp_path: Path, road: Road) -> None:
         await stand.until_phase(name, "Running")
     await day.until_agreed()
 
-    await road.cut()  # the API server is down: slices stay, and no lease ends
+    await proxy.cut()  # the API server is down: slices stay, and no lease ends
     machine.host.remove_node("fuse")  # hotplug
     await day.until_agreed(units=1, healthy=0)  # the pod has it; the other share's device is gone
-    await road.open()
+    await proxy.open()
     machine.host.renumber("fuse", 0)
     await day.until_agreed()
 

@@ -18,14 +18,14 @@ def build_library(path: Path) -> None:
     subprocess.run([compiler, *options, path, source], check=True)
 
 
-class Told:
+class LibraryControl:
     """The commands for the library, in library.c's format. It reads the file that FAKE_NVML names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.tell()
+        self.set_commands()
 
-    def tell(self, *lines: str) -> None:
+    def set_commands(self, *lines: str) -> None:
         """Replace the library's commands by these."""
         new = self.path.with_suffix(".new")
         new.write_text("".join(f"{line}\n" for line in lines))

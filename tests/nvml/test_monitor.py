@@ -18,13 +18,13 @@ from nodeplug.config import Settings
 from nvml import NvmlMonitor, Timings, child
 from nvml import library as library_module
 from tests.hostdevices.tree import Tree
-from tests.nvml.library import Told, build_library
+from tests.nvml.library import LibraryControl, build_library
 from tests.running import running
 from tests.threads import no_more_threads
 
 GPU, FIRST, SECOND = "gpu-0000-81-00-0", "gpu-0000-81-00-0-gi1-ci0", "gpu-0000-81-00-0-gi2-ci0"
-FAST = Timings(interval=0.05, silence=60.0, again=0.05, first=60.0)
-IMPATIENT = Timings(interval=0.05, silence=2.0, again=0.05, first=60.0)
+FAST = Timings(interval=0.05, silence=60.0, retry=0.05, first_report=60.0)
+SHORT_SILENCE = Timings(interval=0.05, silence=2.0, retry=0.05, first_report=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Driver(Told):
+class Driver(LibraryControl):
     """A machine with a GPU of two MIG instances, and a controllable driver."""
 
     def __init__(self, folder: Path, library: Path) -> None:
-        super().__init__(folder / "told")
+        super().__init__(folder / "commands")
         self.tree = tree = Tree(folder / "host")
         of_driver = "/proc/driver/nvidia"
         self.add("0000:81:00.0", 3)
@@ -67,7 +67,7 @@ def driver(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Dr
     return made
 
 
-class Watched:
+class MonitorView:
     """A monitor, with the daemon's view of it."""
 
     def __init__(self, driver: Driver, timings: Timings = FAST) -> None:
@@ -79,19 +79,19 @@ class Watched:
     async def now(self) -> Inventory:
         return await asyncio.to_thread(self.monitor.enrich, self._driver.inventory)
 
-    async def until(self, is_so: Callable[[Inventory], object]) -> Inventory:
+    async def until(self, condition: Callable[[Inventory], object]) -> Inventory:
         async with asyncio.timeout(60):
-            while not is_so(found := await self.now()):
+            while not condition(found := await self.now()):
                 await self._changed.wait()
                 self._changed.clear()
             return found
 
 
 @asynccontextmanager
-async def watching(driver: Driver, timings: Timings = FAST) -> AsyncIterator[Watched]:
-    watched = Watched(driver, timings)
-    async with running(watched.monitor.run()):
-        yield watched
+async def monitoring(driver: Driver, timings: Timings = FAST) -> AsyncIterator[MonitorView]:
+    view = MonitorView(driver, timings)
+    async with running(view.monitor.run()):
+        yield view
 
 
 def reason(device: str) -> Callable[[Inventory], str]:
@@ -102,9 +102,9 @@ def facts(device: Device) -> list[object]:
     return [device.attributes.get(x) for x in ("uuid", "profile", "memory", "placement", "parentUUID")]
 
 
-async def test_the_first_look_has_all_that_the_library_says(driver: Driver) -> None:
-    async with watching(driver) as watched:
-        found = await watched.now()
+async def test_first_inventory_has_the_attributes_from_nvml(driver: Driver) -> None:
+    async with monitoring(driver) as view:
+        found = await view.now()
     assert facts(found.devices[GPU]) == ["GPU-8a56a4bc", None, 80 << 30, None, None]
     assert facts(found.devices[FIRST]) == ["MIG-1", "1g.10gb", 10 << 30, "0:2", "GPU-8a56a4bc"]
     assert facts(found.devices[SECOND]) == ["MIG-2", "2g.10gb", 10 << 30, "4:2", "GPU-8a56a4bc"]
@@ -112,30 +112,30 @@ async def test_the_first_look_has_all_that_the_library_says(driver: Driver) -> N
     assert {x for x in found.devices if found.devices[x] != driver.inventory.devices[x]} == {GPU, FIRST, SECOND}
 
 
-async def test_an_error_of_the_driver_stays_and_a_programs_own_does_not_count(driver: Driver) -> None:
-    async with watching(driver) as watched:
-        await watched.now()
-        driver.tell("xid 31")
-        driver.tell("xid 94 1")  # of one GPU instance only
-        found = await watched.until(reason(FIRST))
+async def test_xid_stays_until_the_driver_is_reloaded_and_ignored_xid_does_not_count(driver: Driver) -> None:
+    async with monitoring(driver) as view:
+        await view.now()
+        driver.set_commands("xid 31")
+        driver.set_commands("xid 94 1")  # of one GPU instance only
+        found = await view.until(reason(FIRST))
         assert reason(FIRST)(found) == "its driver has reported XID 94"
         assert found.devices[SECOND].health.healthy
-        driver.tell("xid 79")
-        found = await watched.until(reason(SECOND))
+        driver.set_commands("xid 79")
+        found = await view.until(reason(SECOND))
         assert reason(FIRST)(found) == "its driver has reported XID 94; its driver has reported XID 79"
         assert reason(GPU)(found) == reason(FIRST)(found)
-        driver.tell()
+        driver.set_commands()
         driver.tree.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  x")
         driver.inventory = scan(driver.tree.host)  # the module was loaded again, and the GPU was reset
-        await watched.until(lambda x: x.devices[GPU].health.healthy and "memory" in x.devices[GPU].attributes)
+        await view.until(lambda x: x.devices[GPU].health.healthy and "memory" in x.devices[GPU].attributes)
 
 
-async def test_memory_errors_within_a_minute(driver: Driver) -> None:
-    driver.tell("errors 7")  # from before the start
-    async with watching(driver) as watched:
-        assert (await watched.now()).devices[GPU].health.healthy
-        driver.tell("errors 9")
-        found = await watched.until(reason(GPU))
+async def test_new_memory_errors_make_the_gpu_unhealthy(driver: Driver) -> None:
+    driver.set_commands("errors 7")  # from before the start
+    async with monitoring(driver) as view:
+        assert (await view.now()).devices[GPU].health.healthy
+        driver.set_commands("errors 9")
+        found = await view.until(reason(GPU))
         assert reason(GPU)(found) == reason(SECOND)(found) == "2 uncorrectable memory errors within a minute"
 
 
@@ -148,22 +148,22 @@ async def test_memory_errors_within_a_minute(driver: Driver) -> None:
         (["reset"], "it has to be reset before it can be used again"),
     ],
 )
-async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
+async def test_lost_gpu_is_unhealthy_at_once_and_keeps_its_attributes(
     driver: Driver, faults: list[str], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Resources select GPUs by their UUIDs. The other GPUs are queried as before."""
     driver.add("0000:82:00.0", 4)
     driver.inventory = scan(driver.tree.host)
-    driver.tell("gpus 2")
-    slow = Timings(interval=0.05, silence=60.0, again=3600.0, first=60.0)
-    async with watching(driver, slow) as watched:
-        before = await watched.now()
-        driver.tell("gpus 2", *faults)
-        found = await watched.until(reason(GPU))
+    driver.set_commands("gpus 2")
+    slow = Timings(interval=0.05, silence=60.0, retry=3600.0, first_report=60.0)
+    async with monitoring(driver, slow) as view:
+        before = await view.now()
+        driver.set_commands("gpus 2", *faults)
+        found = await view.until(reason(GPU))
         assert reason(GPU)(found) == reason(FIRST)(found) == words
         assert [facts(found.devices[x]) for x in (GPU, FIRST)] == [facts(before.devices[x]) for x in (GPU, FIRST)]
-        driver.tell("gpus 2")
-        await watched.until(lambda x: x.devices[GPU].health.healthy)
+        driver.set_commands("gpus 2")
+        await view.until(lambda x: x.devices[GPU].health.healthy)
     assert "nodeplug tries again" not in caplog.text
 
 
@@ -177,36 +177,38 @@ async def test_a_gpu_that_is_lost_is_so_at_once_and_keeps_its_name(
         (("0 8", "1 7"), ["", "", "", ""]),  # links to no GPU of this machine
     ],
 )
-async def test_gpus_that_nvlink_joins_are_one_hive(driver: Driver, links: tuple[str, ...], hives: list[str]) -> None:
+async def test_gpus_connected_by_nvlink_share_a_hive(driver: Driver, links: tuple[str, ...], hives: list[str]) -> None:
     for number in (1, 2, 3):
         driver.add(f"0000:{0x81 + number:x}:00.0", 3 + number)
     driver.inventory = scan(driver.tree.host)
-    driver.tell("gpus 4", *(f"link {each}" for each in links))
-    async with watching(driver) as watched:
-        found = await watched.now()
+    driver.set_commands("gpus 4", *(f"link {each}" for each in links))
+    async with monitoring(driver) as view:
+        found = await view.now()
     gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
     assert [x.attributes.get("hive", "") for x in gpus] == [x and f"0000:{x}:00.0" for x in hives]
     assert "hive" not in found.devices[FIRST].attributes  # MIG instances have no NVLink
 
 
-async def test_a_gpu_in_mig_mode_is_partitioned_also_without_an_instance(driver: Driver) -> None:
+async def test_gpu_in_mig_mode_is_partitioned_without_an_instance(driver: Driver) -> None:
     driver.add("0000:82:00.0", 4)
     driver.inventory = scan(driver.tree.host)
-    driver.tell("gpus 2", "mig")
-    async with watching(driver) as watched:
-        await watched.until(lambda x: x.devices["gpu-0000-82-00-0"].attributes.get("partitioned"))
-        driver.tell("gpus 2")
-        found = await watched.until(lambda x: "partitioned" not in x.devices["gpu-0000-82-00-0"].attributes)
+    driver.set_commands("gpus 2", "mig")
+    async with monitoring(driver) as view:
+        await view.until(lambda x: x.devices["gpu-0000-82-00-0"].attributes.get("partitioned"))
+        driver.set_commands("gpus 2")
+        found = await view.until(lambda x: "partitioned" not in x.devices["gpu-0000-82-00-0"].attributes)
     assert found.devices[GPU].attributes["partitioned"] is True
 
 
-async def test_links_between_two_gpus_are_counted_and_told_to_nobody_else(driver: Driver) -> None:
+async def test_nvlinks_between_gpus_are_counted_but_not_published(driver: Driver) -> None:
     for number in (1, 2, 3):
         driver.add(f"0000:{0x81 + number:x}:00.0", 3 + number)
     driver.inventory = scan(driver.tree.host)
-    driver.tell("gpus 4", *(f"link {x}" for x in ("0 1", "0 1", "1 0", "1 0", "0 2", "0 8", "0 9", "3 8", "2 7")))
-    async with watching(driver) as watched:
-        found = await watched.now()
+    driver.set_commands(
+        "gpus 4", *(f"link {x}" for x in ("0 1", "0 1", "1 0", "1 0", "0 2", "0 8", "0 9", "3 8", "2 7"))
+    )
+    async with monitoring(driver) as view:
+        found = await view.now()
         gpus = [found.devices[f"gpu-0000-{0x81 + number:x}-00-0"] for number in range(4)]
         assert [dict(x.links) for x in gpus] == [
             {"0000:82:00.0": 2, "0000:83:00.0": 1, "0000:84:00.0": 1},  # through switches: the smaller number of links
@@ -216,23 +218,21 @@ async def test_links_between_two_gpus_are_counted_and_told_to_nobody_else(driver
         ]
         assert found.devices[FIRST].links == ()
         assert not any("link" in name.lower() for x in gpus for name in x.attributes)
-        driver.tell("gpus 4", "link 0 1", "link 1 0")  # all other links are down
-        await watched.until(lambda x: x.devices[gpus[0].id].links == (("0000:82:00.0", 1),))
+        driver.set_commands("gpus 4", "link 0 1", "link 1 0")  # all other links are down
+        await view.until(lambda x: x.devices[gpus[0].id].links == (("0000:82:00.0", 1),))
 
 
-async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with watching(driver, IMPATIENT) as watched:
-        before = await watched.now()
+async def test_hung_or_crashed_library_changes_no_device(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    async with monitoring(driver, SHORT_SILENCE) as view:
+        before = await view.now()
         for fault, words in (("hang", "has not answered for 2 s"), ("crash", "ended without a message")):
-            driver.tell(fault)
-            found = await watched.until(lambda x, words=words: any(words in y.reason for y in x.problems))  # type: ignore[misc]
+            driver.set_commands(fault)
+            found = await view.until(lambda x, words=words: any(words in y.reason for y in x.problems))  # type: ignore[misc]
             assert found.devices == before.devices
-            driver.tell("rows")
-            await watched.until(reason(GPU))  # the library answers again
-            driver.tell()
-            await watched.until(lambda x: x.devices[GPU].health.healthy)
+            driver.set_commands("rows")
+            await view.until(reason(GPU))  # the library answers again
+            driver.set_commands()
+            await view.until(lambda x: x.devices[GPU].health.healthy)
     assert "GPUs keep their last state" in caplog.text
 
 
@@ -244,25 +244,25 @@ async def test_a_library_that_hangs_or_crashes_hangs_and_changes_nothing(
         ("no driver", "says: Driver Not Loaded"),
     ],
 )
-async def test_what_is_missing_is_said_in_words(driver: Driver, fault: str, words: str) -> None:
+async def test_missing_library_or_driver_is_reported(driver: Driver, fault: str, words: str) -> None:
     if fault == "no library":
         driver.library.unlink()
     elif fault == "no elf":
         driver.library.write_text("x")
     else:
-        driver.tell("init 9")
-    async with watching(driver) as watched:
-        found = await watched.now()
+        driver.set_commands("init 9")
+    async with monitoring(driver) as view:
+        found = await view.now()
         assert found.devices == driver.inventory.devices
         assert words in next(x.reason for x in found.problems if x.where == "NVML")
 
 
-async def test_without_its_gpus_nothing_is_asked(driver: Driver) -> None:
+async def test_missing_library_is_not_reported_without_gpus(driver: Driver) -> None:
     shutil.rmtree(driver.tree.root / "proc/driver")
     driver.inventory = scan(driver.tree.host)
     driver.library.unlink()
-    async with watching(driver) as watched:
-        assert await watched.now() == driver.inventory
+    async with monitoring(driver) as view:
+        assert await view.now() == driver.inventory
 
 
 @pytest.mark.parametrize(
@@ -274,37 +274,37 @@ async def test_without_its_gpus_nothing_is_asked(driver: Driver) -> None:
         (library_module.GpuInstance, pynvml.c_nvmlGpuInstanceInfo_t),
     ],
 )
-def test_structures_are_those_that_nvidias_own_binding_has(ours: Any, theirs: Any) -> None:
+def test_structures_match_pynvml(ours: Any, theirs: Any) -> None:
     assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
     last, its_last = ours._fields_[-1][0], theirs._fields_[-1][0]
     nested = ctypes.sizeof(ctypes.c_uint) if its_last == "placement" else 0  # ours has start and size directly
     assert getattr(ours, last).offset == getattr(theirs, its_last).offset + nested
 
 
-def test_the_numbers_of_the_interface_are_those_that_nvidias_own_binding_has() -> None:
+def test_constants_match_pynvml() -> None:
     assert pynvml.nvmlEventTypeXidCriticalError == child.XID
-    assert child.TO_SWITCH == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-    assert child.MOST_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
+    assert child.REMOTE_IS_SWITCH == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+    assert child.MAX_LINKS >= pynvml.NVML_NVLINK_MAX_LINKS
     uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     assert tuple(x.value for x in child.UNCORRECTED_SINCE_LOADED) == uncorrected
     names = ("TIMEOUT", "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED")
     assert [getattr(library_module, x) for x in names] == [getattr(pynvml, f"NVML_ERROR_{x}") for x in names]
 
 
-def test_the_daemon_itself_has_nothing_of_the_library() -> None:
+def test_daemon_does_not_import_the_library_module() -> None:
     code = "import nvml, sys; print('nvml.library' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
 
 
-async def test_a_process_that_no_thread_is_left_to_wait_for_is_started_again(
+async def test_child_process_is_started_again_after_a_thread_shortage(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with watching(driver) as watched:
-        looking = asyncio.ensure_future(watched.now())
+    async with monitoring(driver) as view:
+        reading = asyncio.ensure_future(view.now())
         await asyncio.sleep(0)  # its thread has started
         with no_more_threads():
-            found = await looking
+            found = await reading
         assert "cannot be started: can't start new thread" in next(x.reason for x in found.problems)
-        await watched.until(lambda x: not x.problems)
+        await view.until(lambda x: not x.problems)
     assert caplog.text.count("can't start new thread") == 1

@@ -55,7 +55,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_gpu_without_a_node_that_cuda_needs_is_nobodys(machine: Machine) -> None:
+def test_missing_uvm_node_is_a_problem_of_the_gpu(machine: Machine) -> None:
     """NVIDIA's toolkit creates the nodes when a container starts; nvidia-uvm is not loaded at boot."""
     install(machine.root, OLD)
     machine.tree.path("/dev/nvidia-uvm").unlink()
@@ -66,13 +66,13 @@ def test_a_gpu_without_a_node_that_cuda_needs_is_nobodys(machine: Machine) -> No
     assert machine.found().problem == ""
 
 
-def test_a_gpu_whose_number_the_driver_does_not_report_has_no_node(machine: Machine) -> None:
+def test_missing_minor_number_is_a_problem_of_the_gpu(machine: Machine) -> None:
     install(machine.root, OLD)
     machine.tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "Model: made up")
     assert machine.found().problem.startswith("NVIDIA's driver does not report its number")
 
 
-def test_a_mig_instance_without_its_nodes_is_nobodys(machine: Machine) -> None:
+def test_missing_capability_nodes_are_a_problem_of_the_mig_instance(machine: Machine) -> None:
     install(machine.root, OLD)
     for folder, minor in (("gi1", 12), ("gi1/ci0", 13)):
         path = f"/proc/driver/nvidia/capabilities/gpu0/mig/{folder}/access"
@@ -87,7 +87,7 @@ def test_a_mig_instance_without_its_nodes_is_nobodys(machine: Machine) -> None:
     assert [x.driver_files.problem for x in found if x.driver_files] == ["", ""]
 
 
-def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: Machine) -> None:
+def test_driver_service_socket_is_mounted_while_it_exists(machine: Machine) -> None:
     install(machine.root, OLD)
     assert not any("run" in x.container_path for x in machine.found().mounts)
     path = machine.root / "run/nvidia-persistenced/socket"
@@ -100,7 +100,7 @@ def test_sockets_of_the_drivers_services_go_along_while_they_are_there(machine: 
     assert "/run/nvidia-persistenced/socket" not in {x.container_path for x in machine.found().mounts}
 
 
-def test_what_a_pod_has_at_another_path_is_mounted_by_the_hosts(machine: Machine) -> None:
+def test_socket_mount_has_the_host_path_inside_a_daemonset_pod(machine: Machine) -> None:
     """A DaemonSet's pod sees the host's root at /host; the runtime does not."""
     install(machine.root / "host", OLD)
     machine.tree.file("/host/run/nvidia-persistenced/socket", "")
@@ -110,7 +110,7 @@ def test_what_a_pod_has_at_another_path_is_mounted_by_the_hosts(machine: Machine
     assert mounts["/usr/local/nvidia"].startswith(str(machine.state))
 
 
-def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine) -> None:
+def test_container_gets_the_driver_files_in_usr_local_nvidia(machine: Machine) -> None:
     """Files of the driver's version, links by sonames, tools but those for root; nothing else of the host."""
     install(machine.root, OLD)
     mounts = {x.container_path: Path(x.host_path) for x in machine.found().mounts}
@@ -143,7 +143,7 @@ def test_a_container_is_given_the_driver_where_cuda_images_look(machine: Machine
     ).read_bytes()
 
 
-def test_links_of_which_no_soname_speaks(machine: Machine) -> None:
+def test_links_without_a_matching_soname_are_created(machine: Machine) -> None:
     """GBM's backend is a second name of a library; Vulkan's producer is searched without a version."""
     install(machine.root, OLD)
     folder = machine.root / "usr/lib/x86_64-linux-gnu"
@@ -157,7 +157,7 @@ def test_links_of_which_no_soname_speaks(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("folder", ["usr/lib64", "lib64", "usr/lib/aarch64-linux-gnu/nvidia/current"])
-def test_a_driver_in_a_container_has_a_root_of_its_own(machine: Machine, folder: str) -> None:
+def test_driver_is_found_below_a_containerized_driver_root(machine: Machine, folder: str) -> None:
     install(machine.root / "run/nvidia/driver", OLD, folder)
     machine.userspace = NvidiaUserspace(machine.tree.host, "/run/nvidia/driver", machine.state)
     found = machine.found()
@@ -167,7 +167,7 @@ def test_a_driver_in_a_container_has_a_root_of_its_own(machine: Machine, folder:
     ]
 
 
-def test_what_is_not_there_is_explained(machine: Machine) -> None:
+def test_missing_or_mismatched_libraries_are_explained(machine: Machine) -> None:
     assert machine.found().problem == (f"NVIDIA's driver {OLD} has no libraries below /; set settings.driverRoot")
     install(machine.root, NEW)
     assert machine.found().problem == (
@@ -178,7 +178,7 @@ def test_what_is_not_there_is_explained(machine: Machine) -> None:
     assert machine.found().problem == ""
 
 
-def test_a_library_that_is_a_link_to_nowhere_is_no_driver(machine: Machine) -> None:
+def test_dangling_library_link_does_not_count_as_a_driver(machine: Machine) -> None:
     install(machine.root, OLD)
     library = machine.root / f"usr/lib/x86_64-linux-gnu/libcuda.so.{OLD}"
     library.rename(library.with_name("libcuda.kept"))
@@ -189,7 +189,7 @@ def test_a_library_that_is_a_link_to_nowhere_is_no_driver(machine: Machine) -> N
     assert machine.found().problem == ""
 
 
-def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Machine) -> None:
+def test_old_driver_is_used_until_the_new_module_is_loaded(machine: Machine) -> None:
     """The loaded module's version counts: until it changes, containers get the old files, from any daemon."""
     install(machine.root, OLD)
     before = machine.found()
@@ -204,20 +204,20 @@ def test_an_upgrade_under_running_pods_costs_nobody_the_old_driver(machine: Mach
     assert (Path(before.mounts[0].host_path) / f"lib64/libcuda.so.{OLD}").is_file()
 
 
-@pytest.mark.parametrize("library_of_before", ["libnvidia-ml", "libcuda"])
-def test_a_driver_of_which_a_part_is_removed_already_is_given_whole(machine: Machine, library_of_before: str) -> None:
+@pytest.mark.parametrize("removed_library", ["libnvidia-ml", "libcuda"])
+def test_partly_removed_driver_is_served_from_its_complete_copy(machine: Machine, removed_library: str) -> None:
     """Packages are upgraded one by one, and a scan can run in between."""
     install(machine.root, OLD)
     before = machine.found()
-    (machine.root / f"usr/lib/x86_64-linux-gnu/{library_of_before}.so.{OLD}").unlink()
+    (machine.root / f"usr/lib/x86_64-linux-gnu/{removed_library}.so.{OLD}").unlink()
     assert machine.found() == before
     machine.userspace.prune([])
     remove(machine.root, OLD)
     assert machine.found() == before
-    assert (Path(before.mounts[0].host_path) / f"lib64/{library_of_before}.so.{OLD}").is_file()
+    assert (Path(before.mounts[0].host_path) / f"lib64/{removed_library}.so.{OLD}").is_file()
 
 
-def test_a_driver_is_not_put_together_without_a_file_descriptor(
+def test_driver_folder_is_not_built_without_a_file_descriptor(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder that cannot be listed must not count as empty: containers would get half a driver."""
@@ -233,7 +233,7 @@ def test_a_driver_is_not_put_together_without_a_file_descriptor(
     assert not machine.state.exists()
 
 
-def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> None:
+def test_old_driver_folder_is_removed_with_its_last_lease(machine: Machine) -> None:
     """Later leases use the new folder. After a restart, any lease can use the old one."""
     install(machine.root, OLD)
     machine.found()
@@ -251,9 +251,7 @@ def test_a_folder_goes_with_the_last_lease_from_its_time(machine: Machine) -> No
     assert machine.folders() == [f"nvidia-{NEW}"]
 
 
-def test_a_folder_that_could_not_be_removed_whole_is_no_folder(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_removed_driver_folder_is_rebuilt(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, after a power cut; then the old driver is installed again, and its files have their old times."""
 
     def install_package(version: str) -> None:
@@ -281,7 +279,9 @@ def test_a_folder_that_could_not_be_removed_whole_is_no_folder(
     ]  # fmt: skip
 
 
-def test_what_another_daemon_puts_together_is_not_removed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_keeps_a_folder_that_another_daemon_is_building(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """During an update, two daemons run for a moment."""
     install(machine.root, OLD)
     link, other = os.link, NvidiaUserspace(machine.tree.host, "/", machine.state)
@@ -300,7 +300,7 @@ def test_what_another_daemon_puts_together_is_not_removed(machine: Machine, monk
     assert machine.folders() == [f"nvidia-{OLD}"]
 
 
-def test_another_package_of_the_same_version_is_another_folder(machine: Machine) -> None:
+def test_reinstalled_package_of_the_same_version_gets_a_new_folder(machine: Machine) -> None:
     install(machine.root, OLD)
     for folder, _, _ in os.walk(machine.root):
         os.utime(folder, (0, 0))
@@ -313,7 +313,7 @@ def test_another_package_of_the_same_version_is_another_folder(machine: Machine)
             assert (path / f"libcuda.so.{OLD}").is_file()
 
 
-def test_files_that_cannot_be_linked_are_copied(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_copied_when_they_cannot_be_linked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, on another disk, or in a sandbox that mounts the host's folders separately."""
 
     def refused(*_: object, **__: object) -> None:
@@ -326,7 +326,7 @@ def test_files_that_cannot_be_linked_are_copied(machine: Machine, monkeypatch: p
     assert (copy.stat().st_nlink, copy.stat().st_mode & 0o222) == (1, 0o200)
 
 
-def test_what_somebody_removed_is_put_together_again(machine: Machine) -> None:
+def test_removed_driver_folder_is_rebuilt(machine: Machine) -> None:
     install(machine.root, OLD)
     (first, *_) = machine.found().mounts
     for path in sorted(machine.state.rglob("*"), reverse=True):

@@ -13,30 +13,30 @@ from userspace import with_mps
 PIPES = "/run/mps/pipe"
 
 
-def test_only_nvidias_gpus_wait_for_it(tmp_path: Path) -> None:
+def test_only_nvidia_gpus_need_the_mps_control_daemon(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     inventory = scan(tree.host, READERS)
 
-    def waiting() -> set[str]:
+    def drivers_without_mps() -> set[str]:
         found = with_mps(tree.host, inventory, [PIPES, PIPES]).devices.values()
         assert {x.absent_services for x in found} <= {(), (PIPES,)}
         return {str(x.attributes.get("driver")) for x in found if x.absent_services}
 
-    assert waiting() == {"nvidia"}
+    assert drivers_without_mps() == {"nvidia"}
     tree.file(f"{PIPES}/log", "")
-    assert waiting() == {"nvidia"}, "a folder is no service"
+    assert drivers_without_mps() == {"nvidia"}, "a folder is no service"
     tree.file(f"{PIPES}/control", "")
-    assert waiting() == set()
+    assert drivers_without_mps() == set()
 
 
-def test_it_may_be_where_a_pod_has_the_hosts_root(tmp_path: Path) -> None:
+def test_mps_socket_is_found_below_a_mounted_host_root(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     tree.file(f"/host{PIPES}/control", "")
     found = with_mps(tree.host, scan(tree.host, READERS), [PIPES], "/host").devices.values()
     assert {x.absent_services for x in found} == {()}
 
 
-def test_nobody_new_is_given_a_gpu_without_it(tmp_path: Path) -> None:
+def test_gpu_is_unavailable_without_the_mps_control_daemon(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     found = with_mps(tree.host, scan(tree.host, READERS), [PIPES]).devices.values()
     gpu = next(x for x in found if x.absent_services)

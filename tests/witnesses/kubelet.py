@@ -37,7 +37,7 @@ def pod(
     return podresources.PodResources(name=name, namespace="default", containers=[container])
 
 
-class SaidKubelet:
+class ScriptedKubelet:
     """The folders of one kubelet below `root`. Its socket exists after `start`."""
 
     def __init__(self, root: Path) -> None:

@@ -9,7 +9,7 @@ from checkpoint import kubelet_claims, kubelet_devices
 from checkpoint.holdings import ClaimEntry, DeviceFile, UnitEntry
 from checkpoint.kubelet_devices import PodDevices
 from tests.descriptors import no_more_descriptors
-from tests.witnesses.kubelet import DRIVER, SaidKubelet, claim_state, devices
+from tests.witnesses.kubelet import DRIVER, ScriptedKubelet, claim_state, devices
 from witnesses import KubeletFiles
 
 GPU = "example.com/gpu"
@@ -17,23 +17,23 @@ UNITS = {(GPU, "gpu-0"): UnitEntry("uid-1", "c", b"")}
 
 
 @pytest.fixture
-def kubelet(socket_dir: Path) -> SaidKubelet:
-    return SaidKubelet(socket_dir)
+def kubelet(socket_dir: Path) -> ScriptedKubelet:
+    return ScriptedKubelet(socket_dir)
 
 
 @pytest.fixture
-def files(kubelet: SaidKubelet) -> KubeletFiles:
+def files(kubelet: ScriptedKubelet) -> KubeletFiles:
     return KubeletFiles(kubelet.device_plugins, kubelet.root, lambda name: name == GPU, DRIVER)
 
 
-def test_units_of_our_resources_have_their_pods_and_answers(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_device_file_yields_pods_and_responses_of_served_units(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     numa = PodDevices("uid-2", "d", GPU, {0: ["gpu-1"], 1: ["gpu-1", "gpu-2"]}, response=b"answered")
     kubelet.write_devices(devices(GPU, "gpu-0"), numa, devices("other.com/gpu", "gpu-9"))
     second = UnitEntry("uid-2", "d", b"answered")
     assert files.devices() == DeviceFile({**UNITS, (GPU, "gpu-1"): second, (GPU, "gpu-2"): second})
 
 
-def test_claims_of_our_driver_have_their_pods(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_claim_file_yields_pods_and_units_of_own_claims(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     kubelet.write_claims(claim_state("u1", "c", pods=["uid-1", "uid-2"]), claim_state("u2", driver="other.com"))
     assert files.claims() == {"u1": ClaimEntry("default", "c", frozenset({"uid-1", "uid-2"}))}
     answered = kubelet_claims.DriverState([kubelet_claims.PreparedDevice("node", "gpu-0")])
@@ -41,7 +41,7 @@ def test_claims_of_our_driver_have_their_pods(kubelet: SaidKubelet, files: Kubel
     assert files.claims() == {"u1": ClaimEntry("default", "c", units=frozenset({"gpu-0"}))}
 
 
-def test_only_what_was_written_after_the_question_is_fresh(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_device_file_is_fresh_only_when_written_after_the_mark(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     kubelet.write_devices(devices(GPU, "gpu-0"))
     files.mark()
     assert files.devices() == DeviceFile(UNITS, is_fresh=False)
@@ -50,7 +50,7 @@ def test_only_what_was_written_after_the_question_is_fresh(kubelet: SaidKubelet,
     assert files.devices() == DeviceFile(UNITS, is_fresh=True)
 
 
-def test_a_kubelet_without_a_file_says_nothing_of_units(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_missing_device_file_gives_no_answer(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     """Only this file names a running init container, and an administrator could have removed it."""
     files.mark()
     assert files.devices() is None
@@ -58,7 +58,7 @@ def test_a_kubelet_without_a_file_says_nothing_of_units(kubelet: SaidKubelet, fi
     assert files.devices() == DeviceFile({}, is_fresh=True)
 
 
-def test_a_file_of_claims_that_cannot_be_seen_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_missing_claim_file_gives_no_answer(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     """A kubelet creates the file when it starts; a DaemonSet might not see its folder."""
     assert files.claims() is None
     kubelet.write_claims()
@@ -83,8 +83,8 @@ BEFORE_1_20 = kubelet_devices.encode([PodDevices("uid-1", "c", GPU, flat=["gpu-0
     ],
     ids=["empty", "cut off", "another form", "deep", "not UTF-8", "zeros", "another checksum", "before 1.20"],
 )
-def test_a_file_that_is_not_understood_says_nothing_until_it_is(
-    kubelet: SaidKubelet, files: KubeletFiles, content: bytes, caplog: pytest.LogCaptureFixture
+def test_malformed_file_gives_no_answer_until_it_is_replaced(
+    kubelet: ScriptedKubelet, files: KubeletFiles, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, folder in ((kubelet_devices.FILE_NAME, kubelet.device_plugins), (kubelet_claims.FILE_NAME, kubelet.root)):
         kubelet.write(folder / name, content)
@@ -98,21 +98,21 @@ def test_a_file_that_is_not_understood_says_nothing_until_it_is(
     assert set(files.claims() or ()) == {"u1"}
 
 
-def test_a_file_that_could_not_be_read_once_is_read_again(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_file_is_read_again_after_a_failed_read(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     kubelet.write_devices(devices(GPU, "gpu-0"))
     with no_more_descriptors():
         assert files.devices() is None
     assert files.devices() == DeviceFile(UNITS)
 
 
-def test_a_folder_in_the_place_of_a_file_says_nothing(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_directory_at_the_file_path_gives_no_answer(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     (kubelet.device_plugins / kubelet_devices.FILE_NAME).mkdir()
     (kubelet.root / kubelet_claims.FILE_NAME).mkdir()
     assert files.devices() is None
     assert files.claims() is None
 
 
-def test_a_file_that_is_removed_says_nothing_any_more(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_removed_file_gives_no_answer(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     kubelet.write_devices(devices(GPU, "gpu-0"))
     assert files.devices() == DeviceFile(UNITS)
     files.mark()
@@ -120,7 +120,7 @@ def test_a_file_that_is_removed_says_nothing_any_more(kubelet: SaidKubelet, file
     assert files.devices() is None
 
 
-def test_a_large_file_is_read(kubelet: SaidKubelet, files: KubeletFiles) -> None:
+def test_file_with_20000_units_is_read(kubelet: ScriptedKubelet, files: KubeletFiles) -> None:
     ids = [f"gpu-{n}" for n in range(20_000)]
     kubelet.write_devices(devices(GPU, *ids))
     found = files.devices()

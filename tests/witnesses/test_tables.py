@@ -16,7 +16,7 @@ from hostdevices.pod_cgroups import running_pods
 from tests.checkpoint.build import claimed, lease, opened
 from tests.running import running
 from tests.threads import no_more_threads
-from tests.witnesses.kubelet import DRIVER, SaidKubelet, claim_state, devices, pod
+from tests.witnesses.kubelet import DRIVER, ScriptedKubelet, claim_state, devices, pod
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 GPU = "example.com/gpu"
@@ -46,7 +46,7 @@ class Row(Struct, frozen=True, kw_only=True):
 class World:
     """A kubelet, cgroups and an API server that answer as a row says; the ledger and its reconciler."""
 
-    def __init__(self, ledger: Ledger, kubelet: SaidKubelet, root: Path, row: Row) -> None:
+    def __init__(self, ledger: Ledger, kubelet: ScriptedKubelet, root: Path, row: Row) -> None:
         self.kubelet = kubelet
         self.row = row
         self._cgroups = root / "sys/fs/cgroup"
@@ -79,7 +79,7 @@ class World:
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
         await self.ledger.end(self.ledger.of_owner(f"claim/{claim.uid}"), unless_answered_since=unless_answered_since)
 
-    async def say(self, listed: List) -> None:
+    async def start_kubelet(self, listed: List) -> None:
         if listed == "silent":
             return
         mine = pod("p", {GPU: ["gpu-0"]}, {"c": ["gpu-0"]})
@@ -99,7 +99,7 @@ class World:
         self.kubelet.write_devices(devices(GPU, "gpu-0" if file == "named" else "gpu-9"))
         self.kubelet.write_claims(claim_state("c" if file == "named" else "d", pods=[UID]))
 
-    def have(self, pods: Sequence[str] | None) -> None:
+    def set_cgroups(self, pods: Sequence[str] | None) -> None:
         """Create cgroups of exactly these pods; None makes the cgroups invisible."""
         hidden = self._cgroups.with_name("hidden")
         if hidden.exists():
@@ -126,16 +126,16 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 async def outcome(row: Row, leased: Lease, ledger: Ledger, socket_dir: Path, tmp_path: Path) -> bool:
     """Return whether the lease exists after the witnesses were asked."""
-    kubelet = SaidKubelet(socket_dir)
+    kubelet = ScriptedKubelet(socket_dir)
     world = World(ledger, kubelet, tmp_path / "host", row)
     await ledger.grant([leased])
     world.write(row.file)
-    world.have(row.before)
+    world.set_cgroups(row.before)
     async with asyncio.timeout(30), running(world.reconciler.run()):
         await world.reconciler.refresh()  # pod-resources does not answer yet
         assert ledger.leases()
-        world.have(row.cgroups)
-        await world.say(row.listed)
+        world.set_cgroups(row.cgroups)
+        await world.start_kubelet(row.listed)
         await world.reconciler.refresh()
         await world.reconciler.refresh()
     await kubelet.stop()
@@ -146,17 +146,17 @@ UNITS = {
     "pod-resources names it": Row(listed="named", file="broken", held=True),
     "its pod has a cgroup": Row(pods=UID, cgroups=(UID,), held=True),
     "the pod for which the kubelet's file names it has a cgroup": Row(file="named", cgroups=(UID,), held=True),
-    "its pod's cgroup was there and is gone": Row(pods=UID, listed="silent", before=(UID, OTHER), held=False),
+    "its pod's cgroup is gone": Row(pods=UID, listed="silent", before=(UID, OTHER), held=False),
     "its pod's cgroup is gone, the kubelet has just started": Row(
         pods=UID, listed="starting", file="named", before=(UID, OTHER), held=False
     ),
     "no kubelet answers": Row(pods=UID, listed="silent", held=True),
-    "the kubelet's answers are none": Row(pods=UID, listed="junk", held=True),
+    "the kubelet's answers are invalid": Row(pods=UID, listed="junk", held=True),
     "the kubelet does not know its pods yet": Row(pods=UID, listed="starting", held=True),
     "its file is unreadable, its pod has no cgroup": Row(pods=UID, file="broken", held=False),
     "its file is unreadable, its pod is not known": Row(file="broken", held=True),
     "its file is unreadable, no cgroups can be seen": Row(pods=UID, file="broken", cgroups=None, held=True),
-    "nobody names it": Row(pods=UID, cgroups=None, held=False),
+    "no witness names it": Row(pods=UID, cgroups=None, held=False),
     "the kubelet's file names it again": Row(file="named", rewritten="named", held=True),
     "the kubelet's file does not name it any more": Row(file="named", rewritten="others", held=False),
     "the kubelet does not write its file again": Row(file="named", held=True),
@@ -164,7 +164,9 @@ UNITS = {
 
 
 @pytest.mark.parametrize("row", UNITS.values(), ids=UNITS.keys())
-async def test_what_becomes_of_a_unit(row: Row, ledger: Ledger, socket_dir: Path, tmp_path: Path) -> None:
+async def test_unit_lease_is_kept_or_ended_as_the_table_requires(
+    row: Row, ledger: Ledger, socket_dir: Path, tmp_path: Path
+) -> None:
     leased = lease("gpu-0", holder="pod/default/p/c", pods=row.pods)
     assert await outcome(row, leased, ledger, socket_dir, tmp_path) is row.held
 
@@ -173,7 +175,7 @@ CLAIMS = {
     "pod-resources names its device": Row(listed="named", file="broken", wanted=False, held=True),
     "one of its pods has a cgroup": Row(pods=UID, cgroups=(UID,), wanted=False, held=True),
     "no kubelet answers": Row(pods=UID, listed="silent", wanted=False, held=True),
-    "the kubelet's answers are none": Row(pods=UID, listed="junk", wanted=False, held=True),
+    "the kubelet's answers are invalid": Row(pods=UID, listed="junk", wanted=False, held=True),
     "the kubelet does not know its pods yet": Row(pods=UID, listed="starting", wanted=False, held=True),
     "the kubelet's file names it": Row(file="named", wanted=False, held=True),
     "its file is unreadable, its pods are not known": Row(file="broken", wanted=False, held=True),
@@ -189,14 +191,16 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("row", CLAIMS.values(), ids=CLAIMS.keys())
-async def test_what_becomes_of_a_claim(row: Row, ledger: Ledger, socket_dir: Path, tmp_path: Path) -> None:
+async def test_claim_lease_is_kept_or_ended_as_the_table_requires(
+    row: Row, ledger: Ledger, socket_dir: Path, tmp_path: Path
+) -> None:
     leased = claimed("gpu-0", "c", pods=row.pods)
     assert await outcome(row, leased, ledger, socket_dir, tmp_path) is row.held
 
 
-async def test_witnesses_for_whom_no_thread_is_left_say_nothing(socket_dir: Path) -> None:
+async def test_witness_without_a_free_thread_gives_no_answer(socket_dir: Path) -> None:
     """A pass continues without their answers."""
-    kubelet = SaidKubelet(socket_dir)
+    kubelet = ScriptedKubelet(socket_dir)
     kubelet.write_devices(devices(GPU, "gpu-0"))
     asked: list[str] = []
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controlplane.apiserver import Server
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import ObjectMeta, to_dict, v1
-from tests.dra_plugin.kubelet_end import PATIENCE
+from tests.dra_plugin.kubelet_end import TIMEOUT
 
 
 class Cluster:
@@ -44,7 +44,7 @@ class Cluster:
 
     async def until(self, name: str, agrees: Callable[[v1.ResourceClaim], bool]) -> v1.ResourceClaim:
         """Get a claim repeatedly until it satisfies a condition."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not agrees(found := await self.get(name)):
                 pass
         return found
@@ -69,17 +69,17 @@ def serve_claims(server: Server, *versions: str) -> None:
     server.registry.add(replace(kind, versions=tuple(each for each in kind.versions if each.name in versions)))
 
 
-class Road:
+class ApiProxy:
     """The connection from a node to an API server; tests can stall, cut and reopen it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._port = 0
         self._listener: asyncio.Server | None = None
-        self._travelling: set[asyncio.Task[None]] = set()
-        self.is_free = asyncio.Event()  # while it is not set, data to the server or back stalls
-        self.is_free.set()
-        self.held = b""  # data that was stalled
+        self._copying: set[asyncio.Task[None]] = set()
+        self.is_flowing = asyncio.Event()  # while it is not set, data to the server or back stalls
+        self.is_flowing.set()
+        self.stalled = b""  # data that was stalled
 
     @property
     def url(self) -> str:
@@ -93,38 +93,38 @@ class Road:
 
     async def open(self) -> None:
         """Accept connections."""
-        self._listener = await asyncio.start_server(self._pass, "127.0.0.1", self._port)
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         """Refuse new connections, and close existing ones."""
         assert self._listener is not None
         self._listener.close()
-        for task in self._travelling:
+        for task in self._copying:
             task.cancel()
-        if self._travelling:
-            await asyncio.wait(self._travelling)
+        if self._copying:
+            await asyncio.wait(self._copying)
 
-    async def _pass(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _accept(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         host, _, port = self._server.url.removeprefix("http://").partition(":")
         far, forth = await asyncio.open_connection(host, int(port))
-        for task in (asyncio.create_task(self._carry(near, forth)), asyncio.create_task(self._carry(far, back))):
-            self._travelling.add(task)
-            task.add_done_callback(self._travelling.discard)
+        for task in (asyncio.create_task(self._copy(near, forth)), asyncio.create_task(self._copy(far, back))):
+            self._copying.add(task)
+            task.add_done_callback(self._copying.discard)
 
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with closing(sink), suppress(ConnectionError):
             while data := await source.read(65536):
-                if not self.is_free.is_set():
-                    self.held += data
-                    await self.is_free.wait()
+                if not self.is_flowing.is_set():
+                    self.stalled += data
+                    await self.is_flowing.wait()
                 sink.write(data)
 
 
 @asynccontextmanager
-async def road_to(server: Server) -> AsyncIterator[Road]:
-    """An open road."""
-    road = Road(server)
-    await road.open()
-    yield road
-    await road.cut()
+async def proxy_to(server: Server) -> AsyncIterator[ApiProxy]:
+    """A running proxy."""
+    proxy = ApiProxy(server)
+    await proxy.open()
+    yield proxy
+    await proxy.cut()

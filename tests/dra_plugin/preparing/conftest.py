@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.apiserver import Server
 from resourceapi.client import AsyncClient
-from tests.dra_plugin.preparing.cluster import Cluster, Road, road_to
+from tests.dra_plugin.preparing.cluster import ApiProxy, Cluster, proxy_to
 from tests.dra_plugin.preparing.node import Node, node_in
 from tests.dra_plugin.preparing.world import World
 
@@ -24,13 +24,13 @@ def cluster(client: AsyncClient) -> Cluster:
 
 
 @pytest.fixture
-async def road(server: Server) -> AsyncIterator[Road]:
+async def proxy(server: Server) -> AsyncIterator[ApiProxy]:
     """The node's connection to the API server."""
-    async with road_to(server) as found:
+    async with proxy_to(server) as found:
         yield found
 
 
 @pytest.fixture
-async def node(socket_dir: Path, road: Road) -> AsyncIterator[Node]:
-    async with node_in(socket_dir, road.client) as running:
+async def node(socket_dir: Path, proxy: ApiProxy) -> AsyncIterator[Node]:
+    async with node_in(socket_dir, proxy.client) as running:
         yield running

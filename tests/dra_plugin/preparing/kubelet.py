@@ -11,10 +11,10 @@ from checkpoint.kubelet_claims import PreparedDevice as Answered
 from dra_plugin.driver import PreparedDevice
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import v1
-from tests.witnesses.kubelet import SaidKubelet, claim_state, pod
+from tests.witnesses.kubelet import ScriptedKubelet, claim_state, pod
 
 
-class Kubelet(SaidKubelet):
+class Kubelet(ScriptedKubelet):
     """A kubelet below `root`, on the host at `host`. A pod's uid is its name. The gate delays its lists."""
 
     def __init__(self, root: Path, host: Path) -> None:

@@ -17,7 +17,7 @@ from hostdevices.presence import Presence
 from resourceapi.client import AsyncClient
 from resourceapi.objects import v1
 from tests.checkpoint.build import opened
-from tests.dra_plugin.kubelet_end import PATIENCE, kubelet_end
+from tests.dra_plugin.kubelet_end import TIMEOUT, kubelet_end
 from tests.dra_plugin.preparing.kubelet import Kubelet, started
 from tests.dra_plugin.preparing.world import DRIVER, NODE, World, ref, resource
 from tests.running import running, until
@@ -34,7 +34,6 @@ class Node(World):
         super().__init__(folder)
         self.resources = [resource("fuse"), resource("kvm", shares=4)]
         self.client = client
-        self.patience = PATIENCE
         self.recheck = 30.0
         self.root = folder / "kubelet"
         self.folders = Folders(self.root / "plugins_registry", self.root / "plugins" / DRIVER)
@@ -58,7 +57,7 @@ class Node(World):
             lambda: running_pods(self.made_up.host),
             self.plugin.wanted,
         )
-        self.reconciler = Reconciler(self.ledger, witnesses, interval=3600.0, grace=0.0, patience=self.patience)
+        self.reconciler = Reconciler(self.ledger, witnesses, interval=3600.0, grace=0.0, patience=TIMEOUT)
         self.reconciler.claims = self.plugin.restorer
         self.scan()
         endpoint = plugin_socket(self.folders.data, DRIVER)
@@ -84,7 +83,7 @@ class Node(World):
         finally:
             await self._connected.aclose()
 
-    async def lose(self) -> None:
+    async def lose_ledger(self) -> None:
         """Restart without the ledger's files."""
         await self.end()
         shutil.rmtree(self.state)

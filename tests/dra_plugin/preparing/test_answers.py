@@ -7,7 +7,7 @@ from checkpoint.lease import Change
 from tests.dra_plugin.preparing.world import World, claim, result
 
 
-async def test_the_kubelet_is_answered_before_others_hear_that_a_lease_ended(world: World) -> None:
+async def test_kubelet_is_answered_before_observers_are_notified(world: World) -> None:
     """Observers update lists and events, which can wait; a pod waits for the answer."""
     made = claim(result("misc-fuse"))
     order: list[str] = []

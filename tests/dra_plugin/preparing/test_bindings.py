@@ -72,15 +72,15 @@ class Machine(World):
     def scan(self, **_: Device) -> None:
         """Scan the host, as the daemon does."""
         assignment = self.assigned()
-        devices = self.lent()
+        devices = self.original_devices()
         self.presence.update(devices, [x for each in assignment.devices.values() for x in each], self.ledger.devices())
         self.offer(assignment.devices)
 
-    def lent(self) -> dict[str, Device]:
+    def original_devices(self) -> dict[str, Device]:
         return dict(self.preparer.hardware.with_original_devices(scan(self.made_up.host).devices))
 
     def assigned(self) -> Assignment:
-        return assign(structs.replace(scan(self.made_up.host), devices=self.lent()), self.resources)
+        return assign(structs.replace(scan(self.made_up.host), devices=self.original_devices()), self.resources)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         yield made
 
 
-async def test_a_claims_card_is_bound_with_its_whole_group_and_is_as_it_was_afterwards(machine: Machine) -> None:
+async def test_iommu_group_is_bound_for_a_claim_and_restored_afterwards(machine: Machine) -> None:
     prepared = await machine.prepare(CARD)
     assert machine.kernel.drivers() == BOUND
     inside = machine.container(prepared)
@@ -113,7 +113,7 @@ async def test_a_claims_card_is_bound_with_its_whole_group_and_is_as_it_was_afte
     ]
 
 
-async def test_while_it_is_bound_it_is_the_device_that_it_was(machine: Machine) -> None:
+async def test_bound_device_keeps_its_offer_and_attributes(machine: Machine) -> None:
     """Although its resource selects another driver, its child is gone, and its IOMMU group could be offered."""
     before = machine.assigned().devices
     machine.resources.insert(0, Resource("example.com/vfio", Kinds(("vfio",)), api="dra"))
@@ -128,10 +128,10 @@ async def test_while_it_is_bound_it_is_the_device_that_it_was(machine: Machine) 
         await machine.restart()
     assert machine.kernel.drivers() == BOUND
     await machine.unprepare(CARD)
-    assert machine.lent() == scan(machine.made_up.host).devices
+    assert machine.original_devices() == scan(machine.made_up.host).devices
 
 
-async def test_iommufd_brings_the_nodes_of_the_functions(machine: Machine) -> None:
+async def test_iommufd_adds_the_nodes_of_the_functions(machine: Machine) -> None:
     wanted = claim(result("pci-0000-42-00-0"))
     assert (
         list(machine.container(await machine.prepare(wanted)).nodes) == ["/dev/iommu", "/dev/vfio/devices/vfio0"][::-1]
@@ -145,12 +145,12 @@ async def test_iommufd_brings_the_nodes_of_the_functions(machine: Machine) -> No
 
 
 @pytest.mark.parametrize("then", ["prepared again", "unprepared", "rebooted"])
-async def test_after_a_crash_between_any_two_steps_of_preparing(machine: Machine, then: str) -> None:
+async def test_binding_is_recovered_after_a_crash_at_any_step_of_preparing(machine: Machine, then: str) -> None:
     for writes in range(STEPS):
         machine.kernel.left = writes
         await machine.refusal(CARD)
         assert machine.units() == (["pci-0000-41-00-0"] if writes else [])  # leased until it is undone
-        await _begin_again(machine, f"boot-{writes}" if then == "rebooted" else "this-boot")
+        await _restart(machine, f"boot-{writes}" if then == "rebooted" else "this-boot")
         if then != "unprepared":
             await machine.prepare(CARD)
             assert machine.kernel.drivers() == BOUND
@@ -160,13 +160,13 @@ async def test_after_a_crash_between_any_two_steps_of_preparing(machine: Machine
 
 
 @pytest.mark.parametrize("then", ["unprepared", "prepared again", "rebooted"])
-async def test_after_a_crash_between_any_two_steps_of_unpreparing(machine: Machine, then: str) -> None:
+async def test_binding_is_recovered_after_a_crash_at_any_step_of_unpreparing(machine: Machine, then: str) -> None:
     for writes in range(STEPS):
         prepared = await machine.prepare(CARD)
         machine.kernel.left = writes
         assert isinstance((await machine.failures(ref(CARD)))[CARD.metadata.uid], ClaimFailed)
         assert machine.units() == ["pci-0000-41-00-0"]
-        await _begin_again(machine, f"boot-{writes}" if then == "rebooted" else "this-boot")
+        await _restart(machine, f"boot-{writes}" if then == "rebooted" else "this-boot")
         if then == "prepared again":
             assert await machine.prepare(CARD) == prepared
             assert machine.kernel.drivers() == BOUND
@@ -175,7 +175,7 @@ async def test_after_a_crash_between_any_two_steps_of_unpreparing(machine: Machi
         assert (machine.units(), machine.files()) == ([], [])
 
 
-async def _begin_again(machine: Machine, boot_id: str) -> None:
+async def _restart(machine: Machine, boot_id: str) -> None:
     await machine.end()
     machine.kernel.left = None
     is_rebooted = boot_id != "this-boot"
@@ -185,7 +185,7 @@ async def _begin_again(machine: Machine, boot_id: str) -> None:
     assert not (is_rebooted and machine.kernel.writes)  # after a reboot nothing of before is redone or undone
 
 
-async def test_after_a_reboot_what_drivers_are_now_is_on_record_before_they_change(machine: Machine) -> None:
+async def test_current_drivers_are_recorded_before_binding_after_a_reboot(machine: Machine) -> None:
     await machine.prepare(CARD)
     await machine.end()
     machine.kernel.takes[GPU] = "nvidia"  # another driver since the boot
@@ -202,7 +202,7 @@ async def test_after_a_reboot_what_drivers_are_now_is_on_record_before_they_chan
     assert machine.kernel.drivers() == {**BEFORE, GPU: ("nvidia", "")}
 
 
-async def test_of_a_lost_ledger_nobody_knows_the_driver_of_before(machine: Machine) -> None:
+async def test_vfio_binding_stays_after_a_lost_ledger(machine: Machine) -> None:
     machine.resources[0] = bound("gpu", "*")
     await machine.restart()
     await machine.prepare(CARD)
@@ -216,7 +216,7 @@ async def test_of_a_lost_ledger_nobody_knows_the_driver_of_before(machine: Machi
     assert machine.units() == []
 
 
-async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
+async def test_blocked_unbind_is_an_error_until_it_returns(machine: Machine) -> None:
     await machine.prepare(CARD)
     (lease,) = machine.ledger.leases()
     record = record_of(lease)
@@ -233,7 +233,7 @@ async def test_what_somebody_holds_is_waited_for(machine: Machine) -> None:
     assert machine.kernel.drivers() == BEFORE
 
 
-async def test_without_a_thread_left_nothing_is_bound(machine: Machine) -> None:
+async def test_nothing_is_bound_without_a_free_thread(machine: Machine) -> None:
     with no_more_threads():  # the thread of the write, or that of the worker: a worker that was busy can still be busy
         assert "can't start new thread" in await machine.refusal(CARD)
     assert machine.kernel.drivers() == BEFORE
@@ -241,7 +241,7 @@ async def test_without_a_thread_left_nothing_is_bound(machine: Machine) -> None:
     assert (machine.units(), machine.files()) == ([], [])
 
 
-async def test_without_a_thread_left_what_is_bound_stays_so(machine: Machine) -> None:
+async def test_binding_stays_without_a_free_thread(machine: Machine) -> None:
     await machine.prepare(CARD)
     record = record_of(machine.ledger.leases()[0])
     assert record is not None
@@ -254,7 +254,7 @@ async def test_without_a_thread_left_what_is_bound_stays_so(machine: Machine) ->
     assert machine.kernel.drivers() == BEFORE
 
 
-async def test_what_another_driver_took_meanwhile_or_had_before_stays(machine: Machine) -> None:
+async def test_vfio_binding_by_an_administrator_is_kept(machine: Machine) -> None:
     kernel = machine.kernel
     kernel.takes[GPU] = VFIO  # bound by an administrator, with driverctl
     kernel.reboot()
@@ -265,7 +265,9 @@ async def test_what_another_driver_took_meanwhile_or_had_before_stays(machine: M
     assert kernel.drivers() == {**BEFORE, GPU: (VFIO, "")}
 
 
-async def test_a_driver_that_is_gone_holds_up_no_claim(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_claim_ends_when_the_original_driver_was_unloaded(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
     await machine.prepare(CARD)
     machine.kernel.unload("snd_hda_intel")
     await machine.unprepare(CARD)
@@ -274,12 +276,12 @@ async def test_a_driver_that_is_gone_holds_up_no_claim(machine: Machine, caplog:
     assert machine.units() == []
 
 
-async def test_an_unplugged_function_is_gone_and_its_claim_ends(machine: Machine) -> None:
+async def test_unplugged_function_is_unhealthy_and_its_claim_ends(machine: Machine) -> None:
     wanted = claim(result("pci-0000-42-00-0"))
     await machine.prepare(wanted)
     (machine.kernel.made.root / "sys/bus/pci/devices" / NIC).unlink()
     machine.scan()
-    assert "pci-0000-42-00-0" not in machine.lent()
+    assert "pci-0000-42-00-0" not in machine.original_devices()
     offered = machine.offers.find("pci-0000-42-00-0")
     assert offered is not None
     assert not offered.device.health.healthy
@@ -353,7 +355,7 @@ def _read_only(machine: Machine) -> None:
         (_read_only, "the driver of 0000:42:00.0 cannot be changed: Resource temporarily unavailable"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_nothing_is_changed(machine: Machine, change: Any, words: str) -> None:
+async def test_unbindable_function_is_refused_without_changes(machine: Machine, change: Any, words: str) -> None:
     change(machine)
     with pytest.raises(AssertionError, match=words):
         await machine.prepare(claim(result("pci-0000-42-00-0")))
@@ -361,7 +363,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_changed(machine: Machine
     assert (machine.units(), machine.files()) == ([], [])
 
 
-async def test_a_console_and_an_open_node_are_in_use(machine: Machine) -> None:
+async def test_function_with_console_or_open_node_is_in_use(machine: Machine) -> None:
     kernel = machine.kernel
     kernel.made.path("/proc/77/fd").mkdir(parents=True)
     kernel.made.path("/proc/77/fd/3").symlink_to("/dev/dri/card1")
@@ -372,7 +374,7 @@ async def test_a_console_and_an_open_node_are_in_use(machine: Machine) -> None:
     assert kernel.drivers() == BEFORE
 
 
-async def test_a_disk_that_lies_elsewhere_in_sysfs_is_in_use(machine: Machine) -> None:
+async def test_mounted_multipath_disk_is_in_use(machine: Machine) -> None:
     """With native multipath of NVMe, the disk is below the subsystem, in /sys/devices/virtual."""
     made = machine.kernel.made
     function = machine.kernel.function("0000:44:00.0", 9, "nvme", pci_class="010802")
@@ -388,9 +390,7 @@ async def test_a_disk_that_lies_elsewhere_in_sysfs_is_in_use(machine: Machine) -
     assert "0000:44:00.0 is in use: a file system on nvme0n1 is mounted" in refusal
 
 
-async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_binding_is_refused_when_use_cannot_be_checked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise an unreadable /proc would mean that no process has the node open."""
     kernel = machine.kernel
     kernel.made.path("/proc/77/fd").mkdir(parents=True)
@@ -408,7 +408,7 @@ async def test_without_a_file_descriptor_nobody_knows_whether_it_is_in_use(
 
 
 @pytest.mark.parametrize("path", [f"/sys/bus/pci/devices/{GPU}", "/sys/bus/pci/drivers/nouveau/bind"])
-async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_gone(
+async def test_claim_does_not_end_without_a_file_descriptor(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The function or its driver: the claim ends only once the driver is bound again."""
@@ -429,7 +429,7 @@ async def test_what_is_not_found_for_want_of_a_file_descriptor_is_not_taken_for_
     assert machine.kernel.drivers() == BEFORE
 
 
-async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) -> None:
+async def test_function_in_use_after_a_crash_is_not_bound(machine: Machine) -> None:
     """A daemon died between the lease and the binding; the interface came up meanwhile."""
     nic = claim(result("pci-0000-42-00-0"))
     machine.kernel.left = 1
@@ -445,7 +445,7 @@ async def test_what_the_node_uses_by_now_is_not_taken_from_it(machine: Machine) 
     assert machine.units() == []
 
 
-async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(machine: Machine) -> None:
+async def test_replaced_card_is_not_bound_for_the_old_claim(machine: Machine) -> None:
     await machine.prepare(CARD)
     machine.kernel.reboot()  # a newly inserted card has its own driver
     machine.kernel.made.file("/sys/devices/pci0000:00/0000:41:00.0/device", "0x73bf")
@@ -457,13 +457,13 @@ async def test_another_card_in_the_slot_is_not_bound_for_the_claim_of_the_first(
     assert machine.units() == []
 
 
-async def test_a_member_of_the_group_that_is_held_is_refused_by_its_holder(machine: Machine) -> None:
+async def test_held_group_member_is_refused_with_its_holder(machine: Machine) -> None:
     await machine.ledger.grant([lease("pci-0000-41-00-1", "example.com/sound", holder="pod/default/a/c")])
     assert "pod/default/a/c" in await machine.refusal(CARD)
     assert machine.kernel.drivers() == BEFORE
 
 
-async def test_a_group_has_one_owner(machine: Machine) -> None:
+async def test_iommu_group_has_one_owner(machine: Machine) -> None:
     machine.resources.insert(0, Resource("example.com/sound", AllOf((Kinds(("pci",)), Attribute("class", ("0403*",))))))
     assignment = machine.assigned()
     assert assignment.devices["example.com/gpu"] == ()
@@ -476,7 +476,7 @@ async def test_a_group_has_one_owner(machine: Machine) -> None:
     assert (card.functions, nic.functions) == ((GPU, SOUND), ())
 
 
-async def test_two_claims_have_their_own_groups(machine: Machine) -> None:
+async def test_claims_of_different_groups_are_independent(machine: Machine) -> None:
     nic = claim(result("pci-0000-42-00-0"), uid=uid(2), name="other")
     await machine.prepare(CARD)
     await machine.prepare(nic)

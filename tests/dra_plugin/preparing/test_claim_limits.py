@@ -44,8 +44,8 @@ def result(device: str, request: str = "r") -> v1.DeviceRequestAllocationResult:
     return v1.DeviceRequestAllocationResult(request=request, driver=DRIVER, pool="n", device=device)
 
 
-def config(source: str = "FromClaim", **said: Any) -> v1.DeviceAllocationConfiguration:
-    parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", **said}
+def config(source: str = "FromClaim", **fields: Any) -> v1.DeviceAllocationConfiguration:
+    parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", **fields}
     opaque = v1.OpaqueDeviceConfiguration(driver=DRIVER, parameters=parameters)
     return v1.DeviceAllocationConfiguration(source=source, opaque=opaque)
 
@@ -67,7 +67,7 @@ def record(presence: Presence, devices: list[Device], *held: Settings) -> Record
     return Record(claim=CLAIM, results=(), allocated_at="", devices=(), allocated=allocated)
 
 
-def test_a_value_that_names_too_much_is_refused_by_its_name(devices: tuple[Presence, list[Device]]) -> None:
+def test_too_long_variable_is_refused_by_name(devices: tuple[Presence, list[Device]]) -> None:
     """Such a configuration created 2.4 MB of CDI, 32 of them 76 MB; a container has room for at most 2 MiB."""
     found = settings(config(env={"MODEL": "{model}", "A0": "{devnodes}{ids}" * 660}))
     written = record(*devices, found)
@@ -81,14 +81,14 @@ def test_a_value_that_names_too_much_is_refused_by_its_name(devices: tuple[Prese
         tracemalloc.stop()
 
 
-def test_too_many_variables_are_refused_before_a_lease_has_them() -> None:
+def test_too_many_configured_variables_are_refused() -> None:
     configs = [config(env={f"A{i}": "{devnodes}{ids}" * 640}) for i in range(32)]
     with pytest.raises(InvalidConfig, match=r"^request r: \d+ bytes of variables, the limit is 32768; shorten A\d"):
         settings(*configs)
     assert settings(*configs[:3]).env.keys() == {"A0", "A1", "A2"}
 
 
-def test_all_variables_together_have_a_limit(devices: tuple[Presence, list[Device]]) -> None:
+def test_total_size_of_variables_is_limited(devices: tuple[Presence, list[Device]]) -> None:
     found = settings(config(env={f"A{i}": "{devnodes}" * 10 for i in range(20)}))
     assert claim_spec(DRIVER, record(devices[0], devices[1][:1], found), devices[0]) is not None
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_all_variables_together_have_a_limit(devices: tuple[Presence, list[Devic
         claim_spec(DRIVER, record(*devices, found), devices[0])
 
 
-def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, list[Device]]) -> None:
+def test_largest_claim_has_a_small_record_and_spec(devices: tuple[Presence, list[Device]]) -> None:
     most = settings(*(config(env={f"A{i}": "x" * 10_000}) for i in range(3)))
     written = record(*devices, most)
     spec = claim_spec(DRIVER, written, devices[0])
@@ -120,7 +120,7 @@ def test_the_largest_claim_that_is_prepared_is_small(devices: tuple[Presence, li
         ({"uid": 0, "gid": 44, "mode": "0600"}, {"mode": "0660"}, ()),
     ],
 )
-def test_no_process_gets_a_group_by_what_a_claim_says(
+def test_claim_cannot_add_a_group_to_a_process(
     by_class: dict[str, Any], by_claim: dict[str, Any], groups: tuple[int, ...], devices: tuple[Presence, list[Device]]
 ) -> None:
     """Policies can restrict the groups of a pod; a claim must not bypass them."""
@@ -133,7 +133,7 @@ def test_no_process_gets_a_group_by_what_a_claim_says(
     assert (node.uid, node.gid) == tuple((by_class | by_claim).get(name) for name in ("uid", "gid"))
 
 
-def test_the_resources_own_group_is_the_administrators(devices: tuple[Presence, list[Device]]) -> None:
+def test_group_of_the_resource_is_granted_unless_the_claim_sets_one(devices: tuple[Presence, list[Device]]) -> None:
     found = settings(config(env={"A": "x"}), access=NodeAccess(uid=0, gid=44))
     assert found.grants_group
     assert not settings(config(access={"gid": 6}), access=NodeAccess(uid=0, gid=44)).grants_group
@@ -147,7 +147,7 @@ def test_the_resources_own_group_is_the_administrators(devices: tuple[Presence, 
         *("NVIDIA_VISIBLE_DEVICES", "https_proxy", "HTTPS_PROXY"),
     ],
 )
-def test_variables_that_are_not_a_claims_to_set(name: str) -> None:
+def test_variable_reserved_from_claims_is_refused(name: str) -> None:
     parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", "env": {name: "x"}}
     with pytest.raises(InvalidConfig, match=rf"^parameters\.env\.{name}: cannot be set by a "):
         read(json.dumps(parameters), from_class=False)
@@ -160,7 +160,7 @@ def metadata(claim: ClaimRef) -> RequestMetadata:
     return RequestMetadata("gpu", to_dict(DeviceMetadata(metadata=meta)))
 
 
-def test_the_longest_names_have_files_and_they_go(tmp_path: Path) -> None:
+def test_files_with_the_longest_names_are_written_and_removed(tmp_path: Path) -> None:
     """Without the limit, writing failed after the grant, undoing failed as well, and the device was lost."""
     folder = MetadataFolder(tmp_path, DRIVER)
     claim, other = (ClaimRef("n" * 63, "a" * 253, uid * 128) for uid in "uv")
@@ -183,7 +183,7 @@ def test_the_longest_names_have_files_and_they_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uid", ["../../pwn", "", "a/b", "\0"])
-def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, uid: str) -> None:
+def test_removal_of_an_invalid_uid_changes_nothing(tmp_path: Path, uid: str) -> None:
     folder = MetadataFolder(tmp_path, DRIVER)
     kept = ClaimRef("default", "kept", "k")
     folder.write(kept.uid, metadata(kept))
@@ -192,7 +192,7 @@ def test_what_cannot_have_files_is_removed_at_once(tmp_path: Path, uid: str) -> 
     assert folder.read(kept.uid, "gpu") is not None
 
 
-def test_a_folder_that_cannot_be_there_has_no_files(tmp_path: Path) -> None:
+def test_folder_with_a_too_long_path_has_no_files(tmp_path: Path) -> None:
     for path in (tmp_path / ("x" * 255) / ("y" * 255), Path(f"{tmp_path}/{'z' * 300}")):
         folder = MetadataFolder(path, DRIVER)
         folder.remove("u")

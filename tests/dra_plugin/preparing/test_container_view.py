@@ -12,7 +12,7 @@ from tests.dra_plugin.preparing.world import World, claim, config, resource, res
 from tests.running import until
 
 
-async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
+async def test_missing_attribute_is_named_in_the_refusal(world: World) -> None:
     """The same holds for the resource's settings and for a claim's configuration."""
     wanted = claim(result("misc-fuse"), configs=[config(env={"MAC": "{mac}"})])
     assert await world.refusal(wanted) == "request gpu: device misc-fuse has no mac, which the variable MAC uses"
@@ -23,18 +23,18 @@ async def test_what_a_device_lacks_is_refused_by_its_name(world: World) -> None:
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_what_is_withheld_is_for_no_new_claim_and_stays_with_one_that_has_it(world: World) -> None:
+async def test_withheld_device_is_refused_to_new_claims_only(world: World) -> None:
     found = world.made_up.devices()["misc-fuse"]
     devices = await world.prepare(claim(result("misc-fuse")))
     world.scan(fuse=replace(found, withheld="withheld: fan"))
     assert await world.prepare(claim(result("misc-fuse"))) == devices
     await world.unprepare(claim(result("misc-fuse")))
-    says = "request gpu: device misc-fuse is withheld: fan; `nodeplug readmit` ends that"
-    assert await world.refusal(claim(result("misc-fuse"))) == says
+    message = "request gpu: device misc-fuse is withheld: fan; `nodeplug readmit` ends that"
+    assert await world.refusal(claim(result("misc-fuse"))) == message
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_a_claim_keeps_what_its_variables_said_of_a_device(world: World) -> None:
+async def test_variables_keep_the_attributes_of_the_preparation(world: World) -> None:
     """Its containers must be able to restart after the device lost the attribute."""
     found = world.made_up.devices()["misc-fuse"]
     world.scan(fuse=replace(found, attributes={**found.attributes, "serial": "A1"}))
@@ -44,7 +44,7 @@ async def test_a_claim_keeps_what_its_variables_said_of_a_device(world: World) -
     assert world.container(devices).env == {"NODEPLUG_MINE__GPU": "misc-fuse", "SERIAL": "A1"}
 
 
-async def test_a_claims_container_sees_its_node_at_the_path_of_then(world: World) -> None:
+async def test_container_path_of_a_node_is_kept_when_the_node_moves(world: World) -> None:
     found = world.made_up.devices()["misc-fuse"]
     (node,) = found.devnodes
     world.scan(fuse=replace(found, devnodes=(replace(node, container_path="/dev/old"),)))
@@ -68,7 +68,7 @@ def plug_in(world: World, name: str, node: str) -> None:
     world.offer(assigned)
 
 
-async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(world: World) -> None:
+async def test_claim_of_a_port_keeps_a_replaced_device(world: World) -> None:
     world.offers.configure([BY_PORT])
     plug_in(world, "usb-1a6e-089a-2", "misc-fuse")
     devices = await world.prepare(claim(result("usb-port-2")))
@@ -78,7 +78,7 @@ async def test_a_device_that_becomes_another_one_at_its_port_stays_its_claims(wo
     assert "has allocated usb-port-2" in await world.refusal(claim(result("usb-port-2"), uid=uid(2)))
 
 
-async def test_the_scheduler_knows_who_has_a_port_whatever_is_there(node: Node) -> None:
+async def test_claimed_port_is_not_reported_as_held_by_another_claim(node: Node) -> None:
     """No taint may say that another claim has it."""
     node.plugin.configure([BY_PORT])
     plug_in(node, "usb-1a6e-089a-2", "misc-fuse")
@@ -88,7 +88,7 @@ async def test_the_scheduler_knows_who_has_a_port_whatever_is_there(node: Node) 
     assert [(x.name, held) for x, held in node.plugin.devices()] == [("usb-port-2", None)]
 
 
-async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) -> None:
+async def test_two_devices_with_the_same_container_path_are_refused(world: World) -> None:
     devices = world.made_up.devices()
     names = {
         name: replace(x, devnodes=(replace(x.devnodes[0], container_path="/dev/mine"),))
@@ -102,7 +102,7 @@ async def test_two_devices_of_a_request_are_not_put_at_one_path(world: World) ->
     await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))
 
 
-async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
+async def test_vhost_net_nodes_are_added_to_the_device(world: World) -> None:
     world.resources = [resource("fuse", vhost_net=True)]
     await world.restart()
     assert "needs /dev/vhost-net, which does not exist" in await world.refusal(claim(result("misc-fuse")))
@@ -113,7 +113,7 @@ async def test_the_nodes_of_vhost_net_go_with_a_device(world: World) -> None:
     assert list(nodes) == ["/dev/fuse", "/dev/vhost-net", "/dev/net/tun"]
 
 
-async def test_the_scheduler_is_told_who_has_what_where_counters_cannot_say_it(node: Node) -> None:
+async def test_members_of_a_held_group_beyond_the_counter_limit_are_in_use(node: Node) -> None:
     """A claim has a group of a hundred devices, now offered individually: more than the counters of a device."""
     gpus = Resource("example.com/gpu", Kinds(("gpu",)), api="dra")
     members = [Device(f"gpu-{i}", "gpu", f"gpu{i}") for i in range(100)]

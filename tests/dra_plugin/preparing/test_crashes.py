@@ -35,7 +35,7 @@ async def intend(world: World) -> None:
 
 
 @pytest.mark.parametrize("missing", SOME_FILES, ids=str)
-async def test_death_while_preparing_is_undone_at_start(world: World, missing: tuple[str, ...]) -> None:
+async def test_crash_while_preparing_is_undone_at_start(world: World, missing: tuple[str, ...]) -> None:
     await world.prepare(WANTED)
     assert world.files() == FILES
     await intend(world)
@@ -47,7 +47,7 @@ async def test_death_while_preparing_is_undone_at_start(world: World, missing: t
 
 
 @pytest.mark.parametrize("missing", SOME_FILES, ids=str)
-async def test_what_was_done_is_whole_again_at_start(world: World, missing: tuple[str, ...]) -> None:
+async def test_missing_files_of_a_prepared_claim_are_restored_at_start(world: World, missing: tuple[str, ...]) -> None:
     """This includes a crash while unpreparing, which removes files first: the kubelet's next call finds them again."""
     answer = await world.prepare(WANTED)
     before = {path: (world.folder / path).read_bytes() for path in FILES}
@@ -59,7 +59,7 @@ async def test_what_was_done_is_whole_again_at_start(world: World, missing: tupl
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_death_after_the_leases_were_ended_leaves_nothing(world: World) -> None:
+async def test_crash_after_the_leases_ended_leaves_no_files(world: World) -> None:
     await world.prepare(WANTED)
     await world.ledger.end(world.ledger.leases())
     (world.cdi / ".nodeplug-dra~x.json.12345678.tmp").write_text("{")
@@ -69,7 +69,7 @@ async def test_death_after_the_leases_were_ended_leaves_nothing(world: World) ->
     assert world.files() == ["cdi/nvidia.yaml"]
 
 
-async def test_half_done_without_a_restart_is_undone_by_the_next_call(world: World) -> None:
+async def test_half_prepared_claim_is_completed_or_undone_by_the_next_call(world: World) -> None:
     answer = await world.prepare(WANTED)
     await intend(world)
     assert await world.prepare(WANTED) == answer
@@ -79,7 +79,7 @@ async def test_half_done_without_a_restart_is_undone_by_the_next_call(world: Wor
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_after_a_reboot_specs_are_back_and_claims_are_prepared_again(world: World) -> None:
+async def test_specs_return_and_claims_are_prepared_again_after_a_reboot(world: World) -> None:
     answer = await world.prepare(WANTED)
     for path in world.cdi.iterdir():
         path.unlink()
@@ -95,7 +95,7 @@ async def test_after_a_reboot_specs_are_back_and_claims_are_prepared_again(world
     assert world.units() == ["misc-fuse", "misc-kvm"]  # until the kubelet unprepares the claim
 
 
-async def test_another_versions_leases_and_files_are_left_alone(world: World) -> None:
+async def test_leases_and_files_of_another_version_are_kept(world: World) -> None:
     await world.prepare(WANTED)
     await world.ledger.grant([replace(lease, record=b"\x00") for lease in world.ledger.leases()])
     await world.restart()
@@ -107,7 +107,7 @@ async def test_another_versions_leases_and_files_are_left_alone(world: World) ->
     assert not list(world.cdi.iterdir())
 
 
-async def test_a_directory_that_is_in_the_way_does_not_keep_others_from_their_files(world: World) -> None:
+async def test_directory_at_a_spec_path_affects_only_its_claim(world: World) -> None:
     other = claim(result("misc-kvm"), name="other", uid=uid(2))
     await world.prepare(claim(result("misc-fuse")))
     await world.prepare(other)
@@ -121,7 +121,7 @@ async def test_a_directory_that_is_in_the_way_does_not_keep_others_from_their_fi
     await world.prepare(claim(result("misc-fuse")))
 
 
-async def test_of_claims_that_are_half_prepared_the_one_that_cannot_be_undone_is_tried_again(world: World) -> None:
+async def test_failed_undo_of_a_half_prepared_claim_is_retried(world: World) -> None:
     await world.prepare(claim(result("misc-fuse")))
     await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2)))
     await intend(world)
@@ -135,7 +135,7 @@ async def test_of_claims_that_are_half_prepared_the_one_that_cannot_be_undone_is
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
-async def test_a_stop_at_any_turn_of_the_loop_that_leaves_no_time(world: World, turns: int) -> None:
+async def test_stop_without_grace_at_any_turn_leaves_a_consistent_state(world: World, turns: int) -> None:
     """Interrupted work is completed or undone afterwards."""
     other = claim(result("misc-kvm"), name="other", uid=uid(2))
     first = await world.prepare(other)
@@ -170,7 +170,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("full", ["cdi", "metadata"])
-async def test_a_full_disk_refuses_and_leaves_nothing(world: World, small_disk: Path, full: str) -> None:
+async def test_claim_is_refused_on_a_full_disk_and_leaves_nothing(world: World, small_disk: Path, full: str) -> None:
     if full == "cdi":
         world.cdi = small_disk / "cdi"
     else:
@@ -187,7 +187,7 @@ async def test_a_full_disk_refuses_and_leaves_nothing(world: World, small_disk: 
     await world.prepare(WANTED)
 
 
-async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) -> None:
+async def test_claim_is_refused_while_the_ledger_is_locked(world: World) -> None:
     (database,) = world.state.glob("*.sqlite3")
     with closing(sqlite3.connect(database, isolation_level=None)) as intruder:
         intruder.execute("begin exclusive")  # a locked file is as useless as a full disk
@@ -197,7 +197,7 @@ async def test_while_the_ledger_takes_nothing_nothing_is_prepared(world: World) 
     await world.prepare(WANTED)
 
 
-async def test_leases_that_could_not_be_read_at_start_are_read_before_anything_is_undone(tmp_path: Path) -> None:
+async def test_nothing_is_undone_while_the_ledger_cannot_be_read(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         answer = await world.prepare(WANTED)
         await world.end()
@@ -214,7 +214,7 @@ async def test_leases_that_could_not_be_read_at_start_are_read_before_anything_i
         assert await world.prepare(WANTED) == answer
 
 
-async def test_a_claim_of_the_same_name_is_not_robbed_of_its_metadata(world: World) -> None:
+async def test_metadata_of_a_later_claim_of_the_same_name_is_kept(world: World) -> None:
     world.resources = [resource("fuse"), resource("kvm")]
     old, new = claim(result("misc-fuse", "a")), claim(result("misc-kvm", "a"), uid=uid(2))
     await world.prepare(old)
@@ -224,7 +224,7 @@ async def test_a_claim_of_the_same_name_is_not_robbed_of_its_metadata(world: Wor
     assert world.container(answer).metadata(mount)[0]["metadata"]["uid"] == uid(2)
 
 
-async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> None:
+async def test_two_claims_of_the_same_name_leave_no_files(world: World) -> None:
     """Each also has a request that the other one does not have."""
     old = claim(result("misc-fuse", "a"), result("misc-fuse", "b", admin_access=True))
     new = claim(result("misc-kvm", "a"), result("misc-kvm", "c", admin_access=True), uid=uid(2))
@@ -237,7 +237,7 @@ async def test_two_claims_of_one_name_leave_nothing_of_either(world: World) -> N
     assert not list(world.metadata.iterdir())
 
 
-async def test_after_a_restart_the_later_of_two_claims_of_one_name_still_has_its_metadata(world: World) -> None:
+async def test_metadata_of_a_later_claim_of_the_same_name_survives_a_restart(world: World) -> None:
     old, new = claim(result("misc-fuse", "a"), uid=uid(2)), claim(result("misc-kvm", "a"), uid=uid(1))
     await world.prepare(old)
     answer = await world.prepare(new)

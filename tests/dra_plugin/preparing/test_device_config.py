@@ -30,7 +30,7 @@ def settings(configs: list[v1.DeviceAllocationConfiguration], resource: Resource
     return found.settings(resource, allocation.results[0])
 
 
-def test_everything_that_a_class_can_say() -> None:
+def test_class_configuration_with_all_fields_is_read() -> None:
     text = json.dumps(
         CONFIG
         | {
@@ -50,7 +50,7 @@ def test_everything_that_a_class_can_say() -> None:
     )
 
 
-def test_class_before_claim_and_later_before_earlier_field_by_field() -> None:
+def test_configurations_are_merged_in_order_field_by_field() -> None:
     configs = [
         config(env={"A": "claim"}, access={"uid": 7}),
         config(env={"A": "class", "B": "class"}, access={"gid": 44, "uid": 5}, source=v1.FROM_CLASS, reset=True),
@@ -73,7 +73,7 @@ def test_class_before_claim_and_later_before_earlier_field_by_field() -> None:
 
 
 @scenario(57)
-def test_which_results_a_configuration_is_for() -> None:
+def test_configuration_applies_to_its_requests_and_subrequests() -> None:
     def env(request: str, *wanted: str) -> bool:
         return bool(settings([config(*wanted, env={"A": "1"})], request=request).env)
 
@@ -86,7 +86,7 @@ def test_which_results_a_configuration_is_for() -> None:
     assert settings(both, request="foo/bar").env == {"A": "class", "B": "claim"}
 
 
-def test_other_drivers_configuration_is_not_ours_to_judge() -> None:
+def test_configuration_of_other_drivers_is_ignored() -> None:
     foreign = v1.DeviceAllocationConfiguration(
         source=v1.FROM_CLAIM, opaque=v1.OpaqueDeviceConfiguration(driver="gpu.example.com", parameters={"kind": "X"})
     )
@@ -147,18 +147,18 @@ def test_other_drivers_configuration_is_not_ours_to_judge() -> None:
         (b"\xff", "parameters: json: JSON is malformed: invalid character (byte 0)"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_path(parameters: Any, words: str) -> None:
+def test_invalid_configuration_is_refused_with_its_path(parameters: Any, words: str) -> None:
     assert problems(parameters) == [words]
 
 
 @pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "KUBERNETES_PORT", "NODEPLUG_MINE__GPU"])
-def test_reserved_variables_are_refused(name: str) -> None:
+def test_reserved_variable_is_refused(name: str) -> None:
     words = f"parameters.env.{name}: cannot be set by a configuration; choose another name"
     assert problems(CONFIG | {"env": {name: "x"}}) == [words]
     assert problems(CONFIG | {"env": {name: "x"}}, from_class=True) == [words]
 
 
-def test_members_that_come_twice_are_seen_in_text() -> None:
+def test_duplicate_member_in_text_is_refused() -> None:
     head = '{"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", '
     assert problems(head + '"reset": true, "reset": false}') == ["parameters.reset: appears twice"]
     assert problems(head + '"env": {"A": "1", "A": "1"}}') == ["parameters.env.A: appears twice"]
@@ -189,22 +189,22 @@ def test_members_that_come_twice_are_seen_in_text() -> None:
         ),
     ],
 )
-def test_mounts_of_a_class_keep_to_the_nodes_rules(mount: dict[str, Any], words: str) -> None:
+def test_mount_outside_the_node_policy_is_refused(mount: dict[str, Any], words: str) -> None:
     assert words in problems(CONFIG | {"mounts": [mount]}, from_class=True)
 
 
-def test_two_mounts_at_one_place() -> None:
+def test_two_mounts_at_one_path_are_refused() -> None:
     mounts = [{"hostPath": "/opt/a", "containerPath": "/x"}, {"hostPath": "/opt/b", "containerPath": "/x"}]
     assert problems(CONFIG | {"mounts": mounts}, from_class=True) == ["parameters.mounts[1]: two mounts at /x"]
 
 
-def test_words_for_events_are_printable_and_short() -> None:
+def test_error_is_printable_and_short() -> None:
     (words,) = problems(CONFIG | {"\x1b[2J" + "x" * 5000: 1})
     assert words.isprintable()
     assert len(words) < 400
 
 
-def test_depth_is_refused_before_anything_recurses() -> None:
+def test_deep_nesting_is_refused_without_recursion() -> None:
     deep: Any = "bottom"
     for _ in range(100_000):
         deep = [deep]
@@ -230,7 +230,7 @@ def outcome(parameters: Any, from_class: bool) -> DeviceConfig | tuple[str, ...]
 
 
 @given(extra=st.dictionaries(fields, values), from_class=st.booleans())
-def test_whatever_comes_is_a_configuration_or_is_refused(extra: dict[str, Any], from_class: bool) -> None:
+def test_any_object_is_a_configuration_or_is_refused(extra: dict[str, Any], from_class: bool) -> None:
     for parameters in (CONFIG | extra, json.dumps(CONFIG | extra)):
         found = outcome(parameters, from_class)
         if isinstance(found, DeviceConfig):
@@ -241,5 +241,5 @@ def test_whatever_comes_is_a_configuration_or_is_refused(extra: dict[str, Any], 
 
 
 @given(text=st.binary(max_size=200) | st.text(max_size=200))
-def test_any_text_is_refused_in_words(text: bytes | str) -> None:
+def test_any_text_is_refused(text: bytes | str) -> None:
     assert problems(text)

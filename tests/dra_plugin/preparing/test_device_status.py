@@ -20,7 +20,7 @@ def described(found: v1.ResourceClaim) -> bool:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_prepared_devices_are_ready_and_described(
+async def test_status_of_prepared_devices_is_written(
     node: Node, server: Server, client: AsyncClient, version: str
 ) -> None:
     serve_claims(server, version)
@@ -45,14 +45,14 @@ async def test_prepared_devices_are_ready_and_described(
     assert owner == DRIVER
 
 
-async def test_a_nic_says_where_it_is_on_the_network(node: Node, cluster: Cluster) -> None:
+async def test_status_of_a_nic_has_network_data(node: Node, cluster: Cluster) -> None:
     node.scan(fuse=Device("misc-fuse", "nic", "eth1", attributes={"mac": "02:00:00:00:00:01"}))
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     (found,) = (await cluster.until("mine", described)).status.devices
     assert found.network_data == v1.NetworkDeviceData(interface_name="eth1", hardware_address="02:00:00:00:00:01")
 
 
-async def test_others_entries_stay_and_a_repeat_changes_nothing(node: Node, cluster: Cluster) -> None:
+async def test_entries_of_other_drivers_stay_and_repeated_calls_change_nothing(node: Node, cluster: Cluster) -> None:
     wanted = await cluster.allocate("mine", result("misc-fuse", "a"), result("gpu-0", "b", driver="gpu.example.com"))
     other = {
         "apiVersion": "resource.k8s.io/v1",
@@ -70,7 +70,7 @@ async def test_others_entries_stay_and_a_repeat_changes_nothing(node: Node, clus
     await node.begin()
 
 
-async def test_what_a_crash_kept_from_being_written_is_written_by_the_next_life(node: Node, cluster: Cluster) -> None:
+async def test_missing_status_is_written_after_a_restart(node: Node, cluster: Cluster) -> None:
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await node.end()
     await cluster.claims.patch("mine", {"status": {"devices": None}}, "default", subresource="status")
@@ -78,14 +78,7 @@ async def test_what_a_crash_kept_from_being_written_is_written_by_the_next_life(
     await cluster.until("mine", described)
 
 
-async def test_deallocation_takes_the_entries_away(node: Node, cluster: Cluster) -> None:
-    await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
-    await cluster.until("mine", described)
-    await cluster.deallocate("mine")
-    assert (await cluster.get("mine")).status.devices == ()
-
-
-async def test_a_later_claim_of_the_same_name_is_not_written_to(
+async def test_status_of_a_later_claim_of_the_same_name_is_not_written(
     client: AsyncClient, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = await cluster.allocate("mine", result("misc-fuse"))
@@ -98,7 +91,7 @@ async def test_a_later_claim_of_the_same_name_is_not_written_to(
     assert (await cluster.get("mine")).status.devices == ()
 
 
-async def test_a_server_that_is_away_does_not_fail_or_delay_anything(tmp_path: Path) -> None:
+async def test_unreachable_server_does_not_affect_preparing(tmp_path: Path) -> None:
     away = AsyncClient(lambda: Credentials(server="http://127.0.0.1:9", token="x"), attempts=1)
     world = World(tmp_path)
     world.statuses = StatusWriter(DRIVER, away.any_version(v1.ResourceClaim))

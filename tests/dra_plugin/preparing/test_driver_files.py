@@ -10,7 +10,7 @@ from tests.dra_plugin.preparing.world import World, claim, resource, result
 from tests.running import until
 
 
-async def test_a_claims_container_that_starts_again_has_the_driver_of_now(world: World) -> None:
+async def test_claim_spec_has_the_current_driver_files(world: World) -> None:
     world.resources = [resource("fuse", userspace="nvidia"), resource("kvm")]
     world.offers.configure(world.resources)
 
@@ -35,7 +35,7 @@ async def test_a_claims_container_that_starts_again_has_the_driver_of_now(world:
     await until(lambda: mounted() == [("/new", "/usr/local/nvidia")])
 
 
-async def test_no_container_starts_without_the_drivers_files(tmp_path: Path) -> None:
+async def test_claim_device_is_omitted_while_driver_files_are_missing(tmp_path: Path) -> None:
     """Before the first scan they are unknown, and during an installation they are incomplete."""
     world = World(tmp_path)
     world.resources = [resource("fuse", userspace="nvidia"), resource("kvm")]

@@ -51,7 +51,7 @@ def edits(*devices: ClaimDevice) -> list[cdi.ContainerEdits]:
     return [x.container_edits for x in described(*devices).devices]
 
 
-def test_nodes_belong_to_whom_the_configuration_says() -> None:
+def test_nodes_have_the_configured_owner_and_paths() -> None:
     link = Device("a", "tty", "a", devnodes=(Devnode("/dev/by-id/a", "c", 4, 64, target="/dev/ttyUSB0"),))
     moved = Device("b", "tty", "b", devnodes=(Devnode("/dev/ttyS0", "c", 4, 65, container_path="/dev/gps"),))
     settings = Settings(access=NodeAccess(uid=1000, mode=0o600))
@@ -75,15 +75,13 @@ def test_nodes_belong_to_whom_the_configuration_says() -> None:
         (NodeAccess(uid=0, gid=0), set(), "0.5.0"),
     ],
 )
-def test_a_process_gets_the_nodes_group_where_only_that_opens_them(
-    access: NodeAccess, gids: set[int], version: str
-) -> None:
+def test_process_gets_the_group_of_the_nodes_only_when_needed(access: NodeAccess, gids: set[int], version: str) -> None:
     spec = described(allocated(device("a"), settings=Settings(access=access)))
     assert spec.cdi_version == version
     assert Container([spec.devices[0].container_edits]).gids == gids
 
 
-def test_a_request_speaks_of_all_of_its_devices_once() -> None:
+def test_variables_of_a_request_cover_all_its_devices_once() -> None:
     env = {"MODELS": "{model}", "IDS": "{ids}", "NODES": "{devnodes}"}
     settings = Settings(env=env, mounts=(Mount("/opt/lib", "/usr/lib/vendor"), Mount("/opt/tmp", "/x", False)))
     first, second, third = edits(
@@ -106,7 +104,7 @@ def test_a_request_speaks_of_all_of_its_devices_once() -> None:
 
 
 @scenario(56)
-def test_a_subrequest_is_known_by_its_request() -> None:
+def test_variable_of_a_subrequest_is_named_after_its_request() -> None:
     (found,) = described(allocated(device("a"), "gpu/large")).devices
     assert found.name == f"{UID}_gpu.large_a"
     assert list(Container([found.container_edits]).env) == ["NODEPLUG_MINE__GPU"]
@@ -121,31 +119,31 @@ def test_a_subrequest_is_known_by_its_request() -> None:
         ("mine", "A=B", "NODEPLUG_MINE__BIG_ONE"),
     ],
 )
-def test_variables_are_named_after_what_the_pod_calls_the_claim(name: str, annotation: str, wanted: str) -> None:
+def test_variable_is_named_after_the_pod_claim_name(name: str, annotation: str, wanted: str) -> None:
     named = claim(name=name, annotations={POD_CLAIM_NAME: annotation})
     assert variable(pod_claim_name(named) or name, "big-one") == wanted
 
 
-def test_an_interface_stays_on_the_host() -> None:
+def test_interface_is_not_moved_by_default() -> None:
     nic = Device("nic-1", "nic", "eth1", attributes={"mac": "02:00:00:00:00:01"})
     assert edits(allocated(nic)) == [cdi.ContainerEdits(env=("NODEPLUG_MINE__GPU=nic-1",))]
 
 
-def test_a_name_stands_for_what_a_device_is_and_not_for_where_it_is() -> None:
+def test_cdi_device_name_does_not_depend_on_node_paths() -> None:
     """The kubelet repeats the names of an old answer; the device can be at another node by then."""
     here, there = allocated(device("a")), allocated(device("a", "/dev/other"))
     assert device_names(DRIVER, MINE, [here]) == device_names(DRIVER, MINE, [there])
     assert edits(here) != edits(there)
 
 
-def test_a_device_that_is_gone_is_not_described_and_those_beside_it_are() -> None:
+def test_gone_device_is_omitted_from_the_spec() -> None:
     there, gone = allocated(device("a")), replace(allocated(device("b")), device=None)
     spec = described(there, gone)
     assert [x.name for x in spec.devices] == [f"{UID}_gpu_a"]
     assert Container([spec.devices[0].container_edits]).env == {"NODEPLUG_MINE__GPU": "a,b"}
 
 
-def test_control_characters_of_devices_do_not_reach_the_environment() -> None:
+def test_control_characters_are_removed_from_variables() -> None:
     stick = device("a", attributes={"serial": "x\nLD_PRELOAD=/evil\0"})
     env = Container(edits(allocated(stick, settings=Settings(env={"SERIAL": "{serial}"})))).env
     assert env["SERIAL"] == "xLD_PRELOAD=/evil"
@@ -175,7 +173,7 @@ some_devices = st.builds(
 
 
 @given(devices=st.lists(some_devices, min_size=1, max_size=5))
-def test_every_claim_has_a_sound_spec_of_the_lowest_version(devices: list[ClaimDevice]) -> None:
+def test_any_claim_has_a_valid_spec_of_the_lowest_version(devices: list[ClaimDevice]) -> None:
     spec = described(*devices)
     assert cdi.validate(spec) == []
     assert spec.cdi_version == cdi.required_version(spec)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.dra_plugin.preparing.world import World, claim, resource, result
 
 
-async def test_a_claims_device_brings_the_cdi_devices_that_others_describe(world: World) -> None:
+async def test_cdi_devices_of_other_specs_are_added_to_a_claim(world: World) -> None:
     """They come after ours, and a repeated call returns the same answer."""
     world.resources = [resource("fuse", cdi_devices=("nvidia.com/gpu={name}",))]
     world.offers.configure(world.resources)
@@ -17,7 +17,7 @@ async def test_a_claims_device_brings_the_cdi_devices_that_others_describe(world
     assert await world.prepare(wanted) == (device,)
 
 
-async def test_an_administrator_is_told_what_a_device_lacks_for_its_name(world: World) -> None:
+async def test_missing_attribute_of_a_cdi_name_is_refused_with_admin_access(world: World) -> None:
     world.resources = [resource("fuse", cdi_devices=("nvidia.com/gpu={uuid}",))]
     world.offers.configure(world.resources)
     found = world.made_up.devices()["misc-fuse"]

@@ -12,7 +12,7 @@ from tests.dra_plugin.preparing.world import World
 from tests.threads import no_more_threads
 
 
-async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
+async def test_blocked_devices_do_not_delay_file_writes() -> None:
     """With nine slow resets and one exclusive writer, other claims continue."""
     work, answers = HostWork(), threading.Event()
     waiting = [asyncio.ensure_future(work.run_blocking(answers.wait)) for _ in range(9)]
@@ -31,7 +31,7 @@ async def test_a_device_that_does_not_answer_holds_up_no_file() -> None:
         await work.close()
 
 
-async def test_after_a_slow_write_a_thread_does_the_next() -> None:
+async def test_write_runs_in_a_thread_after_a_slow_write() -> None:
     work, here = HostWork(fast_call=0.001), threading.get_ident()
     try:
         assert await work.write(threading.get_ident) == here
@@ -41,7 +41,7 @@ async def test_after_a_slow_write_a_thread_does_the_next() -> None:
         await work.close()
 
 
-async def test_what_no_thread_was_left_for_is_refused_and_not_done_later() -> None:
+async def test_call_without_a_free_thread_is_refused_and_never_run() -> None:
     """A driver that is bound after its claim was refused would have no owner."""
     work, done = HostWork(), list[str]()
     with no_more_threads(), pytest.raises(HostExhausted, match="no thread is left: can't start new thread"):
@@ -52,7 +52,7 @@ async def test_what_no_thread_was_left_for_is_refused_and_not_done_later() -> No
         await work.close()
 
 
-async def test_a_repair_for_which_no_thread_is_left_is_one_that_is_made_again(
+async def test_repair_fails_without_a_free_thread_and_succeeds_later(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = threading.Event()

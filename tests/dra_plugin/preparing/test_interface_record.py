@@ -14,7 +14,7 @@ HARDWARE = Interface(NIC, HOME, INSIDE, parent="pci/0000:3b:00.5", permanent="02
 VIRTUAL = Interface(NIC, HOME, INSIDE, kind="macvlan")
 
 
-def test_hardware_is_known_by_what_it_is_a_port_of() -> None:
+def test_hardware_interface_is_identified_by_its_parent_device() -> None:
     changed = Link(7, "eth7", mac="02:00:00:00:00:77", parent=HARDWARE.parent, permanent=HARDWARE.permanent)
     assert HARDWARE.matches(changed)
     assert HARDWARE.matches(structs.replace(changed, permanent=""))  # older kernels do not say
@@ -23,7 +23,7 @@ def test_hardware_is_known_by_what_it_is_a_port_of() -> None:
     assert not HARDWARE.matches(forged)
 
 
-def test_a_virtual_one_is_known_by_its_mark_and_until_it_has_one_by_its_name() -> None:
+def test_virtual_interface_is_identified_by_its_mark_or_name() -> None:
     moved = Link(7, "data0", mac="02:00:00:00:00:77", alias=MARK, kind="macvlan")
     assert VIRTUAL.matches(moved)
     assert not VIRTUAL.matches(structs.replace(moved, alias=mark("ens1f0v3", 1500, HOME.mac, "uid-2")))
@@ -33,7 +33,7 @@ def test_a_virtual_one_is_known_by_its_mark_and_until_it_has_one_by_its_name() -
     assert not VIRTUAL.matches(structs.replace(fresh, kind="veth"))
 
 
-def test_the_mark_says_how_it_was() -> None:
+def test_mark_contains_the_original_state() -> None:
     assert state_from_mark(MARK) == HOME
     assert state_from_mark(mark("a,b", 1500, "", "u")) is None  # a name with a comma is nobody's
     assert state_from_mark("of the operator's") is None

@@ -68,16 +68,16 @@ class Network(World):
         shutil.rmtree(self.made_up.root / "sys/devices/virtual/net" / name)
         (self.made_up.root / "sys/class/net" / name).unlink()
 
-    def moves(self, name: str = "np0", inside: str = "data0") -> PodNetwork:
+    def move_into_pod(self, name: str = "np0", inside: str = "data0") -> PodNetwork:
         """Move an interface as the runtime does according to the CDI files."""
-        assert cdi.NetDevice(host_interface_name=name, name=inside) in self.asked()
+        assert cdi.NetDevice(host_interface_name=name, name=inside) in self.requested_moves()
         pod = PodNetwork(self.home)
         pod.take(name, inside)
         self.hide(name)
         self.scan()
         return pod
 
-    def asked(self) -> list[cdi.NetDevice]:
+    def requested_moves(self) -> list[cdi.NetDevice]:
         """The interfaces that the CDI files ask a runtime to move."""
         return [x for edits in self.devices().values() for x in edits.net_devices]
 
@@ -97,7 +97,7 @@ async def network(tmp_path: Path, home: str) -> AsyncIterator[Network]:
         yield made
 
 
-def there(name: str) -> Link | None:
+def find_link(name: str) -> Link | None:
     with Connection() as kernel:
         return link(kernel, name)
 
@@ -117,39 +117,37 @@ def wanted(device: str = "nic-np0", *requests: str, number: int = 1, **interface
     return claim(*results, configs=configs, uid=uid(number), name=f"claim-{number}")
 
 
-def of_pods(of: v1.ResourceClaim, *pods: v1.ResourceClaimConsumerReference) -> v1.ResourceClaim:
+def reserved_for_pods(of: v1.ResourceClaim, *pods: v1.ResourceClaimConsumerReference) -> v1.ResourceClaim:
     return structs.replace(of, status=structs.replace(of.status, reserved_for=pods))
 
 
-async def test_an_interface_moves_into_a_pod_and_comes_back_as_it_was(network: Network) -> None:
+async def test_interface_moves_into_a_pod_and_is_restored(network: Network) -> None:
     ip("addr", "add", "192.0.2.1/24", "dev", "np0")
     ip("link", "set", "np0", "up", "alias", "of the operator's")
     before = state("np0")
     mine = wanted(**WANTED)
     prepared = await network.prepare(mine)
-    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+    assert network.requested_moves() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
     (spec,) = (x for name, x in network.specs().items() if "/claim " in name)
     assert spec.cdi_version == "1.1.0"
     mtu, mac, alias, has, is_up = state("np0") or ()
     assert (mtu, mac, has, is_up) == (1300, WANTED["mac"], ("198.51.100.7/24", "2001:db8::7/64"), False)
     assert alias == f"nodeplug:np0,1400,{MAC},{uid(1)}"
-    pod = network.moves()
+    pod = network.move_into_pod()
     inside = pod.ip("addr", "show", "dev", "data0")
     assert all(text in inside for text in ("mtu 1300", WANTED["mac"], "198.51.100.7/24", "2001:db8::7/64", "UP"))
-    await until(lambda: not network.asked())  # otherwise no further container of the pod could start
+    await until(lambda: not network.requested_moves())  # otherwise no further container of the pod could start
     assert network.container(prepared).env["NODEPLUG_CLAIM_1__NET__INTERFACES"] == "data0"
     pod.back("data0")
     pod.end()
-    await until(network.asked)  # a new sandbox of the pod needs it
+    await until(network.requested_moves)  # a new sandbox of the pod needs it
     await network.unprepare(mine)
     assert state("np0") == before
     assert network.units() == network.files() == []
 
 
 @pytest.mark.parametrize("interface", [WANTED, {"name": "data0"}])
-async def test_its_addresses_come_back_with_all_that_was_said_of_them(
-    network: Network, interface: dict[str, Any]
-) -> None:
+async def test_addresses_are_restored_with_all_their_properties(network: Network, interface: dict[str, Any]) -> None:
     """An address that returned with its own route would receive the node's traffic to that network."""
     for words in (
         "192.0.2.1/24 broadcast 192.0.2.255 label np0:first noprefixroute",
@@ -164,7 +162,7 @@ async def test_its_addresses_come_back_with_all_that_was_said_of_them(
     before, routes = ip("-o", "addr", "show", "dev", "np0", "scope", "global"), ip("route", "show", "dev", "np0")
     mine = wanted(**interface)
     await network.prepare(mine)
-    pod = network.moves()
+    pod = network.move_into_pod()
     pod.back("data0")
     pod.end()
     await network.unprepare(mine)
@@ -173,7 +171,7 @@ async def test_its_addresses_come_back_with_all_that_was_said_of_them(
     assert ip("route", "show", "dev", "np0") == routes
 
 
-async def test_an_address_does_not_go_with_the_first_one_of_its_network(network: Network) -> None:
+async def test_secondary_address_survives_the_removal_of_the_primary(network: Network) -> None:
     for last in (1, 7):
         ip("addr", "add", f"198.51.100.{last}/24", "dev", "np0")
     mine = wanted(addresses=["198.51.100.7/24"])
@@ -183,7 +181,7 @@ async def test_an_address_does_not_go_with_the_first_one_of_its_network(network:
     assert sorted((state("np0") or ())[3]) == ["198.51.100.1/24", "198.51.100.7/24"]
 
 
-async def test_a_pod_is_told_what_it_has(network: Network) -> None:
+async def test_network_data_is_in_status_and_metadata(network: Network) -> None:
     await network.prepare(wanted(**WANTED))
     (lease,) = network.ledger.leases()
     record = record_of(lease)
@@ -198,25 +196,25 @@ async def test_a_pod_is_told_what_it_has(network: Network) -> None:
     assert entry["networkData"] == network_data
 
 
-async def test_what_is_not_chosen_stays_and_two_interfaces_go_together(network: Network) -> None:
+async def test_unset_properties_stay_and_two_interfaces_move_together(network: Network) -> None:
     ip("addr", "add", "192.0.2.1/24", "dev", "np0")
     ip("link", "del", "mv0")
     mine = claim(result("nic-np0", "a"), result("nic-np1", "b"), configs=[config("b", interface={"name": "other"})])
     await network.prepare(mine)
     moved = [cdi.NetDevice(host_interface_name=x, name=y) for x, y in (("np0", "np0"), ("np1", "other"))]
-    assert network.asked() == moved
+    assert network.requested_moves() == moved
     assert (state("np0") or ())[:2] + (state("np0") or ())[3:] == (1400, MAC, ("192.0.2.1/24",), False)
 
 
-async def test_a_repeated_call_and_a_restart_find_it_in_its_pod(network: Network) -> None:
+async def test_moved_interface_is_found_by_a_repeated_call_and_a_restart(network: Network) -> None:
     mine = wanted(name="data0")
     prepared = await network.prepare(mine)
-    pod = network.moves()
-    await until(lambda: not network.asked())
+    pod = network.move_into_pod()
+    await until(lambda: not network.requested_moves())
     assert await network.prepare(mine) == prepared
     await network.restart()
     assert await network.prepare(mine) == prepared
-    assert network.asked() == []
+    assert network.requested_moves() == []
     assert [x.name for x in network.offers] == ["nic-mv0", "nic-np0", "nic-np1"]  # still offered, and healthy
     offered = network.offers.find("nic-np0")
     assert offered is not None
@@ -227,42 +225,42 @@ async def test_a_repeated_call_and_a_restart_find_it_in_its_pod(network: Network
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-async def test_while_nobody_looks_it_comes_back_under_another_name(network: Network) -> None:
+async def test_interface_returned_under_another_name_is_found_after_a_restart(network: Network) -> None:
     mine = wanted(**WANTED)
     await network.prepare(mine)
-    pod = network.moves()
+    pod = network.move_into_pod()
     await network.end()
     pod.back("data0")
     pod.end()
     await network.begin()
-    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+    assert network.requested_moves() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
     assert (state("np0") or ())[3] == ("198.51.100.7/24", "2001:db8::7/64")
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-@pytest.mark.parametrize("done", ["nothing", "half", "all"])
+@pytest.mark.parametrize("progress", ["nothing", "half", "all"])
 @pytest.mark.parametrize("then", ["prepared again", "unprepared"])
-async def test_after_a_crash_between_the_ledger_and_the_kernel(network: Network, done: str, then: str) -> None:
+async def test_interface_is_recovered_after_a_crash_while_preparing(network: Network, progress: str, then: str) -> None:
     mine = wanted(**WANTED)
     prepared = await network.prepare(mine)
     await network.end()
-    if done == "nothing":
+    if progress == "nothing":
         ip("link", "set", "np0", "alias", "", "mtu", "1400", "address", MAC)
-    if done != "all":
+    if progress != "all":
         ip("addr", "flush", "dev", "np0")
         shutil.rmtree(network.cdi)
     await network.begin()
     if then == "prepared again":
         assert await network.prepare(mine) == prepared
         assert (state("np0") or ())[:2] == (1300, WANTED["mac"])
-        assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
+        assert network.requested_moves() == [cdi.NetDevice(host_interface_name="np0", name="data0")]
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
     assert network.units() == network.files() == []
 
 
-async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network) -> None:
+async def test_original_state_is_read_from_the_alias_after_a_lost_ledger(network: Network) -> None:
     await network.prepare(wanted(**WANTED))
     await network.end()
     shutil.rmtree(network.state)
@@ -273,23 +271,23 @@ async def test_a_lost_ledger_finds_how_it_was_on_the_interface(network: Network)
     await network.begin()
     mine = wanted("nic-data0", number=2)
     await network.prepare(mine)
-    assert network.asked() == [cdi.NetDevice(host_interface_name="np0", name="np0")]
+    assert network.requested_moves() == [cdi.NetDevice(host_interface_name="np0", name="np0")]
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Network) -> None:
+async def test_new_interface_with_the_old_name_is_not_moved(network: Network) -> None:
     """Hardware returns with its name in the pod; another interface can have its old name by then."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
-    pod = network.moves()
+    pod = network.move_into_pod()
     ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "bridge")
     pod.back("data0")
     pod.end()
     await until(lambda: not any("/claim=" in x for x in network.devices()))  # a runtime refuses names without a spec
     ip("link", "del", "np0")
     network.scan()
-    await until(network.asked)  # it has its name again
+    await until(network.requested_moves)  # it has its name again
     await network.unprepare(mine)
     assert state("np0") == (1400, MAC, "", (), False)
 
@@ -310,7 +308,9 @@ async def test_whoever_has_its_name_now_is_not_moved_in_its_stead(network: Netwo
         f"..,1400,{MAC},x",
     ],
 )
-async def test_a_mark_that_a_pod_has_written_is_none(network: Network, mark: str, interface: dict[str, Any]) -> None:
+async def test_invalid_alias_written_by_a_pod_is_ignored(
+    network: Network, mark: str, interface: dict[str, Any]
+) -> None:
     """A process that can change interfaces in a pod can write impossible values."""
     ip("link", "set", "np0", "alias", f"nodeplug:{mark}")
     before = state("np0")
@@ -320,7 +320,7 @@ async def test_a_mark_that_a_pod_has_written_is_none(network: Network, mark: str
     assert state("np0") == before
 
 
-async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(network: Network) -> None:
+async def test_left_behind_interface_keeps_its_name_when_the_old_one_is_taken(network: Network) -> None:
     await network.prepare(wanted(**WANTED))
     await network.end()
     shutil.rmtree(network.state)
@@ -332,12 +332,12 @@ async def test_one_that_was_left_behind_has_no_name_that_another_one_has_now(net
     await network.begin()
     mine = wanted("nic-data0", number=2)
     await network.prepare(mine)
-    assert network.asked() == [cdi.NetDevice(host_interface_name="data0", name="data0")]
+    assert network.requested_moves() == [cdi.NetDevice(host_interface_name="data0", name="data0")]
     await network.unprepare(mine)
     assert state("data0") == (1400, MAC, "", (), False)
 
 
-async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
+async def test_claim_ends_when_a_property_cannot_be_restored(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Some settings depend on another interface: here the MTU depends on the lower interface, which was changed."""
@@ -345,8 +345,8 @@ async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     before = state("mv0")
     assert before is not None
     await network.prepare(mine)
-    pod = network.moves("mv0")
-    await until(lambda: not network.asked())
+    pod = network.move_into_pod("mv0")
+    await until(lambda: not network.requested_moves())
     ip("link", "set", "np1", "mtu", "1280")
     pod.back("data0")
     pod.end()
@@ -358,33 +358,33 @@ async def test_what_the_kernel_does_not_take_back_holds_up_no_claim(
     assert network.units() == network.files() == []
 
 
-async def test_a_macvlan_that_ends_with_its_pod_is_made_again(network: Network) -> None:
+async def test_macvlan_deleted_with_its_pod_is_recreated(network: Network) -> None:
     before = ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2]
     mine = wanted("nic-mv0", name="data0")
     await network.prepare(mine)
-    pod = network.moves("mv0")
+    pod = network.move_into_pod("mv0")
     pod.end()
     await network.unprepare(mine)
     assert ip("-d", "-o", "link", "show", "mv0").split(maxsplit=2)[2] == before
     assert network.units() == []
 
 
-async def test_a_veth_ends_with_its_pod(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+async def test_veth_deleted_with_its_pod_is_not_recreated(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     mine = wanted(name="data0")
     await network.prepare(mine)
-    network.moves().end()
-    await until(lambda: there("np1") is None)
+    network.move_into_pod().end()
+    await until(lambda: find_link("np1") is None)
     await network.unprepare(mine)
     assert "it was virtual" in caplog.text
     assert network.units() == []
 
 
-async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(network: Network) -> None:
+async def test_new_interface_with_the_name_of_a_gone_one_is_left_alone(network: Network) -> None:
     """It was unplugged in its pod, and a new interface has its name. No restarted container gets the new one."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
-    network.moves().end()
-    await until(lambda: there("np1") is None)
+    network.move_into_pod().end()
+    await until(lambda: find_link("np1") is None)
     ip("link", "add", "np0", "address", "02:00:00:00:00:77", "type", "veth", "peer", "name", "np1")
     network.show("np0")
     network.scan()
@@ -395,18 +395,18 @@ async def test_another_interface_of_its_name_is_not_taken_for_one_that_is_gone(n
     assert network.units() == network.files() == []
 
 
-async def test_after_a_reboot_nothing_is_called_back(network: Network) -> None:
+async def test_interface_is_not_recreated_after_a_reboot(network: Network) -> None:
     mine = wanted("nic-mv0", name="data0")
     await network.prepare(mine)
     await network.end()
     ip("link", "del", "mv0")
     await network.begin("next-boot")
     await network.unprepare(mine)
-    assert there("mv0") is None
+    assert find_link("mv0") is None
     assert network.units() == []
 
 
-async def test_after_a_reboot_a_claims_interface_is_offered_where_it_is_there(network: Network) -> None:
+async def test_missing_interface_is_not_offered_after_a_reboot(network: Network) -> None:
     await network.prepare(wanted("nic-mv0", name="data0"))
     await network.end()
     ip("link", "del", "mv0")
@@ -415,7 +415,7 @@ async def test_after_a_reboot_a_claims_interface_is_offered_where_it_is_there(ne
     assert [x.name for x in network.offers] == ["nic-np0", "nic-np1"]
 
 
-async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_changes_again(network: Network) -> None:
+async def test_current_state_is_recorded_before_a_change_after_a_reboot(network: Network) -> None:
     mine = wanted(**WANTED)
     await network.prepare(mine)
     await network.end()
@@ -433,9 +433,7 @@ async def test_after_a_reboot_it_is_on_record_how_an_interface_is_before_it_chan
     assert network.units() == []
 
 
-async def test_without_a_thread_left_a_claim_is_looked_after_later(
-    network: Network, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_claim_is_repaired_after_a_thread_shortage(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     """The thread limit of the node or of a cgroup must not end the daemon."""
     mine = wanted(**WANTED)
     await network.prepare(mine)
@@ -453,9 +451,9 @@ async def test_without_a_thread_left_a_claim_is_looked_after_later(
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
+async def test_restore_is_refused_while_the_interface_is_in_its_pod(network: Network) -> None:
     await network.prepare(wanted(name="data0"))
-    pod = network.moves()
+    pod = network.move_into_pod()
     record = record_of(network.ledger.leases()[0])
     assert record is not None
     with pytest.raises(InterfaceRefused, match="np0 is still in the network namespace of its pod"):
@@ -463,14 +461,14 @@ async def test_what_is_still_in_its_pod_is_waited_for(network: Network) -> None:
     pod.end()
 
 
-async def test_what_cannot_be_looked_for_just_now_is_not_gone(
+async def test_interface_is_not_gone_when_its_namespace_cannot_be_listed(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the kernel has no memory to list a namespace's interfaces, the namespace still exists."""
     mine = wanted("nic-mv0", name="data0")
     await network.prepare(mine)
-    pod = network.moves("mv0")
-    await until(lambda: not network.asked())
+    pod = network.move_into_pod("mv0")
+    await until(lambda: not network.requested_moves())
     await network.end()
 
     def no_memory(kernel: Connection, namespace: int | None = None) -> list[Link]:
@@ -484,14 +482,14 @@ async def test_what_cannot_be_looked_for_just_now_is_not_gone(
         (failure,) = (await network.failures(ref(mine))).values()
         assert failure is not None
         assert "No buffer space available" in failure.reason
-    assert there("mv0") is None  # a second macvlan would have the same MAC
+    assert find_link("mv0") is None  # a second macvlan would have the same MAC
     pod.back("data0")
     pod.end()
     await network.unprepare(mine)
     assert network.units() == []
 
 
-async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Network) -> None:
+async def test_refused_change_leaves_the_interface_unchanged(network: Network) -> None:
     ip("link", "set", "np1", "mtu", "1200")
     before = state("mv0")
     mine = wanted("nic-mv0", mtu=1300, name="data0")  # more than the lower interface allows
@@ -512,7 +510,7 @@ async def test_what_the_kernel_refuses_leaves_everything_as_it_was(network: Netw
         (ALL, {"addresses": ["198.51.100.200/24"]}, "the node itself has the address 198.51.100.200/24, at np1"),
     ],
 )
-async def test_a_claim_chooses_what_the_node_lets_it(
+async def test_setting_outside_the_node_policy_is_refused(
     network: Network, moves: InterfaceMoves | None, interface: dict[str, Any], words: str
 ) -> None:
     ip("addr", "add", "198.51.100.200/24", "dev", "np1")
@@ -526,12 +524,12 @@ async def test_a_claim_chooses_what_the_node_lets_it(
 
 
 @pytest.mark.parametrize("address", ["198.51.100.201/24", "2001:db8::201/64"])
-async def test_an_address_that_the_node_has_by_dhcp_is_the_nodes(network: Network, address: str) -> None:
+async def test_dhcp_address_of_the_node_is_refused(network: Network, address: str) -> None:
     ip("addr", "add", address, "dev", "np1", "valid_lft", "3600", "preferred_lft", "3600")
     assert f"the node itself has the address {address}, at np1" in await network.refusal(wanted(addresses=[address]))
 
 
-async def test_what_the_node_needs_never_moves(network: Network) -> None:
+async def test_interface_needed_by_the_node_is_not_moved(network: Network) -> None:
     assert "np1 carries mv0 of the node" in await network.refusal(wanted("nic-np1"))
     ip("link", "add", "br0", "type", "bridge")
     ip("link", "set", "np0", "master", "br0")
@@ -543,16 +541,16 @@ async def test_what_the_node_needs_never_moves(network: Network) -> None:
     assert "carries the node's own traffic" in await network.refusal(wanted())  # already before the next scan
 
 
-async def test_what_the_kernel_keeps_in_its_namespace_is_refused_before_the_runtime_tries(network: Network) -> None:
+async def test_wlan_interface_is_refused(network: Network) -> None:
     (network.made_up.root / "sys/class/net/np0/uevent").write_text("DEVTYPE=wlan\n")
     network.scan()
     assert "np0 is a wlan interface, which leaves no network namespace" in await network.refusal(wanted())
 
 
-async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network: Network) -> None:
+async def test_lower_interface_of_a_moved_one_is_not_moved(network: Network) -> None:
     first = wanted("nic-mv0", name="data0")
     await network.prepare(first)
-    pod = network.moves("mv0")
+    pod = network.move_into_pod("mv0")
     assert "np1 carries mv0, which a claim has" in await network.refusal(wanted("nic-np1", number=2))
     pod.end()
     await network.unprepare(first)
@@ -561,7 +559,7 @@ async def test_what_carries_an_interface_that_is_in_a_pod_does_not_move(network:
 
 
 @pytest.mark.parametrize("table", ["main", "100"])
-async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: Network, table: str) -> None:
+async def test_interfaces_of_default_routes_in_any_table_are_not_moved(network: Network, table: str) -> None:
     """/proc lists only the first hop of a multipath route, and no other tables."""
     ip("link", "del", "mv0")
     for name, address in (("np0", "192.0.2.1/30"), ("np1", "192.0.2.5/30")):
@@ -576,7 +574,7 @@ async def test_each_way_of_a_default_route_and_each_table_is_the_nodes(network: 
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7/24", "2001:db8::7/64"])
-async def test_what_the_node_talks_over_never_moves(network: Network, address: str) -> None:
+async def test_interface_with_connections_of_the_node_is_not_moved(network: Network, address: str) -> None:
     """For example, the kubelet uses its node's address, which can differ from that of the default route."""
     ip("address", "add", address, "dev", "np0", *(["nodad"] if ":" in address else []))
     for name in ("lo", "np0", "np1"):
@@ -596,19 +594,19 @@ async def test_what_the_node_talks_over_never_moves(network: Network, address: s
     await network.prepare(wanted())
 
 
-async def test_names_are_one_in_a_pod(network: Network) -> None:
+async def test_interface_names_are_unique_in_a_pod(network: Network) -> None:
     ip("link", "del", "mv0")
     both = claim(result("nic-np0", "a"), result("nic-np1", "a"), configs=[config(interface={"name": "data0"})])
     assert "two interfaces named data0" in await network.refusal(both)
     pod = v1.ResourceClaimConsumerReference(resource="pods", name="p", uid="of-the-pod")
     first, second = wanted(name="data0"), wanted("nic-np1", number=2, name="data0")
-    await network.prepare(of_pods(first, pod))
-    assert "of the claim default/claim-1" in await network.refusal(of_pods(second, pod))
+    await network.prepare(reserved_for_pods(first, pod))
+    assert "of the claim default/claim-1" in await network.refusal(reserved_for_pods(second, pod))
 
 
-async def test_a_claim_of_several_pods_has_no_interface_to_move(network: Network) -> None:
+async def test_interface_is_not_moved_for_a_claim_of_several_pods(network: Network) -> None:
     pods = tuple(v1.ResourceClaimConsumerReference(resource="pods", name=x, uid=x) for x in "ab")
-    assert "several pods use the claim" in await network.refusal(of_pods(wanted(), *pods))
+    assert "several pods use the claim" in await network.refusal(reserved_for_pods(wanted(), *pods))
 
 
 @pytest.mark.parametrize(
@@ -621,7 +619,9 @@ async def test_a_claim_of_several_pods_has_no_interface_to_move(network: Network
         ("", "is not known"),
     ],
 )
-async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: str, words: str) -> None:
+async def test_oci_runtime_must_support_moving_interfaces(
+    network: Network, tmp_path: Path, features: str, words: str
+) -> None:
     runtime = tmp_path / "runc"
     runtime.write_text(f"#!/bin/sh\necho -n '{features}'\n")
     runtime.chmod(0o755)
@@ -634,7 +634,7 @@ async def test_the_runtime_is_asked(network: Network, tmp_path: Path, features: 
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
+async def test_all_installed_runtimes_must_support_moving_interfaces(tmp_path: Path) -> None:
     """Only the container runtime knows which one it uses; for example, Docker's runtime can be installed as well."""
     able, other = tmp_path / "sbin/runc", tmp_path / "bin/runc"
     for path, enabled in ((able, "true"), (other, "false")):
@@ -642,16 +642,16 @@ async def test_of_several_runtimes_each_must_be_able_to(tmp_path: Path) -> None:
         path.write_text(f'#!/bin/sh\necho \'{{"linux": {{"netDevices": {{"enabled": {enabled}}}}}}}\'\n')
         path.chmod(0o755)
     folders = [str(able.parent), str(other.parent)]
-    words = OciRuntime(folders=folders).why_not()
+    words = OciRuntime(folders=folders).problem()
     assert words.startswith(f"the runtime {other} cannot move interfaces")
     assert words.endswith(f"set settings.ociRuntime to the one that runs the containers ({able}, {other})")
-    assert OciRuntime(str(able), folders).why_not() == ""
+    assert OciRuntime(str(able), folders).problem() == ""
     other.unlink()
     other.symlink_to(able)
-    assert OciRuntime(folders=folders).why_not() == ""
+    assert OciRuntime(folders=folders).problem() == ""
 
 
-async def test_a_lost_lease_is_restored_with_its_record_once_there_is_a_descriptor(network: Network) -> None:
+async def test_lost_lease_is_restored_only_with_its_record(network: Network) -> None:
     mine = wanted(**WANTED)
     await network.prepare(mine)
     await network.end()
@@ -665,6 +665,6 @@ async def test_a_lost_lease_is_restored_with_its_record_once_there_is_a_descript
     assert state("np0") == (1400, MAC, "", (), False)
 
 
-async def test_without_interfaces_that_move_nothing_is_heard(network: Network) -> None:
+async def test_link_events_are_not_watched_without_moved_interfaces(network: Network) -> None:
     assert await network.failures(ref(wanted())) == {uid(1): None}
     assert network.preparer.hardware.interfaces._events is None

@@ -65,22 +65,22 @@ configs = st.builds(
     st.lists(configs, max_size=2),
     st.none() | hostile,
 )
-def test_a_malformed_claim_leaves_nothing(
+def test_malformed_claim_leaves_nothing_behind(
     got: list[v1.DeviceRequestAllocationResult],
     configured: list[v1.DeviceAllocationConfiguration],
     pod_claim: str | None,
 ) -> None:
     annotations = {} if pod_claim is None else {"resource.kubernetes.io/pod-claim-name": pod_claim}
     names = [x.device for x in got if x.driver == DRIVER]
-    asyncio.run(live(claim(*got, configs=configured, annotations=annotations), names))
+    asyncio.run(prepare_and_unprepare(claim(*got, configs=configured, annotations=annotations), names))
 
 
-async def live(wanted: v1.ResourceClaim, names: list[str]) -> None:
+async def prepare_and_unprepare(wanted: v1.ResourceClaim, names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         world.resources = [resource("fuse"), resource("kvm", shares=4)]
         async with world:
-            before = everything(world)
+            before = all_files(world)
             outcome = (await world.outcomes(wanted))[wanted.metadata.uid]
             if isinstance(outcome, ClaimFailed):
                 assert outcome.reason
@@ -91,9 +91,9 @@ async def live(wanted: v1.ResourceClaim, names: list[str]) -> None:
                 world.specs()
             assert await world.failures(ref(wanted)) == {wanted.metadata.uid: None}
             assert (world.units(), world.files()) == ([], [])
-            assert everything(world) == before
+            assert all_files(world) == before
 
 
-def everything(world: World) -> set[Path]:
+def all_files(world: World) -> set[Path]:
     """All files except the ledger's."""
     return {x for x in world.folder.rglob("*") if x.is_file() and world.state not in x.parents}

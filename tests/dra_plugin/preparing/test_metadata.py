@@ -41,7 +41,7 @@ def refusal(*objects: Any) -> str:
 
 @scenario(36)
 @pytest.mark.parametrize("head", [V1ALPHA1, V1BETA1])
-def test_both_versions_are_read_alike(head: dict[str, str]) -> None:
+def test_both_versions_are_read(head: dict[str, str]) -> None:
     found = read_stream(stream(head | {"podClaimName": "mine", "requests": [entry("gpu-a")]}))
     assert found == DeviceMetadata(
         pod_claim_name="mine",
@@ -76,19 +76,19 @@ def test_both_versions_are_read_alike(head: dict[str, str]) -> None:
         (({"apiVersion": "metadata.k8s.io/v99"},), "decode metadata.k8s.io/v99"),
     ],
 )
-def test_what_cannot_be_read_is_said(objects: tuple[Any, ...], words: str) -> None:
+def test_unreadable_stream_is_refused(objects: tuple[Any, ...], words: str) -> None:
     assert words in refusal(*objects)
 
 
 @scenario(43, 44)
-def test_the_first_object_that_is_understood_counts() -> None:
+def test_first_supported_object_is_used() -> None:
     unknown = {"apiVersion": "metadata.k8s.io/v99", "kind": "DeviceMetadata"}
     assert read_stream(stream(V1ALPHA1, "{broken")) == DeviceMetadata()
     assert read_stream(stream(unknown, V1BETA1 | {"podClaimName": "a"}, V1ALPHA1)).pod_claim_name == "a"
 
 
 @scenario(45, 46)
-def test_what_is_malformed_is_fatal_whatever_follows() -> None:
+def test_malformed_object_is_refused_even_before_a_valid_one() -> None:
     unknown = {"apiVersion": "metadata.k8s.io/v99", "kind": "DeviceMetadata"}
     assert "decode metadata.resource.k8s.io/v1alpha1" in refusal(V1ALPHA1 | {"requests": 1}, V1ALPHA1)
     assert "decode metadata.resource.k8s.io/v1alpha1" in refusal({"apiVersion": V1ALPHA1["apiVersion"]}, V1ALPHA1)
@@ -97,7 +97,7 @@ def test_what_is_malformed_is_fatal_whatever_follows() -> None:
 
 
 @scenario(47)
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "gpu.example.com-metadata.json"
     with pytest.raises(MetadataError, match=f"open metadata file {path}"):
         read_file(path)
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @scenario(48)
-def test_a_requests_folder_has_a_file_of_each_driver(tmp_path: Path) -> None:
+def test_request_folder_combines_the_files_of_all_drivers(tmp_path: Path) -> None:
     def write(driver: str, *requests: dict[str, Any], **extra: str) -> None:
         (tmp_path / f"{driver}-metadata.json").write_text(stream(V1BETA1 | {"requests": list(requests)} | extra))
 
@@ -142,7 +142,7 @@ def test_a_requests_folder_has_a_file_of_each_driver(tmp_path: Path) -> None:
         ({"attributes": {f"a{n}": {"int": n} for n in range(33)}}, "requests[0].devices[0].attributes: 33"),
     ],
 )
-def test_what_breaks_the_apis_rules_is_refused_where_it_matters(device: dict[str, Any], words: str) -> None:
+def test_invalid_device_is_refused_unless_validation_is_off(device: dict[str, Any], words: str) -> None:
     sound = {"driver": "gpu.example.com", "pool": "a/b", "name": "gpu-0"}
     value = V1BETA1 | {"requests": [{"name": "gpu", "devices": [sound | device]}]}
     assert words in refusal(value)
@@ -186,7 +186,7 @@ some_metadata = st.builds(
 
 @scenario(49)
 @given(metadata=some_metadata)
-def test_what_is_written_is_read_back_in_every_version(metadata: DeviceMetadata) -> None:
+def test_encoded_metadata_is_read_back_in_both_versions(metadata: DeviceMetadata) -> None:
     text = encode(to_dict(metadata)).decode()
     assert read_stream(text, validate=False) == metadata
     _, length = json.JSONDecoder().raw_decode(text)
@@ -194,6 +194,6 @@ def test_what_is_written_is_read_back_in_every_version(metadata: DeviceMetadata)
 
 
 @given(text=st.text(max_size=60))
-def test_any_text_is_refused_in_words(text: str) -> None:
+def test_any_text_is_refused(text: str) -> None:
     with pytest.raises(MetadataError):
         read_stream(text)

@@ -36,7 +36,7 @@ def write(folder: MetadataFolder, *requests: str, devices: tuple[DeviceEntry, ..
 
 
 @scenario(21)
-async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
+async def test_prepare_writes_a_metadata_file_and_its_mount(world: World) -> None:
     devices = await world.prepare(claim(result("misc-fuse")))
     path = f"{INSIDE}/resourceclaims/mine/gpu/{DRIVER}-metadata.json"
     inside = world.container(devices, "gpu")
@@ -75,7 +75,7 @@ async def test_preparing_writes_a_stream_and_a_mount(world: World) -> None:
 
 
 @scenario(22)
-def test_a_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
+def test_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
     write(folder, "gpu")
     text = Path(folder.file(UID, "gpu")).read_text()
     first = json.JSONDecoder().raw_decode(text)[0]
@@ -83,7 +83,7 @@ def test_a_device_without_attributes_is_listed(folder: MetadataFolder) -> None:
 
 
 @scenario(23)
-async def test_a_nic_has_its_network_data(world: World) -> None:
+async def test_nic_has_network_data(world: World) -> None:
     world.resources = [resource("fuse")]
     await world.restart()
     nic = Device("misc-fuse", "nic", "eth0", attributes={"mac": "02:00:00:00:00:01"})
@@ -98,7 +98,7 @@ async def test_a_nic_has_its_network_data(world: World) -> None:
 
 
 @scenario(24)
-async def test_each_request_has_its_own_file_on_its_first_device(world: World) -> None:
+async def test_each_request_has_one_file_mounted_by_its_first_device(world: World) -> None:
     results = (
         result("misc-fuse", "gpu-request"),
         result("misc-kvm", "gpu-request"),
@@ -118,7 +118,7 @@ async def test_each_request_has_its_own_file_on_its_first_device(world: World) -
 
 
 @scenario(25)
-async def test_a_subrequest_lies_at_its_request(world: World) -> None:
+async def test_subrequest_has_the_path_of_its_request(world: World) -> None:
     devices = await world.prepare(claim(result("misc-fuse", "req/sub")))
     assert devices[0].cdi_device_ids[1] == f"{DRIVER}/metadata={UID}_req"
     inside = world.container(devices, "req")
@@ -127,7 +127,7 @@ async def test_a_subrequest_lies_at_its_request(world: World) -> None:
 
 
 @scenario(26)
-async def test_a_claim_from_a_template_lies_at_the_pods_name_for_it(world: World) -> None:
+async def test_claim_from_a_template_has_the_path_of_its_pod_claim_name(world: World) -> None:
     wanted = claim(result("misc-fuse"), name="pod-my-gpu-x7k2p", annotations={POD_CLAIM_NAME: "my-gpu"})
     inside = world.container(await world.prepare(wanted))
     (path,) = inside.mounts
@@ -135,14 +135,14 @@ async def test_a_claim_from_a_template_lies_at_the_pods_name_for_it(world: World
     assert inside.metadata(path)[0]["podClaimName"] == "my-gpu"
 
 
-async def test_a_hostile_annotation_leads_nowhere(world: World) -> None:
+async def test_malicious_annotation_does_not_change_the_path(world: World) -> None:
     wanted = claim(result("misc-fuse"), annotations={POD_CLAIM_NAME: "../../../etc"})
     (path,) = world.container(await world.prepare(wanted)).mounts
     assert path == f"{INSIDE}/resourceclaims/mine/gpu/{DRIVER}-metadata.json"
 
 
 @scenario(27, 28, 29, 30)
-async def test_unpreparing_removes_everything_and_can_be_repeated(world: World) -> None:
+async def test_unprepare_removes_all_files_and_can_be_repeated(world: World) -> None:
     await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b/c")))
     assert len(world.files()) == 4
     for _ in range(2):
@@ -153,15 +153,13 @@ async def test_unpreparing_removes_everything_and_can_be_repeated(world: World) 
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\0b", ".hidden"])
-def test_names_that_lead_elsewhere_are_refused(folder: MetadataFolder, name: str) -> None:
+def test_uid_or_request_outside_the_folder_is_refused(folder: MetadataFolder, name: str) -> None:
     for uid, request in ((name, "gpu"), (UID, name)):
         with pytest.raises(MetadataError, match="cannot be a part of a path"):
             folder.file(uid, request)
 
 
-def test_what_else_is_in_the_folder_goes_but_folders_and_links_are_not_followed(
-    folder: MetadataFolder, tmp_path: Path
-) -> None:
+def test_foreign_files_and_links_are_removed_but_folders_are_kept(folder: MetadataFolder, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (kept / "inside").mkdir(parents=True)
     write(folder, "gpu")
@@ -177,7 +175,7 @@ def test_what_else_is_in_the_folder_goes_but_folders_and_links_are_not_followed(
     assert (kept / "inside").is_dir()
 
 
-def test_a_claim_whose_uid_begins_like_anothers_keeps_its_files(folder: MetadataFolder) -> None:
+def test_claim_with_a_common_uid_prefix_keeps_its_files(folder: MetadataFolder) -> None:
     for uid in ("u", "u.2", "u_gpu"):
         folder.write(uid, describe(claim(), [("gpu", entry())])[0])
     folder.remove("u")

@@ -28,7 +28,7 @@ def move(world: World) -> None:
     world.scan(fuse=replace(world.made_up.devices()["misc-kvm"], id="misc-fuse"))
 
 
-async def test_a_device_that_moves_is_described_where_it_is_now(world: World) -> None:
+async def test_moved_device_is_described_at_its_new_node(world: World) -> None:
     answer = await world.prepare(WANTED)
     leases = world.ledger.leases()
     move(world)
@@ -38,7 +38,7 @@ async def test_a_device_that_moves_is_described_where_it_is_now(world: World) ->
     assert world.ledger.leases() == leases  # a lease does not depend on the device's node
 
 
-async def test_a_moved_device_is_described_before_anybody_asks_again_after_a_restart(world: World) -> None:
+async def test_moved_device_is_described_before_the_first_call_after_a_restart(world: World) -> None:
     answer = await world.prepare(WANTED)
     await world.restart("next-boot")
     assert nodes(world, answer) == ["/dev/fuse"]
@@ -48,7 +48,7 @@ async def test_a_moved_device_is_described_before_anybody_asks_again_after_a_res
     assert nodes(world, answer) == ["/dev/kvm"]
 
 
-async def test_a_device_that_is_unplugged_has_no_description_and_the_same_one_again_when_it_is_back(
+async def test_unplugged_device_has_no_cdi_device_until_it_returns(
     world: World,
 ) -> None:
     answer = await world.prepare(WANTED)
@@ -63,7 +63,7 @@ async def test_a_device_that_is_unplugged_has_no_description_and_the_same_one_ag
     assert await world.prepare(WANTED) == answer
 
 
-async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(world: World) -> None:
+async def test_repeated_call_is_refused_while_the_node_has_changed(world: World) -> None:
     answer = await world.prepare(WANTED)
     world.made_up.renumber("fuse", 77)  # /dev/fuse opens another device, and no scan has seen it yet
     assert "changed since it was published" in await world.refusal(WANTED)
@@ -72,7 +72,7 @@ async def test_an_answer_is_not_repeated_while_another_device_may_have_the_node(
     assert await world.prepare(WANTED) == answer
 
 
-async def test_a_moved_device_that_cannot_be_reset_is_its_claims_still(world: World) -> None:
+async def test_moved_device_stays_leased_when_its_reset_fails(world: World) -> None:
     """A container can have it; a repeated call that fails must not end the claim's lease."""
     reset = world.made_up.root / "sys/bus/pci/devices/0000:00:05.0/reset"
     reset.parent.mkdir(parents=True)
@@ -100,7 +100,7 @@ async def test_a_moved_device_that_cannot_be_reset_is_its_claims_still(world: Wo
     assert reset.read_text() == "1"
 
 
-async def test_what_cannot_be_described_is_described_after_the_next_scan(
+async def test_failed_description_is_retried_after_the_next_scan(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await world.prepare(WANTED)

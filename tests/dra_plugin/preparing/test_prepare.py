@@ -18,7 +18,7 @@ from tests.dra_plugin.preparing.world import DRIVER, NODE, UID, World, claim, co
 from tests.dra_scenarios import scenario
 
 
-async def test_a_claim_becomes_a_lease_a_spec_and_an_answer(world: World) -> None:
+async def test_prepare_creates_lease_spec_and_answer(world: World) -> None:
     (device,) = await world.prepare(claim(result("misc-fuse")))
     first, mounted = device.cdi_device_ids
     assert device == PreparedDevice(("gpu",), NODE, "misc-fuse", (first, mounted))
@@ -33,7 +33,7 @@ async def test_a_claim_becomes_a_lease_a_spec_and_an_answer(world: World) -> Non
     assert inside.env == {"NODEPLUG_MINE__GPU": "misc-fuse"}
 
 
-async def test_its_pods_are_known_where_the_kubelets_file_is_not_seen(world: World) -> None:
+async def test_lease_has_the_pods_that_reserved_the_claim(world: World) -> None:
     """A DaemonSet cannot read it. The cgroups of these pods then show whether the devices are in use."""
     users = [("pods", "uid-1"), ("pods", "uid-2"), ("widgets", "uid-3")]
     reserved = tuple(v1.ResourceClaimConsumerReference(resource=kind, name=x, uid=x) for kind, x in users)
@@ -43,7 +43,7 @@ async def test_its_pods_are_known_where_the_kubelets_file_is_not_seen(world: Wor
 
 
 @scenario(268)
-async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
+async def test_devices_of_a_claim_are_leased_in_one_commit(world: World) -> None:
     before = world.ledger.commits
     devices = await world.prepare(claim(result("misc-fuse", "a"), result("misc-kvm", "b")))
     assert [(x.requests, x.device, x.share_id) for x in devices] == [
@@ -58,7 +58,7 @@ async def test_many_devices_are_one_claim_and_one_grant(world: World) -> None:
     assert world.ledger.commits - before == 2, "leases end in one, too"
 
 
-async def test_what_is_withheld_after_the_plan_is_made_is_given_to_nobody_new(world: World) -> None:
+async def test_device_withheld_after_the_plan_is_refused_to_new_claims(world: World) -> None:
     """The offers do not contain the withholding yet, because it arrives there later."""
     fuse = claim(result("misc-fuse"))
     prepared = await world.prepare(fuse)
@@ -73,12 +73,12 @@ async def test_what_is_withheld_after_the_plan_is_made_is_given_to_nobody_new(wo
     await world.prepare(other)
 
 
-async def test_a_claim_without_a_device_of_ours_is_done_at_once(world: World) -> None:
+async def test_claim_of_another_driver_leaves_nothing(world: World) -> None:
     assert await world.prepare(claim(result("other", driver="gpu.example.com"))) == ()
     assert (world.units(), world.files()) == ([], [])
 
 
-async def test_every_claim_of_a_call_has_its_own_outcome(world: World) -> None:
+async def test_each_claim_of_a_call_has_its_own_outcome(world: World) -> None:
     good, bad = claim(result("misc-fuse")), claim(result("no-such"), name="other", uid=uid(2))
     outcomes = await world.outcomes(good, bad)
     assert set(outcomes) == {UID, uid(2)}
@@ -86,7 +86,7 @@ async def test_every_claim_of_a_call_has_its_own_outcome(world: World) -> None:
     assert world.units() == ["misc-fuse"]
 
 
-async def test_what_cannot_be_had_is_refused_with_words(world: World) -> None:
+async def test_unavailable_device_is_refused_with_the_reason(world: World) -> None:
     assert "claim default/mine is not allocated" in await world.refusal(
         replace(claim(result("misc-fuse")), status=v1.ResourceClaimStatus())
     )
@@ -106,7 +106,7 @@ async def test_what_cannot_be_had_is_refused_with_words(world: World) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "renumbered"])
-async def test_a_node_that_is_another_devices_now_is_refused(world: World, change: str) -> None:
+async def test_changed_device_node_is_refused(world: World, change: str) -> None:
     if change == "gone":
         world.made_up.remove_node("fuse")
     else:
@@ -115,7 +115,7 @@ async def test_a_node_that_is_another_devices_now_is_refused(world: World, chang
     assert changed in await world.refusal(claim(result("misc-fuse")))
 
 
-async def test_another_claims_device_is_refused_by_its_holders_name(world: World) -> None:
+async def test_device_of_another_claim_is_refused_with_its_holder(world: World) -> None:
     await world.prepare(claim(result("misc-fuse"), name="first", uid=uid(1)))
     refusal = await world.refusal(claim(result("misc-fuse"), uid=uid(2)))
     assert f"has allocated misc-fuse to claim/default/first/{uid(1)}" in refusal
@@ -123,14 +123,14 @@ async def test_another_claims_device_is_refused_by_its_holders_name(world: World
     assert [lease.owner for lease in world.ledger.leases()] == [f"claim/{uid(1)}"]
 
 
-async def test_what_the_device_plugin_side_gave_out_is_refused(world: World) -> None:
+async def test_device_leased_by_the_device_plugin_is_refused(world: World) -> None:
     await world.ledger.grant([lease("misc-fuse", "example.com/both", holder="pod/default/a/c")])
     assert "pod/default/a/c" in await world.refusal(claim(result("misc-fuse")))
     await world.ledger.end(world.ledger.leases())
     await world.prepare(claim(result("misc-fuse")))
 
 
-async def test_the_same_answer_again_without_writing_anything(world: World) -> None:
+async def test_repeated_prepare_returns_the_same_answer_without_writes(world: World) -> None:
     wanted = claim(result("misc-fuse"), result("misc-kvm", "other"))
     first = await world.prepare(wanted)
     files, commits = world.files(), world.ledger.commits
@@ -142,7 +142,7 @@ async def test_the_same_answer_again_without_writing_anything(world: World) -> N
 
 
 @pytest.mark.parametrize("since", ["unhealthy", "not offered"])
-async def test_a_prepared_claim_keeps_its_answer_whatever_becomes_of_the_offer(world: World, since: str) -> None:
+async def test_prepared_claim_keeps_its_answer_when_the_offer_changes(world: World, since: str) -> None:
     wanted = claim(result("misc-fuse"))
     first = await world.prepare(wanted)
     if since == "unhealthy":
@@ -156,7 +156,7 @@ async def test_a_prepared_claim_keeps_its_answer_whatever_becomes_of_the_offer(w
     assert list(world.container(first).nodes) == ["/dev/fuse"]
 
 
-async def test_a_device_that_belongs_to_another_resource_since_a_reboot_has_one_lease(world: World) -> None:
+async def test_device_of_a_renamed_resource_has_one_lease_after_a_reboot(world: World) -> None:
     wanted = claim(result("misc-fuse"))
     await world.prepare(wanted)
     world.resources = [replace(world.resources[0], name="example.com/renamed")]
@@ -165,7 +165,7 @@ async def test_a_device_that_belongs_to_another_resource_since_a_reboot_has_one_
     assert [x.resource for x in world.ledger.leases()] == ["example.com/renamed"]
 
 
-async def test_a_claim_that_was_allocated_anew_is_prepared_anew(world: World) -> None:
+async def test_reallocated_claim_is_prepared_again(world: World) -> None:
     await world.prepare(claim(result("misc-fuse")))
     (device,) = await world.prepare(claim(result("misc-kvm")))
     assert (device.device, world.units()) == ("misc-kvm", ["misc-kvm"])
@@ -180,7 +180,7 @@ async def test_a_claim_that_was_allocated_anew_is_prepared_anew(world: World) ->
     assert world.container(second).env["MODE"] == "cold"
 
 
-async def test_unpreparing_needs_no_claim_and_can_be_repeated(world: World) -> None:
+async def test_unprepare_needs_no_claim_and_can_be_repeated(world: World) -> None:
     wanted = claim(result("misc-fuse"))
     first = await world.prepare(wanted)
     for _ in range(2):
@@ -190,7 +190,7 @@ async def test_unpreparing_needs_no_claim_and_can_be_repeated(world: World) -> N
     assert await world.prepare(wanted) == first
 
 
-async def test_claims_do_not_wait_for_one_another_but_calls_of_one_claim_do(tmp_path: Path) -> None:
+async def test_concurrent_calls_of_many_claims_give_consistent_leases(tmp_path: Path) -> None:
     names = [f"m{n}" for n in range(20)]
     async with World(tmp_path, *names) as world:
         claims = [claim(result(f"misc-{name}"), name=name, uid=uid(n)) for n, name in enumerate(names)]
@@ -200,7 +200,7 @@ async def test_claims_do_not_wait_for_one_another_but_calls_of_one_claim_do(tmp_
         assert len([path for path in world.files() if "claim" in path]) == 19
 
 
-async def test_an_administrator_sees_what_others_hold_and_what_is_unhealthy(world: World) -> None:
+async def test_admin_access_covers_held_and_unhealthy_devices(world: World) -> None:
     await world.prepare(claim(result("misc-fuse"), name="user", uid=uid(1)))
     sick = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
     world.scan(kvm=sick)
@@ -216,7 +216,7 @@ async def test_an_administrator_sees_what_others_hold_and_what_is_unhealthy(worl
 
 
 @scenario(194, 269)
-async def test_share_ids_pass_through(tmp_path: Path) -> None:
+async def test_share_ids_are_in_answers_names_and_leases(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=4), resource("kvm")]
     async with world:
@@ -234,7 +234,7 @@ async def test_share_ids_pass_through(tmp_path: Path) -> None:
 
 
 @scenario(270)
-async def test_shares_of_several_requests_and_claims_keep_their_own_environment(tmp_path: Path) -> None:
+async def test_each_share_has_its_environment_variables(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=5)]
     async with world:
@@ -253,7 +253,7 @@ async def test_shares_of_several_requests_and_claims_keep_their_own_environment(
         assert len(world.units()) == 3
 
 
-async def test_a_class_can_limit_how_many_share_a_device(tmp_path: Path) -> None:
+async def test_class_limits_the_number_of_sharing_claims(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=10)]
     async with world:
@@ -281,7 +281,7 @@ async def test_a_class_can_limit_how_many_share_a_device(tmp_path: Path) -> None
         assert sorted(isinstance(outcome, ClaimFailed) for outcome in outcomes.values()) == [False, True]
 
 
-async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) -> None:
+async def test_share_held_by_an_old_claim_is_refused(tmp_path: Path) -> None:
     """The scheduler considers a force-deleted pod ended, although its container can still run."""
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=3)]
@@ -308,7 +308,7 @@ async def test_nobody_has_a_share_that_an_old_claim_still_has(tmp_path: Path) ->
         await world.prepare(sharer(3))
 
 
-async def test_a_device_is_reset_before_use_and_not_again(world: World) -> None:
+async def test_device_is_reset_once_before_use(world: World) -> None:
     address = "0000:00:05.0"
     function = world.made_up.root / "sys/bus/pci/devices" / address
     function.mkdir(parents=True)
@@ -323,7 +323,7 @@ async def test_a_device_is_reset_before_use_and_not_again(world: World) -> None:
     assert (function / "reset").read_text() == ""
 
 
-async def test_what_cannot_be_reset_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_reset_of_an_unresettable_device_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.resources = [resource("fuse"), resource("kvm", shares=4)]
     async with world:
@@ -337,7 +337,7 @@ async def test_what_cannot_be_reset_is_refused_and_nothing_is_left(tmp_path: Pat
         assert (world.units(), world.files()) == ([], [])
 
 
-async def test_a_wrong_configuration_is_refused_with_its_place(world: World) -> None:
+async def test_invalid_configuration_is_refused_with_its_index(world: World) -> None:
     configs = [
         config(driver="gpu.example.com", whatever=1),
         config(env={"GOOD": "1"}),
@@ -351,7 +351,7 @@ async def test_a_wrong_configuration_is_refused_with_its_place(world: World) -> 
     assert world.units() == []
 
 
-async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: World) -> None:
+async def test_claim_is_prepared_after_a_failed_write(world: World) -> None:
     world.cdi.write_text("no folder can be made here")  # as on a disk without inodes
     wanted = claim(result("misc-fuse"))
     assert "File exists" in await world.refusal(wanted)
@@ -361,7 +361,7 @@ async def test_a_full_disk_is_one_claims_error_and_a_later_try_works(world: Worl
     await world.prepare(wanted)
 
 
-async def test_without_metadata_there_are_no_files_of_it(tmp_path: Path) -> None:
+async def test_no_metadata_files_are_written_when_disabled(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.has_metadata = False
     async with world:
@@ -373,7 +373,7 @@ async def test_without_metadata_there_are_no_files_of_it(tmp_path: Path) -> None
         assert world.files() == []
 
 
-async def test_a_device_without_edits_has_no_cdi_device(world: World) -> None:
+async def test_device_without_edits_has_no_cdi_device(world: World) -> None:
     bare = [replace(world.made_up.devices()[f"misc-{name}"], devnodes=()) for name in ("fuse", "kvm")]
     world.scan(fuse=bare[0], kvm=bare[1])
     first, second = await world.prepare(claim(result("misc-fuse"), result("misc-kvm")))
@@ -382,7 +382,7 @@ async def test_a_device_without_edits_has_no_cdi_device(world: World) -> None:
     assert world.container([first, second]).env == {"NODEPLUG_MINE__GPU": "misc-fuse,misc-kvm"}
 
 
-async def test_a_partition_shares_its_device_and_is_its_own(world: World) -> None:
+async def test_partition_is_exclusive_and_shares_its_device(world: World) -> None:
     halves = DraOptions(counters={"m": "2"}, partitions=(Partition("half", {"m": "1"}, count=2),))
     world.resources = [resource("fuse", dra=halves), resource("kvm")]
     await world.restart()
@@ -398,7 +398,7 @@ async def test_a_partition_shares_its_device_and_is_its_own(world: World) -> Non
     )
 
 
-async def test_nobody_has_what_others_hold_of_a_layout_or_a_capacity(world: World) -> None:
+async def test_counters_and_capacity_of_other_claims_are_refused(world: World) -> None:
     layout = DraOptions(
         counters={"memory": "80Gi", "slices": "7"},
         partitions=(Partition("half", {"memory": "40Gi"}), Partition("all", {"memory": "80Gi", "slices": "7"})),
@@ -420,7 +420,7 @@ async def test_nobody_has_what_others_hold_of_a_layout_or_a_capacity(world: Worl
 
 
 @scenario(201, 218)
-async def test_classes_and_claims_configure_the_right_requests(world: World) -> None:
+async def test_configurations_of_class_and_claim_apply_to_their_requests(world: World) -> None:
     configs = [
         config(env={"admin_x": "y", "user_a": "class"}, source=v1.FROM_CLASS),
         config("a", env={"claim_mine_a": "{ids}"}),
@@ -432,7 +432,7 @@ async def test_classes_and_claims_configure_the_right_requests(world: World) -> 
     assert world.container(devices, "b").env == own | {"NODEPLUG_MINE__B": "misc-kvm"}
 
 
-async def test_cdi_files_need_no_more_than_the_runtime_has(world: World) -> None:
+async def test_specs_declare_the_lowest_cdi_version(world: World) -> None:
     await world.prepare(claim(result("misc-fuse")))
     assert {spec.cdi_version for spec in world.specs().values()} == {"0.5.0"}  # the uid begins with a digit
     assert all(cdi.required_version(spec) == spec.cdi_version for spec in world.specs().values())

@@ -24,7 +24,7 @@ CLAIMS = [
 ]
 
 
-class Life:
+class CheckedNode:
     """A node and its invariants."""
 
     def __init__(self, world: World) -> None:
@@ -46,7 +46,7 @@ class Life:
         assert await self.world.failures(ref(wanted)) == {wanted.metadata.uid: None}
         self.answers.pop(wanted.metadata.uid, None)
 
-    async def die(self, turns: int, numbers: Sequence[int], reboot: bool) -> None:
+    async def crash(self, turns: int, numbers: Sequence[int], reboot: bool) -> None:
         """Stop in the middle of calls, and start again."""
         calls = [
             asyncio.ensure_future(self.world.outcomes(CLAIMS[n]) if n % 2 else self.world.failures(ref(CLAIMS[n])))
@@ -65,14 +65,14 @@ class Life:
         await self.world.begin(f"boot-{self.boots}")
         self.scan()
 
-    async def plugin_takes(self, name: str) -> None:
+    async def grant_to_plugin(self, name: str) -> None:
         unit = f"misc-{name}"
         try:
             await self.world.ledger.grant([lease(unit, "example.com/other", holder="pod/default/a/c")])
         except LeaseRefused:
             assert any(unit in x.devices for x in self.world.ledger.leases())
 
-    async def plugin_lets_go(self) -> None:
+    async def end_plugin_leases(self) -> None:
         await self.world.ledger.end(x for x in self.world.ledger.leases() if x.api == "device-plugin")
 
     def replug(self, name: str) -> None:
@@ -109,31 +109,31 @@ steps = st.one_of(
     st.tuples(st.just("prepare"), numbers),
     st.tuples(st.just("unprepare"), numbers),
     st.tuples(st.just("together"), st.lists(numbers, min_size=2, max_size=6)),
-    st.tuples(st.just("die"), st.integers(0, 30), st.lists(numbers, unique=True, max_size=3), st.booleans()),
-    st.tuples(st.just("plugin_takes"), st.sampled_from(NAMES)),
-    st.tuples(st.just("plugin_lets_go")),
+    st.tuples(st.just("crash"), st.integers(0, 30), st.lists(numbers, unique=True, max_size=3), st.booleans()),
+    st.tuples(st.just("grant_to_plugin"), st.sampled_from(NAMES)),
+    st.tuples(st.just("end_plugin_leases")),
     st.tuples(st.just("replug"), st.sampled_from(NAMES)),
 )
 
 
-async def live(plan: Sequence[tuple[object, ...]], folder: Path) -> None:
+async def play(plan: Sequence[tuple[object, ...]], folder: Path) -> None:
     world = World(folder, *NAMES)
     world.resources = [resource("one"), resource("two"), resource("many", shares=3)]
     async with world:
-        life = Life(world)
+        checked = CheckedNode(world)
         for name, *arguments in plan:
             if name == "together":
                 (together,) = arguments
                 assert isinstance(together, list)
-                await asyncio.gather(*(life.prepare(n) for n in together), world.preparer.repair())
+                await asyncio.gather(*(checked.prepare(n) for n in together), world.preparer.repair())
             elif name == "replug":
-                life.replug(str(arguments[0]))
+                checked.replug(str(arguments[0]))
             else:
-                await getattr(life, str(name))(*arguments)
-            life.check()
+                await getattr(checked, str(name))(*arguments)
+            checked.check()
 
 
 @given(plan=st.lists(steps, max_size=12))
-def test_random_lives(plan: list[tuple[object, ...]]) -> None:
+def test_invariants_hold_after_any_sequence_of_events(plan: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(live(plan, Path(folder)))
+        asyncio.run(play(plan, Path(folder)))

@@ -10,7 +10,7 @@ from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, PreparedDevice
 from resourceapi.client import AsyncClient
 from resourceapi.objects import v1
-from tests.dra_plugin.preparing.cluster import Cluster, Road, serve_claims
+from tests.dra_plugin.preparing.cluster import ApiProxy, Cluster, serve_claims
 from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import ref, resource, result
 from tests.running import until
@@ -19,7 +19,7 @@ SHARES = [f"8d3c3c0c-3c1e-4d6a-9d0e-0d6a9d0e0d6{n}" for n in range(4)]
 
 
 @pytest.fixture
-async def gone(node: Node, cluster: Cluster) -> v1.ResourceClaim:
+async def deleted_claim(node: Node, cluster: Cluster) -> v1.ResourceClaim:
     """A prepared claim of the fuse device that was force-deleted, and that no witness names."""
     found = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(found)
@@ -44,27 +44,27 @@ def devices_of(claim: v1.ResourceClaim) -> list[PreparedDevice]:
 # The rows of the table, in its order.
 
 
-async def test_a_claim_whose_devices_pod_resources_names_is_held(node: Node, gone: v1.ResourceClaim) -> None:
-    node.kubelet.show("pod", "mine", devices_of(gone))
+async def test_claim_named_by_pod_resources_is_kept(node: Node, deleted_claim: v1.ResourceClaim) -> None:
+    node.kubelet.show("pod", "mine", devices_of(deleted_claim))
     assert await is_kept(node)
     node.kubelet.hide("pod")
     assert not await is_kept(node)
 
 
-async def test_a_claim_whose_pod_has_a_cgroup_is_held(node: Node, gone: v1.ResourceClaim) -> None:
+async def test_claim_whose_pod_has_a_cgroup_is_kept(node: Node, deleted_claim: v1.ResourceClaim) -> None:
     """The pod was force-deleted: the kubelet has forgotten it, but its container runs."""
-    node.kubelet.run("pod", gone, devices_of(gone))
+    node.kubelet.run("pod", deleted_claim, devices_of(deleted_claim))
     assert await is_kept(node)
     node.kubelet.hide("pod")
-    node.kubelet.forget(gone)
+    node.kubelet.forget(deleted_claim)
     assert await is_kept(node)
     node.kubelet.remove_cgroup("pod")
     assert not await is_kept(node)
 
 
 @pytest.mark.parametrize("kubelet", ["away", "started"])
-async def test_a_kubelet_that_does_not_know_its_pods_ends_no_claim(
-    node: Node, gone: v1.ResourceClaim, kubelet: str
+async def test_claim_is_kept_while_the_kubelet_does_not_know_its_pods(
+    node: Node, deleted_claim: v1.ResourceClaim, kubelet: str
 ) -> None:
     await node.kubelet.stop()
     if kubelet == "started":
@@ -78,32 +78,32 @@ async def test_a_kubelet_that_does_not_know_its_pods_ends_no_claim(
     assert not await is_kept(node)
 
 
-async def test_a_claim_in_the_kubelets_file_is_held(node: Node, gone: v1.ResourceClaim) -> None:
-    node.kubelet.record(gone, "pod")
+async def test_claim_in_the_kubelet_state_file_is_kept(node: Node, deleted_claim: v1.ResourceClaim) -> None:
+    node.kubelet.record(deleted_claim, "pod")
     assert await is_kept(node)
-    node.kubelet.forget(gone)
+    node.kubelet.forget(deleted_claim)
     assert not await is_kept(node)
 
 
-async def test_while_the_kubelets_file_cannot_be_read_only_the_kernel_can_say_that_pods_are_gone(
-    node: Node, gone: v1.ResourceClaim
+async def test_only_missing_cgroups_end_a_claim_with_an_unreadable_state_file(
+    node: Node, deleted_claim: v1.ResourceClaim
 ) -> None:
     node.kubelet.file.write_bytes(b"{")
     assert await is_kept(node)
-    node.kubelet.run("pod", gone, devices_of(gone))
+    node.kubelet.run("pod", deleted_claim, devices_of(deleted_claim))
     assert await is_kept(node)  # its pods are known from now on
-    node.kubelet.end("pod", gone)
+    node.kubelet.end("pod", deleted_claim)
     node.kubelet.file.write_bytes(b"{ ")
     assert not await is_kept(node)
 
 
-async def test_a_claim_that_the_server_wants_prepared_is_held(node: Node, cluster: Cluster) -> None:
+async def test_claim_wanted_by_the_api_server_is_kept(node: Node, cluster: Cluster) -> None:
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     assert await is_kept(node)
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated", "allocated to another node"])
-async def test_a_claim_that_is_over_is_unprepared(node: Node, cluster: Cluster, how: str) -> None:
+async def test_claim_deleted_or_reallocated_on_the_server_is_unprepared(node: Node, cluster: Cluster, how: str) -> None:
     mine = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(mine)
     if how in ("deleted", "replaced"):
@@ -118,12 +118,12 @@ async def test_a_claim_that_is_over_is_unprepared(node: Node, cluster: Cluster, 
     assert not await is_kept(node)
 
 
-async def test_while_the_server_does_not_answer_no_claim_ends(
-    node: Node, gone: v1.ResourceClaim, road: Road, server: Server
+async def test_claim_is_kept_while_the_api_server_does_not_answer(
+    node: Node, deleted_claim: v1.ResourceClaim, proxy: ApiProxy, server: Server
 ) -> None:
-    await road.cut()
+    await proxy.cut()
     assert await is_kept(node)
-    await road.open()
+    await proxy.open()
     kinds = [kind for kind in server.registry if kind.plural == "resourceclaims"]
     serve_claims(server)
     assert await is_kept(node)  # a server without the API does not say that claims are gone
@@ -135,8 +135,8 @@ async def test_while_the_server_does_not_answer_no_claim_ends(
 # Which claim is meant.
 
 
-async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
-    node: Node, cluster: Cluster, gone: v1.ResourceClaim
+async def test_pod_with_other_devices_does_not_keep_a_claim_of_the_same_name(
+    node: Node, cluster: Cluster, deleted_claim: v1.ResourceClaim
 ) -> None:
     later = await node.prepare(await cluster.allocate("mine", result("misc-kvm", share_id=SHARES[0])))
     node.kubelet.show("pod", "mine", later)
@@ -145,7 +145,7 @@ async def test_a_pod_with_other_devices_of_a_claim_of_that_name_keeps_nothing(
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_servers_of_every_age_are_understood(
+async def test_every_api_version_of_the_server_is_supported(
     node: Node, server: Server, client: AsyncClient, version: str
 ) -> None:
     serve_claims(server, version)
@@ -156,7 +156,7 @@ async def test_servers_of_every_age_are_understood(
     assert not await is_kept(node)
 
 
-async def test_a_claim_with_the_longest_name_ends_as_any_other(node: Node, cluster: Cluster) -> None:
+async def test_claim_with_the_longest_name_ends(node: Node, cluster: Cluster) -> None:
     """A claim that can be prepared can be unprepared."""
     name = ".".join(["a" * 62] * 4)
     await node.prepare(await cluster.allocate(name, result("misc-fuse")))
@@ -164,7 +164,7 @@ async def test_a_claim_with_the_longest_name_ends_as_any_other(node: Node, clust
     assert not await is_kept(node)
 
 
-async def test_a_claim_whose_resource_left_the_configuration_is_looked_after(node: Node, cluster: Cluster) -> None:
+async def test_claim_of_a_removed_resource_is_kept_until_it_is_deleted(node: Node, cluster: Cluster) -> None:
     wanted = await cluster.allocate("mine", result("misc-fuse"))
     answer = await node.prepare(wanted)
     node.resources = [resource("kvm")]
@@ -175,7 +175,7 @@ async def test_a_claim_whose_resource_left_the_configuration_is_looked_after(nod
     assert not await is_kept(node)
 
 
-async def test_a_half_prepared_claim_that_is_over_is_undone(node: Node, cluster: Cluster) -> None:
+async def test_half_prepared_claim_is_undone_when_it_is_deleted(node: Node, cluster: Cluster) -> None:
     """As after a disk error during the undo; the kubelet was never told that the claim is prepared."""
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     await node.ledger.grant([replace(lease, phase="intended") for lease in node.ledger.leases()])
@@ -184,7 +184,7 @@ async def test_a_half_prepared_claim_that_is_over_is_undone(node: Node, cluster:
     assert not await is_kept(node)
 
 
-async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(node: Node, cluster: Cluster) -> None:
+async def test_lease_of_the_first_version_is_kept_until_it_is_unprepared(node: Node, cluster: Cluster) -> None:
     """Its leases do not name their claims, and its records are unreadable."""
     mine = await cluster.allocate("mine", result("misc-fuse"))
     answer = await node.prepare(mine)
@@ -202,9 +202,7 @@ async def test_what_the_first_version_left_is_answered_for_undone_and_not_lost(n
     assert (node.units(), node.files()) == ([], [])
 
 
-async def test_what_the_first_version_left_ends_like_any_claim_once_the_kubelets_file_has_named_it(
-    node: Node, cluster: Cluster
-) -> None:
+async def test_lease_of_the_first_version_ends_after_the_state_file_named_it(node: Node, cluster: Cluster) -> None:
     mine = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(mine)
     await node.ledger.grant([replace(x, holder=x.owner, record=b"\x00") for x in node.ledger.leases()])
@@ -219,7 +217,7 @@ async def test_what_the_first_version_left_ends_like_any_claim_once_the_kubelets
 # Concurrent calls.
 
 
-async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(node: Node, cluster: Cluster) -> None:
+async def test_new_claim_gets_the_device_of_a_deallocated_claim(node: Node, cluster: Cluster) -> None:
     await node.prepare(await cluster.allocate("old", result("misc-fuse")))
     new = await cluster.allocate("new", result("misc-fuse"))
     assert "wait until that claim is unprepared" in await node.refusal(new)
@@ -228,9 +226,7 @@ async def test_a_new_claim_has_the_device_of_one_that_nobody_unprepared(node: No
     assert [lease.owner for lease in node.ledger.leases()] == [f"claim/{new.metadata.uid}"]
 
 
-async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_another_for_ever(
-    node: Node, cluster: Cluster
-) -> None:
+async def test_concurrent_calls_for_devices_of_ended_claims_do_not_deadlock(node: Node, cluster: Cluster) -> None:
     """Each of them triggers a pass, and each pass unprepares claims that other calls are preparing."""
     old = [await cluster.allocate(f"old-{n}", result("misc-kvm", share_id=share)) for n, share in enumerate(SHARES)]
     for each in old:
@@ -243,22 +239,20 @@ async def test_many_that_want_the_devices_of_dead_claims_do_not_wait_for_one_ano
     assert len(node.units()) == len(SHARES)
 
 
-async def test_a_claim_that_is_answered_during_a_pass_is_left_to_the_next_one(
-    node: Node, gone: v1.ResourceClaim
-) -> None:
+async def test_claim_answered_during_a_pass_is_kept(node: Node, deleted_claim: v1.ResourceClaim) -> None:
     node.kubelet.gate.clear()
     node.kubelet.is_asked.clear()
-    looking = asyncio.create_task(node.reconcile())
+    refreshing = asyncio.create_task(node.reconcile())
     await asyncio.wait_for(node.kubelet.is_asked.wait(), 30)
     [lease] = node.ledger.leases()
     node.ledger.answered([lease])  # like a call from before the claim's deletion
     node.kubelet.gate.set()
-    await looking
+    await refreshing
     assert node.units() == ["misc-fuse"]
     assert not await is_kept(node)
 
 
-async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(node: Node, cluster: Cluster) -> None:
+async def test_claim_of_an_unanswered_call_is_kept(node: Node, cluster: Cluster) -> None:
     """No pod has the claim before the answer. The call's other claim triggers a pass, because its device is held."""
     earlier = await cluster.allocate("earlier", result("misc-fuse"))
     node.kubelet.run("pod", earlier, await node.prepare(earlier))
@@ -273,13 +267,13 @@ async def test_a_claim_whose_call_is_not_answered_yet_is_not_over(node: Node, cl
 # A lost ledger.
 
 
-async def test_what_pods_have_is_leased_again_and_what_is_over_leaves_no_file(node: Node, cluster: Cluster) -> None:
+async def test_lost_ledger_is_restored_from_running_pods(node: Node, cluster: Cluster) -> None:
     running = await cluster.allocate("running", result("misc-fuse"))
     devices = await node.prepare(running)
     node.kubelet.run("pod", running, devices)
     files = node.files()
-    await node.prepare(await cluster.allocate("over", result("misc-kvm", share_id=SHARES[0])))
-    await node.lose()
+    await node.prepare(await cluster.allocate("ended", result("misc-kvm", share_id=SHARES[0])))
+    await node.lose_ledger()
     await node.reconcile()
     assert [lease.holder for lease in node.ledger.leases()] == [f"claim/default/running/{running.metadata.uid}"]
     await until(lambda: node.files() == files)
@@ -289,18 +283,15 @@ async def test_what_pods_have_is_leased_again_and_what_is_over_leaves_no_file(no
     )
 
 
-@pytest.mark.parametrize(("first", "patience"), [("running", 30.0), ("new", 30.0)])
-async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pods_hold(
-    node: Node, cluster: Cluster, first: str, patience: float
-) -> None:
+@pytest.mark.parametrize("first", ["running", "new"])
+async def test_claims_are_refused_until_a_lost_ledger_is_restored(node: Node, cluster: Cluster, first: str) -> None:
     running, new = [await cluster.allocate(name, result("misc-fuse")) for name in ("running", "new")]
     devices = await node.prepare(running)
     node.kubelet.run("pod", running, devices)
     await node.kubelet.stop()
     await node.kubelet.start()
     node.kubelet.remove_cgroup("pod")  # as if cgroups could not be seen
-    node.patience = patience
-    await node.lose()
+    await node.lose_ledger()
     for wanted in (running, new):
         assert "the devices of running pods are not known yet" in await node.refusal(wanted)
     assert node.units() == []
@@ -312,42 +303,40 @@ async def test_nobody_gets_what_a_lost_ledger_had_while_it_is_not_known_what_pod
     assert node.units() == ["misc-fuse"]
 
 
-async def test_a_claim_that_was_prepared_since_it_was_missed_keeps_the_record_of_that(
-    node: Node, gone: v1.ResourceClaim
+async def test_restore_keeps_the_record_of_a_claim_prepared_meanwhile(
+    node: Node, deleted_claim: v1.ResourceClaim
 ) -> None:
     """Otherwise it would be leased again without a record, because the API server does not have the claim any more."""
     before = node.ledger.leases()
-    missed = ClaimName("default", "mine", gone.metadata.uid)
+    missed = ClaimName("default", "mine", deleted_claim.metadata.uid)
     assert await node.plugin.restorer.restore_claim(missed, {"misc-fuse"}) == ""
     assert node.ledger.leases() == before
 
 
-async def test_while_the_server_is_away_a_lost_ledger_is_not_restored_and_no_file_is_lost(
-    node: Node, cluster: Cluster, road: Road
+async def test_lost_ledger_is_not_restored_without_the_api_server(
+    node: Node, cluster: Cluster, proxy: ApiProxy
 ) -> None:
     running = await cluster.allocate("running", result("misc-fuse"))
     devices = await node.prepare(running)
     node.kubelet.run("pod", running, devices)
     files = node.files()
-    await road.cut()
-    await node.lose()
+    await proxy.cut()
+    await node.lose_ledger()
     await node.reconcile()
     assert (node.units(), node.files()) == ([], files)
     assert not node.ledger.is_complete
-    await road.open()
+    await proxy.open()
     await node.reconcile()
     assert (node.units(), node.files()) == (["misc-fuse"], files)
     assert await node.prepare(running) == devices
 
 
-async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_next_scan(
-    node: Node, cluster: Cluster
-) -> None:
+async def test_changed_device_of_a_lost_claim_is_restored_after_the_next_scan(node: Node, cluster: Cluster) -> None:
     running = await cluster.allocate("running", result("misc-fuse"))
     devices = await node.prepare(running)
     await node.kubelet.stop()
     await node.kubelet.start()
-    await node.lose()
+    await node.lose_ledger()
     node.made_up.renumber("fuse", 77)  # no scan has seen it yet
     node.kubelet.show("pod", "running", devices)
     new = await cluster.allocate("new", result("misc-kvm", share_id=SHARES[0]))
@@ -359,7 +348,7 @@ async def test_a_device_that_may_be_another_one_by_now_is_restored_after_the_nex
     assert await node.prepare(running) == devices
 
 
-async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: Node, cluster: Cluster) -> None:
+async def test_lost_claim_keeps_its_devices_when_one_is_gone(node: Node, cluster: Cluster) -> None:
     running = await cluster.allocate(
         "running", result("misc-fuse", "one"), result("misc-kvm", "two", share_id=SHARES[0])
     )
@@ -367,7 +356,7 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
     node.kubelet.run("pod", running, devices)
     node.made_up.remove_node("fuse")
     node.resources = [resource("fuse"), resource("kvm")]
-    await node.lose()
+    await node.lose_ledger()
     await node.reconcile()
     assert node.units() == ["misc-fuse", f"misc-kvm/{SHARES[0]}"]
     assert "not offered on this node any more" in await node.refusal(running)  # the lease stays
@@ -383,13 +372,11 @@ async def test_a_lost_claim_keeps_its_devices_though_one_of_them_is_gone(node: N
     assert (node.units(), node.files()) == ([], [])
 
 
-async def test_a_lost_claim_keeps_its_share_of_a_device_that_is_gone_and_that_another_claim_has_still(
-    node: Node, cluster: Cluster
-) -> None:
+async def test_lost_claim_keeps_its_share_of_a_gone_device(node: Node, cluster: Cluster) -> None:
     one, other = [await cluster.allocate(x, result("misc-kvm", share_id=y)) for x, y in zip("ab", SHARES, strict=False)]
     devices = [await node.prepare(claim) for claim in (one, other)]
     node.kubelet.run("a", one, devices[0])
-    await node.lose()
+    await node.lose_ledger()
     await node.reconcile()
     assert node.units() == [f"misc-kvm/{SHARES[0]}"]
     node.made_up.unplug("kvm")
@@ -402,7 +389,7 @@ async def test_a_lost_claim_keeps_its_share_of_a_device_that_is_gone_and_that_an
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "deallocated", "allocated to another node"])
 @pytest.mark.parametrize("seen", [True, False])
-async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_elses(
+async def test_device_of_a_running_pod_stays_leased_after_its_claim_has_ended(
     node: Node, cluster: Cluster, how: str, seen: bool
 ) -> None:
     running = await cluster.allocate("running", result("misc-fuse"))
@@ -413,7 +400,7 @@ async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_el
     await cluster.deallocate("running") if how == "deallocated" else await cluster.delete("running")
     if how == "replaced":
         await cluster.allocate("running")
-    await node.lose()
+    await node.lose_ledger()
     await node.reconcile()
     assert node.units() == ["misc-fuse"]
     new = await cluster.allocate("new", result("misc-fuse"))
@@ -427,17 +414,17 @@ async def test_what_pods_have_of_a_claim_that_is_over_to_the_server_is_nobody_el
     await node.prepare(new)
 
 
-@pytest.mark.parametrize("over", ["", "over"])
-async def test_shares_of_a_device_that_is_offered_whole_now_are_restored_as_shares(
-    node: Node, cluster: Cluster, over: str
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_shares_are_restored_when_the_device_is_now_offered_whole(
+    node: Node, cluster: Cluster, is_deleted: bool
 ) -> None:
     running = [await cluster.allocate(f"c{n}", result("misc-kvm", share_id=SHARES[n])) for n in range(2)]
     for number, each in enumerate(running):
         node.kubelet.run(f"pod-{number}", each, await node.prepare(each))
-    if over:
+    if is_deleted:
         await cluster.delete("c1")
     node.resources = [resource("fuse"), resource("kvm")]
-    await node.lose()
+    await node.lose_ledger()
     await node.reconcile()
     assert node.units() == [f"misc-kvm/{share}" for share in SHARES[:2]]
     assert "whole or in parts" in await node.refusal(await cluster.allocate("whole", result("misc-kvm")))
@@ -445,9 +432,7 @@ async def test_shares_of_a_device_that_is_offered_whole_now_are_restored_as_shar
     assert "of 1 shares" in await node.refusal(third)  # from now on there is one holder at a time
 
 
-async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_devices(
-    node: Node, cluster: Cluster
-) -> None:
+async def test_admin_access_does_not_affect_other_devices_of_a_lost_claim(node: Node, cluster: Cluster) -> None:
     """Pod-resources does not distinguish admin access."""
     mine = await cluster.allocate("mine", result("misc-kvm"))
     assert mine.status.allocation is not None
@@ -456,18 +441,18 @@ async def test_what_an_administrator_sees_does_not_cost_a_lost_claim_its_other_d
     seen = PreparedDevice(("look",), mine.status.allocation.devices.results[0].pool, "misc-kvm")
     node.kubelet.run("other", other, [*await node.prepare(other), seen])
     await cluster.delete("other")
-    await node.lose()
+    await node.lose_ledger()
     await node.reconcile()
     assert "has allocated misc-fuse to claim/default/other" in await node.refusal(
         await cluster.allocate("new", result("misc-fuse"))
     )
 
 
-async def test_a_claim_that_is_unprepared_while_the_ledger_is_lost_leaves_nothing(node: Node, cluster: Cluster) -> None:
+async def test_unprepare_with_a_lost_ledger_leaves_no_files(node: Node, cluster: Cluster) -> None:
     mine = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(mine)
     await node.kubelet.stop()
-    await node.lose()
+    await node.lose_ledger()
     assert await node.failures(ref(mine)) == {mine.metadata.uid: None}
     assert node.files() == []
     await node.kubelet.start()

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from dra_plugin.driver import ClaimFailed
 from dra_plugin.serving.sockets import plugin_socket
 from hostdevices import Device
-from tests.cdi.tampering import WAYS, as_written
-from tests.dra_plugin.preparing.cluster import Cluster, Road
+from tests.cdi.tampering import CHANGES, as_written
+from tests.dra_plugin.preparing.cluster import ApiProxy, Cluster
 from tests.dra_plugin.preparing.node import Node
 from tests.dra_plugin.preparing.world import DRIVER, World, claim, config, ref, result, uid
 from tests.running import until
 
-MANY = 20
+CLAIM_COUNT = 20
 
 
-class OnPci(World):
+class PciWorld(World):
     """A node whose devices each have two PCI functions."""
 
     def found(self) -> dict[str, Device]:
@@ -30,7 +30,7 @@ class OnPci(World):
         return {i: replace(x, functions=functions) for i, x in super().found().items()}
 
 
-async def test_what_is_being_prepared_is_not_half_prepared(world: World) -> None:
+async def test_repair_waits_for_a_claim_that_is_being_prepared(world: World) -> None:
     pipe = world.hold_reset("fuse")
     wanted = claim(result("misc-fuse"), configs=[config(reset=True)])
     call = asyncio.create_task(world.prepare(wanted))
@@ -44,21 +44,21 @@ async def test_what_is_being_prepared_is_not_half_prepared(world: World) -> None
     assert len(world.files()) == 3
 
 
-async def test_files_are_those_of_leases_whoever_comes_and_goes_meanwhile(tmp_path: Path) -> None:
-    names = [f"m{n}" for n in range(MANY)]
+async def test_files_match_leases_during_concurrent_repairs(tmp_path: Path) -> None:
+    names = [f"m{n}" for n in range(CLAIM_COUNT)]
     claims = [claim(result(f"misc-{name}"), name=name, uid=uid(n)) for n, name in enumerate(names)]
     async with World(tmp_path, *names) as world:
         for _ in range(5):
             outcomes, _ = await asyncio.gather(world.outcomes(*claims), world.preparer.repair())
             assert not [x for x in outcomes.values() if isinstance(x, ClaimFailed)]
-            assert len(world.files()) == 3 * MANY
+            assert len(world.files()) == 3 * CLAIM_COUNT
             await asyncio.gather(world.failures(*map(ref, claims)), world.preparer.repair())
             assert (world.units(), world.files()) == ([], [])
 
 
-async def test_after_a_restart_variables_name_the_functions_that_devices_had(tmp_path: Path) -> None:
+async def test_pci_functions_in_variables_survive_a_restart(tmp_path: Path) -> None:
     """The repair runs before the first scan, when only the claim's lease describes the device."""
-    world = OnPci(tmp_path)
+    world = PciWorld(tmp_path)
     async with world:
         wanted = claim(
             result("misc-fuse"), configs=[config(env={"HOSTDEV": "{pciFunctions}", "TEXT": "{{pciFunctions}}"})]
@@ -71,7 +71,7 @@ async def test_after_a_restart_variables_name_the_functions_that_devices_had(tmp
         assert world.container(prepared).env == before
 
 
-async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_starting(
+async def test_claim_that_cannot_be_described_does_not_prevent_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A variable has a limit, and its value can have grown; another version can have another limit."""
@@ -91,9 +91,7 @@ async def test_a_claim_that_cannot_be_described_now_keeps_no_daemon_from_startin
 
 
 @pytest.mark.parametrize("how", ["all", "one"])
-async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
-    node: Node, cluster: Cluster, how: str
-) -> None:
+async def test_removed_cdi_spec_is_written_again(node: Node, cluster: Cluster, how: str) -> None:
     """The kubelet does not call again: no container of the claim could start until a restart of the daemon."""
     wanted = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(wanted)
@@ -106,21 +104,21 @@ async def test_cdi_specs_of_claims_that_somebody_removes_are_written_again(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("way", WAYS)
-async def test_what_somebody_does_to_a_spec_of_a_claim_is_undone_and_said(
-    node: Node, cluster: Cluster, way: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("change_name", CHANGES)
+async def test_changed_cdi_spec_is_restored_and_logged(
+    node: Node, cluster: Cluster, change_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = await cluster.allocate("mine", result("misc-fuse"))
     await node.prepare(wanted)
     for path in tuple(node.cdi.glob("*.json")):
         before = as_written(path)
-        WAYS[way](path)
+        CHANGES[change_name](path)
         await until(lambda: as_written(path) == before)  # noqa: B023
     assert caplog.text.count("were removed or changed") == 1
     assert (await node.failures(ref(wanted)))[wanted.metadata.uid] is None
 
 
-async def test_somebody_who_removes_specs_of_claims_all_the_time_is_said_once(
+async def test_repeated_removals_of_specs_are_logged_once(
     node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
@@ -137,38 +135,38 @@ async def test_somebody_who_removes_specs_of_claims_all_the_time_is_said_once(
     assert caplog.text.count("were removed") <= 2  # once more if a busy machine let our removal come first
 
 
-async def test_a_spec_is_written_again_that_goes_while_the_kubelet_waits_for_its_claim_in_vain(
-    node: Node, cluster: Cluster, road: Road
+async def test_spec_removed_during_a_failing_call_is_written_again(
+    node: Node, cluster: Cluster, proxy: ApiProxy
 ) -> None:
     wanted = await cluster.allocate("mine", result("misc-kvm"))
     other = await cluster.allocate("other", result("misc-fuse"))
     await node.prepare(wanted)
     await node.prepare(other)
     spec = next(path for path in node.cdi.glob("*.json") if wanted.metadata.uid in path.name)
-    road.is_free.clear()
+    proxy.is_flowing.clear()
     call = asyncio.create_task(node.outcomes(wanted))
-    await until(lambda: b"/resourceclaims/mine HTTP" in road.held)
+    await until(lambda: b"/resourceclaims/mine HTTP" in proxy.stalled)
     spec.unlink()
     await node.failures(ref(other))  # by then the removal was noticed
-    await road.cut()
+    await proxy.cut()
     assert isinstance((await call)[wanted.metadata.uid], ClaimFailed)
     await until(spec.exists)
 
 
-async def test_of_a_claim_that_is_half_undone_nobody_has_removed_the_files(world: World) -> None:
+async def test_half_undone_claim_has_no_modified_files(world: World) -> None:
     wanted = claim(result("misc-fuse"))
     await world.prepare(wanted)
     with closing(sqlite3.connect(world.state / "ledger.sqlite3", isolation_level=None)) as tool:
         tool.execute("BEGIN IMMEDIATE")  # no lease can end
         assert isinstance((await world.failures(ref(wanted)))[wanted.metadata.uid], ClaimFailed)
     assert not world.files()
-    assert world.preparer.touched_files() == (False, set())
+    assert world.preparer.modified_files() == (False, set())
     await world.prepare(wanted)
     shutil.rmtree(world.cdi)
-    assert world.preparer.touched_files() == (True, set())
+    assert world.preparer.modified_files() == (True, set())
 
 
-async def test_files_of_another_daemon_that_shares_the_folder_stay(node: Node, cluster: Cluster) -> None:
+async def test_files_of_another_daemon_are_kept_until_a_restart(node: Node, cluster: Cluster) -> None:
     """At its start it takes existing files for its own stale ones, but not files that appear later."""
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
     mine, *_ = node.cdi.glob("*.json")
@@ -182,8 +180,8 @@ async def test_files_of_another_daemon_that_shares_the_folder_stay(node: Node, c
     assert not other.exists()
 
 
-async def test_a_folder_that_was_removed_under_its_mount_ends_the_dra_side(socket_dir: Path, road: Road) -> None:
-    node = Node(socket_dir, road.client)
+async def test_cdi_folder_removed_under_its_mount_ends_the_plugin(socket_dir: Path, proxy: ApiProxy) -> None:
+    node = Node(socket_dir, proxy.client)
     (real := socket_dir / "real").mkdir()
     node.cdi.mkdir(parents=True)
     if await (await asyncio.create_subprocess_exec("mount", "--bind", real, node.cdi)).wait():
@@ -201,7 +199,7 @@ async def test_a_folder_that_was_removed_under_its_mount_ends_the_dra_side(socke
     assert "was removed while it was mounted here" in str(ended.value.exceptions)
 
 
-async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_scan_is_written_again_too(
+async def test_spec_removed_before_the_first_scan_is_written_again(
     node: Node, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = await cluster.allocate("mine", result("misc-fuse"))
@@ -222,7 +220,7 @@ async def test_what_is_removed_between_the_repair_at_the_start_and_the_first_sca
     await asyncio.gather(*scanning)
 
 
-async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
+async def test_missing_spec_of_a_gone_device_is_not_logged_as_removed(
     node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await node.prepare(await cluster.allocate("mine", result("misc-fuse")))
@@ -236,7 +234,7 @@ async def test_of_a_device_that_is_gone_nobody_has_removed_the_spec(
     await until(lambda: len(list(node.cdi.glob("*.json"))) == 1)
 
 
-async def test_of_a_device_that_goes_while_the_daemon_runs_nobody_has_removed_the_spec(
+async def test_spec_deleted_for_an_unplugged_device_is_not_logged_as_removed(
     node: Node, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The daemon removed it itself: a runtime must not find an absent device."""

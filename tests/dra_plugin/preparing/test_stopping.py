@@ -15,7 +15,7 @@ from tests.running import until
 
 
 @pytest.mark.parametrize("disk", ["works", "refuses"])
-async def test_what_is_being_prepared_is_done_or_undone_before_the_end(
+async def test_running_preparation_is_completed_or_undone_before_the_stop(
     node: Node, cluster: Cluster, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubelet_plugin, "GRACE", 60.0)  # seconds; a busy machine can need more than the default

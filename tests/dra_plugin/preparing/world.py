@@ -23,7 +23,7 @@ from resources.resource import Resource
 from resources.selector import Ids
 from tests.checkpoint.build import opened
 from tests.deviceplugin.host import MadeUpHost
-from tests.dra_plugin.kubelet_end import PATIENCE
+from tests.dra_plugin.kubelet_end import TIMEOUT
 from tests.running import running
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"
@@ -133,7 +133,7 @@ class World:
         self._parts = AsyncExitStack()
         await self._parts.enter_async_context(running(*parts))
 
-    async def end(self, grace: float = PATIENCE) -> None:
+    async def end(self, grace: float = TIMEOUT) -> None:
         """Stop as the daemon does; running work is cancelled after `grace` seconds."""
         self.calls.close()
         await self._parts.aclose()

@@ -38,7 +38,7 @@ class Scheduler:
         allocation = v1.AllocationResult(devices=v1.DeviceAllocationResult(results=(result,)))
         self._claims.append(v1.ResourceClaim(status=v1.ResourceClaimStatus(allocation=allocation)))
 
-    def give(self, name: str) -> str | None:
+    def allocate_one(self, name: str) -> str | None:
         """Allocate one device of the class `name` to a new claim and return it; None if none is left."""
         number = f"claim-{len(self._claims)}"
         request = {
@@ -61,40 +61,40 @@ class Scheduler:
         (result,) = found[0].devices.results
         return result.device
 
-    def give_all(self, name: str) -> list[str]:
+    def allocate_all(self, name: str) -> list[str]:
         """Allocate devices of the class `name` to new claims until none is left."""
         found: list[str] = []
-        while (allocated := self.give(name)) is not None:
+        while (allocated := self.allocate_one(name)) is not None:
             found.append(allocated)
         return found
 
 
-def test_a_class_gives_the_devices_of_its_resource_and_no_others() -> None:
+def test_class_allocates_only_devices_of_its_resource() -> None:
     resources = [resource("x/a"), resource("x/b")]
     offers = offering(resources, {"x/a": gpus(2), "x/b": [device("b")]})
-    assert Scheduler(resources, offers).give_all("x/a") == ["gpu-0000", "gpu-0001"]
+    assert Scheduler(resources, offers).allocate_all("x/a") == ["gpu-0000", "gpu-0001"]
 
 
 @scenario(236)
-def test_an_unhealthy_device_is_not_given_out() -> None:
+def test_unhealthy_device_is_not_allocated() -> None:
     devices: list[Device] = [*gpus(1, SICK), device("gpu-1")]
-    assert Scheduler([resource()], offering([resource()], {GPU: devices})).give_all(GPU) == ["gpu-1"]
+    assert Scheduler([resource()], offering([resource()], {GPU: devices})).allocate_all(GPU) == ["gpu-1"]
 
 
 @scenario(232)
-def test_as_many_claims_as_shares() -> None:
+def test_shared_device_is_allocated_once_per_share() -> None:
     shared = resource(shares=3)
-    assert Scheduler([shared], offering([shared], {GPU: gpus(1)})).give_all(GPU) == ["gpu-0000"] * 3
+    assert Scheduler([shared], offering([shared], {GPU: gpus(1)})).allocate_all(GPU) == ["gpu-0000"] * 3
 
 
 @scenario(231)
-def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
+def test_partitions_are_allocated_until_the_counters_are_exhausted() -> None:
     parts = resource(dra=HALVES)
     scheduler = Scheduler([parts], offering([parts], {GPU: [device("a"), device("b")]}))
-    assert scheduler.give_all(GPU) == ["a-full", "b-full"]
+    assert scheduler.allocate_all(GPU) == ["a-full", "b-full"]
     halves = structs.replace(HALVES, partitions=HALVES.partitions[:1])
     parts = resource(dra=halves)
-    assert Scheduler([parts], offering([parts], {GPU: [device("a")]})).give_all(GPU) == ["a-half-0", "a-half-1"]
+    assert Scheduler([parts], offering([parts], {GPU: [device("a")]})).allocate_all(GPU) == ["a-half-0", "a-half-1"]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -103,7 +103,7 @@ def test_parts_are_given_out_as_long_as_the_counters_last() -> None:
     [({"memory": "80Gi", "slices": "7"}, {"memory": "20Gi"}, 2), ({"bandwidth": "4"}, {"bandwidth": "1"}, 0)],
     ids=["the same counters", "others"],
 )
-def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the_device(
+def test_held_partition_of_an_earlier_layout_keeps_its_counters(
     restarted: bool, counters: dict[str, str], part: dict[str, str], left: int
 ) -> None:
     """If the current counters cannot express it, the part takes the whole device. The pool must stay valid."""
@@ -124,11 +124,11 @@ def test_a_part_that_a_claim_holds_of_an_earlier_layout_takes_what_it_has_of_the
     assert kept is not None
     scheduler = Scheduler([now], offers)
     scheduler.hold(kept.name)
-    allocated = [x for x in scheduler.give_all(GPU) if x.startswith("a")]
+    allocated = [x for x in scheduler.allocate_all(GPU) if x.startswith("a")]
     assert allocated == [f"a-part-{i}" for i in range(0 if restarted else left)]
 
 
-def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_path: Path) -> None:
+def test_pf_and_its_vfs_are_never_both_allocated(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     for bus in ("3b", "5e"):
         physical = tree.pci(f"0000:{bus}:00.0", pci_class="020000", sriov_totalvfs=8)
@@ -145,16 +145,16 @@ def test_a_physical_function_and_its_virtual_ones_are_never_both_given_out(tmp_p
     assert len(offers) == 8
 
     virtual_first = Scheduler(resources, offers)
-    taken = virtual_first.give("x/vf")
+    taken = virtual_first.allocate_one("x/vf")
     assert taken is not None
-    (physical_left,) = virtual_first.give_all("x/pf")
+    (physical_left,) = virtual_first.allocate_all("x/pf")
     assert (
         inventory.devices[physical_left].attributes["resource.kubernetes.io/pciBusID"]
         != inventory.devices[taken].attributes["pf"]
     )
-    assert len(virtual_first.give_all("x/vf")) == 2
+    assert len(virtual_first.allocate_all("x/vf")) == 2
 
-    assert len(Scheduler(resources, offers).give_all("x/vf")) == 6
+    assert len(Scheduler(resources, offers).allocate_all("x/vf")) == 6
     physical_first = Scheduler(resources, offers)
-    assert len(physical_first.give_all("x/pf")) == 2
-    assert physical_first.give("x/vf") is None
+    assert len(physical_first.allocate_all("x/pf")) == 2
+    assert physical_first.allocate_one("x/vf") is None

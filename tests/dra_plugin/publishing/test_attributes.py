@@ -14,7 +14,7 @@ GPU = "example.com/gpu"
 ROOT = "resource.kubernetes.io/pcieRoot"
 
 
-def test_each_type_has_its_member() -> None:
+def test_attribute_value_is_published_with_its_type() -> None:
     known = device(
         "gpu-1",
         attributes={
@@ -46,7 +46,7 @@ CNI = DraOptions(
 )
 
 
-def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() -> None:
+def test_configured_attributes_survive_the_attribute_limit() -> None:
     known = {f"a{i:02}": i for i in range(40)}
     many = device("gpu-1", attributes={**known, "resource.kubernetes.io/pciBusID": "0000:3b:00.2"})
     shown = published(offering([resource(dra=CNI)], {GPU: [many]}))["gpu-1"].attributes
@@ -56,7 +56,7 @@ def test_what_the_configuration_says_of_devices_is_there_whatever_is_left_out() 
     assert len(shown) == 32
 
 
-def test_a_text_that_is_one_attribute_has_its_type() -> None:
+def test_template_of_a_single_attribute_keeps_its_type() -> None:
     """For example, a selector compares `dra.net/numaNode` of dra-driver-cpu with a number."""
     options = DraOptions(
         attributes={
@@ -85,13 +85,13 @@ def test_a_text_that_is_one_attribute_has_its_type() -> None:
     }
 
 
-def test_what_a_device_lacks_is_not_said_of_it() -> None:
+def test_template_with_a_missing_attribute_is_not_published() -> None:
     """The device is unavailable and has a taint; the remaining attributes must still be a valid slice."""
     shown = published(offering([resource(dra=CNI)], {GPU: [device("gpu-1")]}))["gpu-1"].attributes
     assert set(shown) == {"resource", "kind", "k8s.cni.cncf.io/resourceName", "tier", "fast"}
 
 
-def test_parts_have_what_is_said_of_their_device_and_their_own() -> None:
+def test_partition_attribute_overrides_the_configured_one() -> None:
     options = replace(HALVES, attributes={"rack": "{name}", "profile": "whole"})
     shown = published(offering([resource(dra=options)], {GPU: [device("gpu-1", attributes={"name": "card0"})]}))
     halves = {x.attributes["profile"].string_value for x in shown.values()}
@@ -99,7 +99,7 @@ def test_parts_have_what_is_said_of_their_device_and_their_own() -> None:
     assert {x.attributes["rack"].string_value for x in shown.values()} == {"card0"}
 
 
-def test_what_the_api_would_refuse_is_left_out() -> None:
+def test_invalid_attribute_is_not_published() -> None:
     odd = device(
         "gpu-1",
         attributes={
@@ -119,7 +119,7 @@ def test_what_the_api_would_refuse_is_left_out() -> None:
     }
 
 
-def test_where_there_are_too_many_the_standard_and_the_configured_ones_stay() -> None:
+def test_standard_attributes_and_capacity_survive_the_attribute_limit() -> None:
     options = DraOptions(capacity={"bandwidth": Capacity("25G")})
     many = device("gpu-1", attributes={**{f"a{i:02}": i for i in range(40)}, ROOT: "pci0000:3a"})
     shown = published(offering([resource(dra=options)], {GPU: [many]}))["gpu-1"]
@@ -128,7 +128,7 @@ def test_where_there_are_too_many_the_standard_and_the_configured_ones_stay() ->
     assert "a28" not in shown.attributes
 
 
-def test_memory_is_a_capacity_of_a_whole_device() -> None:
+def test_memory_is_a_capacity_of_whole_devices_only() -> None:
     known = device("gpu-1", attributes={"memory": 80 << 30})
     whole = published(offering([resource()], {GPU: [known]}))["gpu-1"]
     assert whole.capacity == {"memory": v1.DeviceCapacity(value=Quantity.of(80 << 30))}
@@ -141,7 +141,7 @@ def test_memory_is_a_capacity_of_a_whole_device() -> None:
 
 
 @scenario(274)
-def test_shares_are_a_capacity_of_which_a_claim_gets_one_unless_it_asks_for_more() -> None:
+def test_shares_are_a_capacity_with_a_default_request_of_one() -> None:
     shared = published(offering([resource(shares=3)], {GPU: [device("gpu-1")]}))["gpu-1"]
     assert shared.allow_multiple_allocations is True
     policy = v1.CapacityRequestPolicy(
@@ -152,7 +152,7 @@ def test_shares_are_a_capacity_of_which_a_claim_gets_one_unless_it_asks_for_more
 
 
 @scenario(274)
-def test_a_part_has_the_attributes_of_its_device_and_its_own() -> None:
+def test_partition_has_the_attributes_of_its_device_and_layout() -> None:
     known = device("gpu-1", attributes={"model": "A100", "profile": "whole"})
     parts = published(offering([resource(dra=HALVES)], {GPU: [known]}))
     assert parts["gpu-1-half-1"].attributes == {
@@ -164,7 +164,7 @@ def test_a_part_has_the_attributes_of_its_device_and_its_own() -> None:
     }
 
 
-def test_a_policy_is_what_was_said() -> None:
+def test_capacity_has_the_configured_request_policy() -> None:
     assert capacity(Capacity("10")) == v1.DeviceCapacity(value=Quantity.of(10))
     assert capacity(Capacity("10", default="2", valid_values=("2", "4"))) == v1.DeviceCapacity(
         value=Quantity.of(10),
@@ -187,5 +187,5 @@ def test_a_policy_is_what_was_said() -> None:
         ("ab\n", False),
     ],
 )
-def test_names(name: str, fits: bool) -> None:
+def test_attribute_name_is_valid_only_as_the_api_allows(name: str, fits: bool) -> None:
     assert is_name(name) is fits

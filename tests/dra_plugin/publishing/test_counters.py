@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from dra_plugin.publishing.counters import ALL, MAX_COUNTERS, MAX_SETS_PER_DEVICE, Counters, exclusion
+from dra_plugin.publishing.counters import FULL_VALUE, MAX_COUNTERS, MAX_SETS_PER_DEVICE, Counters, exclusion
 
 IDS = st.frozensets(st.sampled_from("abcdefg"), max_size=3)
 
@@ -35,26 +35,26 @@ def fit_together(counters: Counters, *names: str) -> bool:
     return all(amount <= counters.sets[x].counters[y].value.value() for (x, y), amount in total.items())
 
 
-def test_devices_with_nothing_in_common_have_no_counters() -> None:
+def test_unrelated_devices_have_no_counters() -> None:
     assert exclusion({"a": whole("a"), "b": part("b", "c"), "d": part("d", "c")}) == Counters()
 
 
-def test_a_whole_excludes_its_parts_which_go_together() -> None:
+def test_whole_device_excludes_its_parts_which_fit_together() -> None:
     counters = exclusion({"pf": whole("pf"), "vf-0": part("vf-0", "pf"), "vf-1": part("vf-1", "pf")})
     assert list(counters.sets) == ["shared-pf"]
     assert fit_together(counters, "vf-0", "vf-1")
     assert not fit_together(counters, "pf", "vf-0")
     assert not fit_together(counters, "vf-1", "pf")
-    assert counters.sets["shared-pf"].counters["pf"].value.value() == ALL
+    assert counters.sets["shared-pf"].counters["pf"].value.value() == FULL_VALUE
 
 
-def test_two_that_exclude_each_other_by_many_ids_need_one_counter() -> None:
+def test_mutual_exclusion_by_many_ids_needs_one_counter() -> None:
     parts = {f"vf-{i}": part(f"vf-{i}", "pf") for i in range(100)}
     counters = exclusion({"pf": Piece(frozenset(("pf",)), frozenset(parts)), **parts})
     assert [list(x.counters) for x in counters.sets.values()] == [["pf"]]
 
 
-def test_what_comes_beside_changes_nobody_elses_counters() -> None:
+def test_added_device_leaves_other_counters_unchanged() -> None:
     devices = {"pf": whole("pf"), "vf-0": part("vf-0", "pf")}
     before = exclusion(devices)
     after = exclusion({**devices, "vf-1": part("vf-1", "pf")})
@@ -62,26 +62,26 @@ def test_what_comes_beside_changes_nobody_elses_counters() -> None:
     assert after.taken.items() >= before.taken.items()
 
 
-def test_families_have_sets_of_their_own() -> None:
+def test_unrelated_parents_have_separate_counter_sets() -> None:
     counters = exclusion({"a": whole("a"), "a0": part("a0", "a"), "b": whole("b"), "b0": part("b0", "b")})
     assert sorted(counters.sets) == ["shared-a", "shared-b"]
     assert fit_together(counters, "a", "b0")
 
 
-def test_a_device_beyond_the_limits_is_left_out_with_the_reason() -> None:
+def test_device_beyond_the_limits_is_omitted_with_the_reason() -> None:
     wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MAX_COUNTERS * MAX_SETS_PER_DEVICE + 1)}
     counters = exclusion({**wholes, "z": part("z", *wholes)})
     assert counters.left_out == {"z": "it shares counter sets with other devices: 3, and the limit for a device is 2"}
 
 
-def test_a_part_of_a_layout_has_room_for_one_set_beside_its_own() -> None:
+def test_partition_has_room_for_one_more_counter_set() -> None:
     wholes = {f"w{i:02}": whole(f"w{i:02}") for i in range(MAX_COUNTERS + 1)}
     spread = Piece(frozenset("z"), frozenset(wholes), partition="half")
     assert "z" in exclusion({**wholes, "z": spread}).left_out
 
 
 @given(st.dictionaries(st.sampled_from("uvwxyz"), st.builds(Piece, IDS, IDS), min_size=1))
-def test_counters_exclude_exactly_whom_leases_exclude(devices: dict[str, Piece]) -> None:
+def test_counters_exclude_the_same_devices_as_leases(devices: dict[str, Piece]) -> None:
     counters = exclusion(devices)
     assert not counters.left_out
     for x, y in combinations(devices, 2):

@@ -21,11 +21,11 @@ from tests.nodes.test_archives import ARCHIVES, FOLDER
 RESOURCES = [structs.replace(resource, api="dra") for resource in builtin().resources]
 
 
-def test_a_machine_with_every_kind_of_device(tmp_path: Path) -> None:
+def test_devices_of_every_kind_are_published_and_selected(tmp_path: Path) -> None:
     assert len(check(build_machine(tmp_path / "root").host)) > 20
 
 
-def test_this_machine() -> None:
+def test_devices_of_this_machine_are_published_and_selected() -> None:
     check(Host())
 
 
@@ -34,7 +34,9 @@ def test_this_machine() -> None:
     ARCHIVES or [pytest.param(None, marks=pytest.mark.skip(reason=f"no recorded machines in {FOLDER}"))],
     ids=lambda path: path and path.name,
 )
-def test_recorded_machines(archive: Any, unpacked: Callable[[Path], Path]) -> None:
+def test_devices_of_a_recorded_machine_are_published_and_selected(
+    archive: Any, unpacked: Callable[[Path], Path]
+) -> None:
     check(Host(unpacked(archive)))
 
 

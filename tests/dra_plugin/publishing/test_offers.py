@@ -18,14 +18,14 @@ GPU = "example.com/gpu"
 PF, VF = "pci-0000-3b-00-0", "pci-0000-3b-00-1"
 
 
-def test_resources_of_the_device_plugin_api_alone_are_not_offered() -> None:
+def test_device_of_the_device_plugin_api_alone_is_not_offered() -> None:
     resources = [resource("x/a", api="device-plugin"), resource("x/b", api="dra"), resource("x/c", api="both")]
     offers = offering(resources, {"x/a": [device("a")], "x/b": [device("b")], "x/c": [device("c")]})
     assert [x.name for x in offers] == ["b", "c"]
     assert offers.find("a") is None
 
 
-def test_an_offered_device_takes_itself_and_its_children_and_shares_its_wholes() -> None:
+def test_offer_excludes_its_children_and_shares_its_parents() -> None:
     offers = offering([resource()], {GPU: [device("gpu-1", parents=("pci-1",), children=("render-1",))]})
     found = offers.find("gpu-1")
     assert found is not None
@@ -33,14 +33,14 @@ def test_an_offered_device_takes_itself_and_its_children_and_shares_its_wholes()
     assert found.shared == {"pci-1"}
 
 
-def test_a_share_takes_no_device_whole() -> None:
+def test_shared_device_excludes_nothing() -> None:
     found = offering([resource(shares=4)], {GPU: [device("gpu-1", parents=("pci-1",))]}).find("gpu-1")
     assert found is not None
     assert not found.exclusive
     assert found.shared == {"gpu-1", "pci-1"}
 
 
-def test_a_device_with_partitions_is_offered_in_parts_that_share_it() -> None:
+def test_device_with_partitions_is_offered_as_its_partitions() -> None:
     offers = offering([resource(dra=HALVES)], {GPU: [device("gpu-1")]})
     assert [x.name for x in offers] == ["gpu-1-full", "gpu-1-half-0", "gpu-1-half-1"]
     half = offers.find("gpu-1-half-0")
@@ -51,14 +51,14 @@ def test_a_device_with_partitions_is_offered_in_parts_that_share_it() -> None:
     assert half.shared == {"gpu-1"}
 
 
-def test_the_name_of_a_part_is_a_label_however_long_the_devices_is() -> None:
+def test_partition_of_a_device_with_a_long_name_has_a_valid_name() -> None:
     long = device("gpu-" + "a" * 59)
     names = [x.name for x in offering([resource(dra=HALVES)], {GPU: [long]})]
     assert len(set(names)) == 3
     assert all(map(is_device_id, names))
 
 
-def test_a_name_that_two_have_is_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicate_name_is_omitted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     parts = resource(
         "x/parts",
         dra=DraOptions(counters={"c": "1"}, partitions=(Partition("1", {"c": "1"}), Partition("2", {"c": "1"}))),
@@ -75,7 +75,7 @@ def test_a_name_that_two_have_is_left_out_and_told_once(caplog: pytest.LogCaptur
     ]
 
 
-def test_update_tells_whether_anything_changed() -> None:
+def test_update_returns_whether_anything_changed() -> None:
     offers = Offers([resource()])
     assert offers.update({GPU: gpus(2)})
     assert not offers.update({GPU: gpus(2)})
@@ -85,7 +85,7 @@ def test_update_tells_whether_anything_changed() -> None:
     assert len(offers) == 0
 
 
-def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_goes() -> None:
+def test_held_device_is_unavailable_after_its_offer_ends() -> None:
     there = {"gpu-0001", "gpu-0002", "gpu-0003"}
     offers = Offers([resource()], is_present=there.__contains__)
     pair = device("pair", children=("gpu-0002", "gpu-0003"))
@@ -105,7 +105,7 @@ def test_what_a_claim_holds_and_is_not_offered_any_more_is_unavailable_until_it_
     assert [(x.device.health.reason, x.device.unavailable) for x in kept] == [("it is gone", "")] * 2
 
 
-def test_what_a_claim_holds_stays_though_it_excludes_more_than_counters_can_say() -> None:
+def test_held_device_beyond_the_counter_limits_stays_without_counters() -> None:
     """A group of a hundred devices, now offered individually: the scheduler looks for the device of the allocation."""
     members = gpus(100)
     whole = device("all", children=tuple(x.id for x in members))
@@ -126,7 +126,7 @@ def test_what_a_claim_holds_stays_though_it_excludes_more_than_counters_can_say(
     assert offers.find("all") is None
 
 
-def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
+def test_held_device_stays_as_unhealthy_until_its_lease_ends() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     assert offers.update({GPU: []}, leased={"gpu-0001"})
     (kept,) = offers
@@ -140,26 +140,26 @@ def test_what_a_claim_holds_stays_as_unhealthy_until_its_lease_ends() -> None:
     assert len(offers) == 0
 
 
-def test_who_iterates_sees_one_moment() -> None:
+def test_iteration_is_not_affected_by_an_update() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     seen = iter(offers)
     offers.update({GPU: []})
     assert [x.name for x in seen] == ["gpu-0000", "gpu-0001"]
 
 
-def test_a_lease_may_end_right_after_its_device() -> None:
+def test_removed_device_disappears_when_its_lease_ends() -> None:
     offers = offering([resource()], {GPU: gpus(2)})
     assert offers.update({GPU: []}, leased={"gpu-0001"})
     assert offers.update({GPU: []})
     assert len(offers) == 0
 
 
-def test_a_leased_name_that_nobody_knows_is_not_offered() -> None:
+def test_unknown_leased_name_is_not_offered() -> None:
     offers = Offers([resource()])
     assert not offers.update({}, leased={"gpu-7"})
 
 
-def test_what_somebody_keeps_from_claims_is_in_use_for_as_long_as_that_is_said() -> None:
+def test_device_is_in_use_while_another_lease_holds_it() -> None:
     holders: dict[str, Lease] = {}
     asked: list[str] = []
 
@@ -187,9 +187,7 @@ def test_what_somebody_keeps_from_claims_is_in_use_for_as_long_as_that_is_said()
 
 
 @pytest.mark.parametrize(("held", "wanted"), [(PF, VF), (VF, PF)])
-def test_functions_of_a_card_keep_each_other_from_the_other_api_though_one_is_not_offered_any_more(
-    held: str, wanted: str
-) -> None:
+def test_pf_and_vf_conflict_across_apis_when_only_one_is_offered(held: str, wanted: str) -> None:
     inventory = Inventory.of([device(PF, kind="pci"), device(VF, kind="pci", attributes={"pf": "0000:3b:00.0"})])
 
     def offered(name: str) -> Offered:
@@ -213,7 +211,7 @@ def test_functions_of_a_card_keep_each_other_from_the_other_api_though_one_is_no
     assert [lease for _, lease in Book([claimed]).conflicts("other", {wanted})] == [claimed]
 
 
-def test_what_works_with_the_same_hardware_shares_it() -> None:
+def test_sriov_peers_are_shared() -> None:
     physical = device("nic-pf", kind="nic", parents=("pci-1",), sriov_peers=("nic-vf-0", "nic-vf-1"))
     virtual = [device(f"nic-vf-{i}", kind="nic", sriov_peers=("nic-pf",)) for i in range(2)]
     offers = offering([resource("x/pf"), resource("x/vf")], {"x/pf": [physical], "x/vf": virtual})

@@ -27,7 +27,9 @@ from tests.dra_plugin.offering import (
 from tests.dra_scenarios import scenario
 
 GPU = "example.com/gpu"
-ILL = v1.DeviceTaint(key=f"{DRIVER}/unhealthy", value="it-does-not-answer-on-the-PCI-bus", effect="NoSchedule")
+UNHEALTHY_TAINT = v1.DeviceTaint(
+    key=f"{DRIVER}/unhealthy", value="it-does-not-answer-on-the-PCI-bus", effect="NoSchedule"
+)
 IN_USE = v1.DeviceTaint(key=f"{DRIVER}/in-use", value="device-plugin", effect="NoSchedule")
 
 
@@ -36,18 +38,18 @@ def changed(before: Pool, after: Pool) -> list[int]:
     return [i for i, (x, y) in enumerate(zip(before.slices, after.slices, strict=True)) if x != y]
 
 
-def test_a_pool_without_devices_has_one_slice_without_any() -> None:
+def test_pool_without_devices_has_one_empty_slice() -> None:
     assert driver_resources(Offers([]), NODE, DRIVER).pools == {NODE: Pool(slices=(Slice(),))}
     assert pool(Offers([resource()])).slices == (Slice(),)
 
 
-def test_a_slice_has_room_for_every_device_to_fall_ill() -> None:
+def test_slice_has_at_most_the_devices_that_can_all_have_taints() -> None:
     slices = pool(offering([resource()], {GPU: gpus(130)})).slices
     assert [len(x.devices) for x in slices] == [MAX_DEVICES, MAX_DEVICES, 2]
     assert [x.name for one in slices for x in one.devices] == [f"gpu-{i:04}" for i in range(130)]
 
 
-def test_a_device_of_which_the_resource_says_what_it_has_not_is_for_no_new_claim() -> None:
+def test_unavailable_device_has_a_noschedule_taint() -> None:
     """Even if the resource's taint for unhealthy devices evicts: a current holder keeps the device."""
     lacking = structs.replace(gpus(1)[0], unavailable="it has no mac, which env.MAC of x/y uses")
     offers = offering([structs.replace(resource(), dra=DraOptions(taint="NoExecute"))], {GPU: [lacking]})
@@ -55,13 +57,13 @@ def test_a_device_of_which_the_resource_says_what_it_has_not_is_for_no_new_claim
     assert (taint.key, taint.effect) == (f"{DRIVER}/unavailable", "NoSchedule")
 
 
-def test_a_device_that_is_withheld_is_for_no_new_claim() -> None:
+def test_withheld_device_has_a_noschedule_taint() -> None:
     offers = offering([resource()], {GPU: [structs.replace(gpus(1)[0], withheld="withheld: fan (left)")]})
     (taint,) = published(offers)["gpu-0000"].taints
     assert (taint.key, taint.value, taint.effect) == (f"{DRIVER}/withheld", "withheld-fan", "NoSchedule")
 
 
-def test_one_change_of_health_changes_one_slice() -> None:
+def test_health_change_of_one_device_changes_one_slice() -> None:
     devices = gpus(300)
     offers = offering([resource()], {GPU: devices})
     before = pool(offers)
@@ -69,17 +71,17 @@ def test_one_change_of_health_changes_one_slice() -> None:
     assert offers.update({GPU: devices})
     after = pool(offers)
     assert changed(before, after) == [3]
-    assert published(offers)["gpu-0200"].taints == (ILL,)
+    assert published(offers)["gpu-0200"].taints == (UNHEALTHY_TAINT,)
 
 
-def test_all_at_once_fall_ill_and_nobody_moves() -> None:
+def test_devices_keep_their_slices_when_all_become_unhealthy() -> None:
     offers = offering([resource()], {GPU: gpus(200)})
     before = [[x.name for x in one.devices] for one in pool(offers).slices]
     offers.update({GPU: gpus(200, SICK)})
     assert [[x.name for x in one.devices] for one in pool(offers).slices] == before
 
 
-def test_a_device_that_goes_and_comes_changes_one_slice() -> None:
+def test_removed_device_changes_one_slice_and_its_return_restores_it() -> None:
     devices = gpus(300)
     offers = offering([resource()], {GPU: devices})
     before = pool(offers)
@@ -93,31 +95,31 @@ def test_a_device_that_goes_and_comes_changes_one_slice() -> None:
     ("policy", "taints"),
     [
         ("none", ()),
-        ("NoSchedule", (ILL,)),
-        ("NoExecute", (structs.replace(ILL, effect="NoExecute"),)),
+        ("NoSchedule", (UNHEALTHY_TAINT,)),
+        ("NoExecute", (structs.replace(UNHEALTHY_TAINT, effect="NoExecute"),)),
     ],
 )
-def test_what_an_unhealthy_device_gets_is_the_resources_choice(
+def test_unhealthy_device_has_the_taint_of_its_resource(
     policy: TaintPolicy, taints: tuple[v1.DeviceTaint, ...]
 ) -> None:
     offers = offering([resource(dra=DraOptions(taint=policy))], {GPU: gpus(1, SICK)})
     assert published(offers)["gpu-0000"].taints == taints
 
 
-def test_a_device_that_is_gone_is_tainted_whatever_the_resource_says() -> None:
+def test_gone_device_is_tainted_even_with_taint_policy_none() -> None:
     offers = offering([resource(dra=DraOptions(taint="none"))], {GPU: gpus(1)})
     offers.update({}, leased={"gpu-0000"})
     (taint,) = published(offers)["gpu-0000"].taints
     assert (taint.value, taint.effect) == ("it-is-gone", "NoSchedule")
 
 
-def test_what_the_other_api_has_given_out_is_tainted() -> None:
+def test_device_leased_by_the_device_plugin_is_tainted_as_in_use() -> None:
     offers = Offers([resource(api="both", dra=DraOptions(taint="NoExecute"))], lambda _: lease("gpu-0000"))
     offers.update({GPU: gpus(1, SICK)})
-    assert published(offers)["gpu-0000"].taints == (structs.replace(ILL, effect="NoExecute"), IN_USE)
+    assert published(offers)["gpu-0000"].taints == (structs.replace(UNHEALTHY_TAINT, effect="NoExecute"), IN_USE)
 
 
-def test_where_the_server_drops_taints_what_has_one_is_left_out_unless_a_claim_holds_it() -> None:
+def test_tainted_device_is_omitted_unless_held_when_the_server_drops_taints() -> None:
     offers = offering([resource()], {GPU: [*gpus(2, SICK), device("gpu-9")]})
     found = driver_resources(offers, NODE, DRIVER, {"gpu-0001"}, without_taints=True)
     (only,) = found.pools[NODE].slices
@@ -125,7 +127,7 @@ def test_where_the_server_drops_taints_what_has_one_is_left_out_unless_a_claim_h
 
 
 @scenario(274)
-def test_binding_conditions_are_those_of_the_resource() -> None:
+def test_device_has_the_binding_conditions_of_its_resource() -> None:
     options = DraOptions(binding_conditions=("example.com/ready",), binding_failure_conditions=("example.com/failed",))
     shown = published(offering([resource(dra=options)], {GPU: gpus(1)}))["gpu-0000"]
     assert shown.binding_conditions == ("example.com/ready",)
@@ -134,7 +136,7 @@ def test_binding_conditions_are_those_of_the_resource() -> None:
 
 
 @scenario(274)
-def test_parts_draw_on_their_devices_counters_which_stand_in_slices_of_their_own() -> None:
+def test_partitions_consume_counters_in_separate_slices() -> None:
     offers = offering([resource(dra=HALVES)], {GPU: gpus(9)})
     slices = pool(offers).slices
     assert [(len(x.shared_counters), len(x.devices)) for x in slices] == [(8, 0), (1, 0), (0, 27)]
@@ -143,7 +145,7 @@ def test_parts_draw_on_their_devices_counters_which_stand_in_slices_of_their_own
     assert {name: str(x.value) for name, x in half.counters.items()} == {"memory": "40Gi", "slices": "3"}
 
 
-def test_a_physical_function_and_its_virtual_ones_draw_on_one_counter() -> None:
+def test_pf_and_its_vfs_consume_one_counter() -> None:
     physical = device("nic-pf", sriov_peers=("nic-vf-0", "nic-vf-1"))
     virtual = [device(f"nic-vf-{i}", sriov_peers=("nic-pf",)) for i in range(2)]
     offers = offering([resource("x/pf"), resource("x/vf")], {"x/pf": [physical], "x/vf": virtual})
@@ -168,7 +170,7 @@ def test_a_physical_function_and_its_virtual_ones_draw_on_one_counter() -> None:
         ("§%&", ""),
     ],
 )
-def test_a_reason_as_a_labels_value(text: str, value: str) -> None:
+def test_reason_is_converted_to_a_label_value(text: str, value: str) -> None:
     assert label_value(text) == value
 
 
@@ -232,7 +234,7 @@ def resources(draw: st.DrawFn) -> list[Resource]:
 
 
 @given(resources(), st.data())
-def test_whatever_there_is_makes_a_pool_that_servers_take_and_health_changes_one_slice(
+def test_any_inventory_gives_a_valid_pool_and_health_changes_one_slice(
     offered: list[Resource], data: st.DataObject
 ) -> None:
     kept = data.draw(st.sets(st.sampled_from(NAMES)))

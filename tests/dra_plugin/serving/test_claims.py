@@ -10,7 +10,7 @@ import pytest
 from checkpoint.holdings import ClaimName
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from dra_plugin.serving.claims import ApiClaims, why_malformed
+from dra_plugin.serving.claims import ApiClaims, reference_problem
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
 from tests.dra_plugin.kubelet_end import DRIVER, POOL, api_client, make_claim
@@ -20,21 +20,21 @@ ONE = ClaimRef("default", "one", "uid-1")
 
 
 @contextlib.contextmanager
-def claims_of(client: AsyncClient, patience: float = 30.0) -> Iterator[ApiClaims]:
+def claims_of(client: AsyncClient, timeout: float = 30.0) -> Iterator[ApiClaims]:
     with contextlib.closing(client):
-        yield ApiClaims(client, DRIVER, POOL, patience)
+        yield ApiClaims(client, DRIVER, POOL, timeout)
 
 
 def client_of(url: str) -> AsyncClient:
     return AsyncClient(lambda: Credentials(server=url), attempts=1)
 
 
-async def nothing(request: Request) -> None:
+async def never_answer(request: Request) -> None:
     """Send no answer until the client gives up."""
     await request.reader.read()
 
 
-async def test_an_allocated_claim_is_the_whole_claim(server: Server) -> None:
+async def test_allocated_claim_is_fetched(server: Server) -> None:
     ref = await make_claim(server, "one")
     with claims_of(api_client(server)) as claims:
         claim = await claims.fetch(ref)
@@ -44,9 +44,9 @@ async def test_an_allocated_claim_is_the_whole_claim(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("results", "configs", "said"), [(257, 0, "257 devices and 0"), (1, 257, "1 devices and 257"), (256, 256, "")]
+    ("results", "configs", "counts"), [(257, 0, "257 devices and 0"), (1, 257, "1 devices and 257"), (256, 256, "")]
 )
-async def test_a_claim_that_no_api_server_stores_is_refused(results: int, configs: int, said: str) -> None:
+async def test_claim_with_too_many_devices_or_configs_is_refused(results: int, configs: int, counts: str) -> None:
     """For a wrong or impersonated server: 10,000 devices of one claim would use 50 MiB permanently."""
     result = {"request": "r", "driver": "nodeplug.dev", "pool": "n", "device": "d"}
     opaque = {"driver": "nodeplug.dev", "parameters": {}}
@@ -55,11 +55,11 @@ async def test_a_claim_that_no_api_server_stores_is_refused(results: int, config
     async with serving(lambda request: request.answer(answer)) as peer:
         with claims_of(client_of(peer.url)) as claims:
             found = await claims.fetch(ONE)
-    assert isinstance(found, ClaimFailed if said else v1.ResourceClaim)
-    assert isinstance(found, v1.ResourceClaim) or (found.reason.startswith(f"claim default/one has {said} config"))
+    assert isinstance(found, ClaimFailed if counts else v1.ResourceClaim)
+    assert isinstance(found, v1.ResourceClaim) or (found.reason.startswith(f"claim default/one has {counts} config"))
 
 
-async def test_why_there_is_no_claim(server: Server) -> None:
+async def test_unusable_claim_is_refused_with_the_reason(server: Server) -> None:
     ready = await make_claim(server, "ready")
     pending = await make_claim(server, "pending", allocated=False)
     with claims_of(api_client(server)) as claims:
@@ -74,7 +74,7 @@ async def test_why_there_is_no_claim(server: Server) -> None:
             assert failed.reason.startswith(reason)
 
 
-async def test_a_refusal_has_the_servers_words(server: Server) -> None:
+async def test_refusal_of_the_server_is_quoted(server: Server) -> None:
     with claims_of(AsyncClient(lambda: Credentials(server=server.url, token="wrong"), attempts=1)) as claims:
         assert await claims.fetch(ONE) == ClaimFailed("retrieve claim default/one: Unauthorized", "no-answer")
 
@@ -95,7 +95,7 @@ def claim_in(version: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_claims_are_read_in_whichever_version_the_server_has(version: str) -> None:
+async def test_claim_is_read_in_the_api_version_of_the_server(version: str) -> None:
     async def old(request: Request) -> None:
         if request.path == path_of(version):
             await request.answer(claim_in(version))
@@ -111,7 +111,7 @@ async def test_claims_are_read_in_whichever_version_the_server_has(version: str)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"text"', {"kind": "ResourceClaim"}, claim_in("v1") | {"spec": 3}])
-async def test_an_answer_that_is_no_claim_is_a_failure_with_words(body: object) -> None:
+async def test_malformed_answer_is_a_failure(body: object) -> None:
     async with serving(lambda request: request.answer(body)) as peer:
         with claims_of(client_of(peer.url)) as claims:
             failed = await claims.fetch(ONE)
@@ -120,7 +120,7 @@ async def test_an_answer_that_is_no_claim_is_a_failure_with_words(body: object) 
     assert failed.reason.startswith("retrieve claim default/one: ")
 
 
-async def test_a_server_that_is_away_is_named() -> None:
+async def test_unreachable_server_is_named() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -131,9 +131,9 @@ async def test_a_server_that_is_away_is_named() -> None:
             assert url in failed.reason
 
 
-async def test_a_server_that_hangs_is_waited_for_only_so_long() -> None:
-    async with serving(nothing) as peer:
-        with claims_of(client_of(peer.url), patience=0.05) as claims:
+async def test_fetch_times_out_when_the_server_hangs() -> None:
+    async with serving(never_answer) as peer:
+        with claims_of(client_of(peer.url), timeout=0.05) as claims:
             late = "retrieve claim default/one: no answer from the API server within 0.05 s"
             # more than the concurrent requests: those in the queue time out as well
             assert set(await asyncio.gather(*(claims.fetch(ONE) for _ in range(20)))) == {
@@ -141,7 +141,7 @@ async def test_a_server_that_hangs_is_waited_for_only_so_long() -> None:
             }
 
 
-async def test_which_claims_the_server_wants_prepared(server: Server) -> None:
+async def test_only_an_allocated_claim_with_the_same_uid_is_wanted(server: Server) -> None:
     ready, pending = await make_claim(server, "ready"), await make_claim(server, "pending", allocated=False)
     names = [ClaimName(ref.namespace, ref.name, ref.uid) for ref in (ready, pending)]
     others = [ClaimName("default", "ready", "uid-of-an-older-one"), ClaimName("default", "gone", "uid-of-gone")]
@@ -155,7 +155,7 @@ async def test_which_claims_the_server_wants_prepared(server: Server) -> None:
         }
 
 
-async def test_a_server_that_answers_for_some_claims_only_says_nothing_of_the_others() -> None:
+async def test_failed_request_leaves_its_claim_undecided() -> None:
     async def ailing(request: Request) -> None:
         await (request.answer(claim_in("v1")) if request.path == path_of("v1") else request.answer(b"", 500))
 
@@ -165,6 +165,6 @@ async def test_a_server_that_answers_for_some_claims_only_says_nothing_of_the_ot
             assert await claims.wanted(asked) == {"uid-1": True}
 
 
-def test_what_a_real_claim_is_called_is_well_formed() -> None:
+def test_realistic_claim_name_is_well_formed() -> None:
     for name in ("gpu", "my.claim", "pod-1-extended-resources-x7k2p", "a" * 253):
-        assert why_malformed(ClaimRef("default", name, "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")) == ""
+        assert reference_problem(ClaimRef("default", name, "68de2e67-8ba5-41b2-b4a6-0d9b3c9d2a3c")) == ""

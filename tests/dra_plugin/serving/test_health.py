@@ -10,11 +10,11 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import LEASE, RESEND, DeviceHealth, HealthBoard
+from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthBoard
 from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from tests.dra_plugin.conftest import StartPlugin
-from tests.dra_plugin.kubelet_end import PATIENCE, KubeletEnd, NoClaims, kubelet_end
+from tests.dra_plugin.kubelet_end import TIMEOUT, KubeletEnd, NoClaims, kubelet_end
 from tests.dra_scenarios import scenario
 
 VERSIONS = pytest.mark.parametrize("api", [v1, v1alpha1], ids=["v1", "v1alpha1"])
@@ -35,9 +35,9 @@ def claims() -> ClaimSource:
     return NoClaims()
 
 
-async def heard(reports: AsyncIterator[Any]) -> list[DeviceHealth]:
+async def next_report(reports: AsyncIterator[Any]) -> list[DeviceHealth]:
     """Return the next report."""
-    report = await asyncio.wait_for(anext(reports), PATIENCE)
+    report = await asyncio.wait_for(anext(reports), TIMEOUT)
     healthy = {v1.UNKNOWN: None, v1.HEALTHY: True, v1.UNHEALTHY: False}
     return [
         DeviceHealth(each.device.pool_name, each.device.device_name, healthy[each.health], each.message)
@@ -46,7 +46,7 @@ async def heard(reports: AsyncIterator[Any]) -> list[DeviceHealth]:
 
 
 @scenario(51)
-def test_both_versions_are_the_same_on_the_wire() -> None:
+def test_v1_and_v1alpha1_have_the_same_wire_format() -> None:
     def described(message: Descriptor) -> str:
         proto = DescriptorProto()
         message.CopyToProto(proto)
@@ -60,69 +60,73 @@ def test_both_versions_are_the_same_on_the_wire() -> None:
 
 @VERSIONS
 @scenario(16, 51)
-async def test_a_stream_begins_with_everything(api: Any, board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubelet: KubeletEnd) -> None:
     board.publish([SICK, UNKNOWN, WELL])
-    report = await asyncio.wait_for(anext(aiter(kubelet.health(api))), PATIENCE)
+    report = await asyncio.wait_for(anext(aiter(kubelet.health(api))), TIMEOUT)
 
-    def told(health: DeviceHealth, status: int) -> Any:
+    def expected(health: DeviceHealth, status: int) -> Any:
         return api.DeviceHealth(
             device=api.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
             health=status,
             last_updated_time=NOW,
-            health_check_timeout_seconds=LEASE,
+            health_check_timeout_seconds=REPORT_TIMEOUT,
             message=health.message,
         )
 
-    assert list(report.devices) == [told(WELL, api.HEALTHY), told(SICK, api.UNHEALTHY), told(UNKNOWN, api.UNKNOWN)]
+    assert list(report.devices) == [
+        expected(WELL, api.HEALTHY),
+        expected(SICK, api.UNHEALTHY),
+        expected(UNKNOWN, api.UNKNOWN),
+    ]
 
 
-async def test_each_change_is_one_report_of_everything(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_each_change_is_one_report_of_all_devices(board: HealthBoard, kubelet: KubeletEnd) -> None:
     board.publish([WELL, SICK])
     reports = aiter(kubelet.health(v1alpha1))
-    assert await heard(reports) == [WELL, SICK]
-    better = DeviceHealth("pool", "dev1")
-    board.publish([better, WELL])
-    assert await heard(reports) == [WELL, better]
-    board.publish([WELL, better])  # unchanged, in another order
+    assert await next_report(reports) == [WELL, SICK]
+    recovered = DeviceHealth("pool", "dev1")
+    board.publish([recovered, WELL])
+    assert await next_report(reports) == [WELL, recovered]
+    board.publish([WELL, recovered])  # unchanged, in another order
     board.publish([WELL])
-    assert await heard(reports) == [WELL]
+    assert await next_report(reports) == [WELL]
     board.publish([])
-    assert await heard(reports) == []
+    assert await next_report(reports) == []
 
 
-async def test_what_changed_and_changed_back_is_not_told(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_reverted_change_is_not_reported(board: HealthBoard, kubelet: KubeletEnd) -> None:
     board.publish([WELL])
     reports = aiter(kubelet.health(v1))
-    assert await heard(reports) == [WELL]
+    assert await next_report(reports) == [WELL]
     board.publish([SICK])
     board.publish([WELL])
     board.publish([UNKNOWN])
-    assert await heard(reports) == [UNKNOWN]
+    assert await next_report(reports) == [UNKNOWN]
 
 
-async def test_nothing_is_told_before_anything_is_known(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_no_report_is_sent_before_the_first_publish(board: HealthBoard, kubelet: KubeletEnd) -> None:
     reports = aiter(kubelet.health(v1alpha1))
-    first = asyncio.create_task(heard(reports))
+    first = asyncio.create_task(next_report(reports))
     assert await kubelet.unprepare() == {}
     assert not first.done()
     board.publish([WELL])
     assert await first == [WELL]
 
 
-async def test_a_report_is_repeated_within_its_lease(start: StartPlugin) -> None:
-    assert RESEND * 2 < LEASE
+async def test_unchanged_report_is_repeated_within_its_timeout(start: StartPlugin) -> None:
+    assert RESEND_INTERVAL * 2 < REPORT_TIMEOUT
     board = HealthBoard(resend=0.001)
     board.publish([WELL])
     plugin = await start(health=board)
     async with kubelet_end(plugin.endpoint) as kubelet:
         reports = aiter(kubelet.health(v1alpha1))
         for _ in range(5):
-            assert await heard(reports) == [WELL]
+            assert await next_report(reports) == [WELL]
 
 
-async def test_a_long_message_is_cut_as_the_kubelet_would(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthBoard, kubelet: KubeletEnd) -> None:
     board.publish([DeviceHealth("p", "a", False, "ä" * 1024), DeviceHealth("p", "b", False, "ä" * 1025)])
-    whole, cut = await heard(aiter(kubelet.health(v1)))
+    whole, cut = await next_report(aiter(kubelet.health(v1)))
     assert whole.message == "ä" * 1024
     assert cut.message == "ä" * 1021 + "..."
 
@@ -132,11 +136,11 @@ async def test_streams_and_calls_share_a_connection(board: HealthBoard, kubelet:
     board.publish([WELL])
     streams = [aiter(kubelet.health(api)) for api in (v1, v1alpha1, v1alpha1)]
     for reports in streams:
-        assert await heard(reports) == [WELL]
+        assert await next_report(reports) == [WELL]
     assert await kubelet.unprepare(ClaimRef("default", "c", "uid")) == {"uid": ""}
     board.publish([SICK])
     for reports in streams:
-        assert await heard(reports) == [SICK]
+        assert await next_report(reports) == [SICK]
     assert board.streams == 3
 
 
@@ -150,14 +154,14 @@ class NoDeadline:
         return {}
 
 
-async def test_a_reader_that_is_slow_gets_the_newest_state_only(board: HealthBoard) -> None:
+async def test_slow_reader_gets_only_the_newest_state(board: HealthBoard) -> None:
     reports = board.node_watch_resources(v1.NodeWatchResourcesRequest(), NoDeadline())
     board.publish([WELL])
-    assert await heard(reports) == [WELL]
+    assert await next_report(reports) == [WELL]
     for healthy in (False, True, None):
         board.publish([DeviceHealth("pool", "dev0", healthy)])
-    assert await heard(reports) == [DeviceHealth("pool", "dev0", None)]
-    waiting = asyncio.create_task(heard(reports))
+    assert await next_report(reports) == [DeviceHealth("pool", "dev0", None)]
+    waiting = asyncio.create_task(next_report(reports))
     board.close()
     with pytest.raises(StopAsyncIteration):
         await waiting
@@ -165,18 +169,16 @@ async def test_a_reader_that_is_slow_gets_the_newest_state_only(board: HealthBoa
 
 
 @scenario(191)
-async def test_a_stream_that_the_kubelet_ends_is_forgotten_and_another_begins_anew(
-    board: HealthBoard, kubelet: KubeletEnd
-) -> None:
+async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthBoard, kubelet: KubeletEnd) -> None:
     board.publish([WELL])
     for _ in range(3):
         stream = kubelet.health(v1alpha1)
-        assert await heard(aiter(stream)) == [WELL]
+        assert await next_report(aiter(stream)) == [WELL]
         stream.cancel()
     last = aiter(kubelet.health(v1alpha1))
-    assert await heard(last) == [WELL]
+    assert await next_report(last) == [WELL]
     board.publish([SICK])
-    assert await heard(last) == [SICK]
+    assert await next_report(last) == [SICK]
     assert board.streams == 1
 
 
@@ -186,7 +188,7 @@ async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthB
     async with kubelet_end(plugin.endpoint) as kubelet:
         stream = kubelet.health(v1alpha1)
         reports = aiter(stream)
-        assert await heard(reports) == [WELL]
+        assert await next_report(reports) == [WELL]
         await plugin.stop()
         with pytest.raises(StopAsyncIteration):
             await anext(reports)

@@ -29,7 +29,7 @@ from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_v1alpha1
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
 from tests.descriptors import no_more_descriptors
 from tests.dra_plugin.conftest import StartPlugin, identity
-from tests.dra_plugin.kubelet_end import DRIVER, PATIENCE, NoClaims, SteeredDriver, kubelet_end
+from tests.dra_plugin.kubelet_end import DRIVER, TIMEOUT, NoClaims, ScriptedDriver, kubelet_end
 from tests.dra_scenarios import scenario
 from tests.running import until
 
@@ -63,7 +63,7 @@ class DraHandler:
 
     async def next(self) -> tuple[str, str]:
         """Return the next event and its endpoint."""
-        what, name, endpoint, _ = await asyncio.wait_for(self.events.get(), PATIENCE)
+        what, name, endpoint, _ = await asyncio.wait_for(self.events.get(), TIMEOUT)
         assert name == DRIVER
         return what, endpoint
 
@@ -80,14 +80,14 @@ async def watching(folders: Folders) -> AsyncIterator[DraHandler]:
         await dra.watcher.stop()
 
 
-async def info_at(path: Path) -> api.PluginInfo:
-    async with connect(path) as channel, asyncio.timeout(PATIENCE):
+async def get_info_at(path: Path) -> api.PluginInfo:
+    async with connect(path) as channel, asyncio.timeout(TIMEOUT):
         await channel.grpc.channel_ready()
         info: api.PluginInfo = await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
         return info
 
 
-async def another_at(path: Path, before: tuple[int, int] | None) -> None:
+async def wait_for_new_file(path: Path, before: tuple[int, int] | None) -> None:
     """Wait until a path has a new file."""
     await until(lambda: identity(path) not in (None, before))
 
@@ -97,7 +97,7 @@ def registration_of(folders: Folders) -> Path:
 
 
 @scenario(50)
-def test_the_services_are_named_as_their_descriptors_are() -> None:
+def test_service_names_match_their_descriptors() -> None:
     descriptors = [dra_v1, dra_v1beta1, health_v1, health_v1alpha1]
     names = ("DRAPlugin", "DRAPlugin", "DRAResourceHealth", "DRAResourceHealth")
     full = [d.DESCRIPTOR.services_by_name[name].full_name for d, name in zip(descriptors, names, strict=True)]
@@ -105,10 +105,10 @@ def test_the_services_are_named_as_their_descriptors_are() -> None:
     assert full[2:] == list(SERVICES[2:])
 
 
-async def test_info_is_given_any_number_of_times(start: StartPlugin, folders: Folders) -> None:
+async def test_get_info_can_be_called_repeatedly(start: StartPlugin, folders: Folders) -> None:
     plugin = await start()
     for _ in range(3):
-        info = await info_at(registration_of(folders))
+        info = await get_info_at(registration_of(folders))
         assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(plugin.endpoint))
         assert list(info.supported_versions) == [
             "v1.DRAPlugin",
@@ -121,7 +121,7 @@ async def test_info_is_given_any_number_of_times(start: StartPlugin, folders: Fo
 
 
 @scenario(11, 13)
-async def test_sockets_are_there_while_it_runs_and_gone_afterwards(start: StartPlugin, folders: Folders) -> None:
+async def test_sockets_exist_only_while_the_plugin_runs(start: StartPlugin, folders: Folders) -> None:
     plugin = await start(health=HealthBoard())  # without any report
     assert plugin.endpoint == folders.data / "dra.sock"
     assert (os.listdir(folders.data), os.listdir(folders.registry)) == (["dra.sock"], [f"{DRIVER}-reg.sock"])
@@ -129,13 +129,13 @@ async def test_sockets_are_there_while_it_runs_and_gone_afterwards(start: StartP
     assert (os.listdir(folders.data), os.listdir(folders.registry)) == ([], [])
 
 
-def test_a_driver_has_a_name(driver: SteeredDriver, folders: Folders) -> None:
+def test_empty_driver_name_is_refused(driver: ScriptedDriver, folders: Folders) -> None:
     with pytest.raises(ValueError, match="driver name must be set"):
         KubeletPlugin("", driver, NoClaims(), HealthBoard(), folders, FolderWatcher())
 
 
 @scenario(159)
-async def test_every_kubelet_that_starts_finds_the_driver(start: StartPlugin, folders: Folders) -> None:
+async def test_every_started_kubelet_registers_the_driver(start: StartPlugin, folders: Folders) -> None:
     plugin = await start()
     for count in (1, 2):
         async with watching(folders) as dra:
@@ -145,7 +145,7 @@ async def test_every_kubelet_that_starts_finds_the_driver(start: StartPlugin, fo
     assert plugin.registration_status == Registration(registered=True)
 
 
-async def test_what_a_kubelet_accepted_ends_with_it(
+async def test_registration_ends_when_the_kubelet_stops(
     start: StartPlugin, folders: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
     kubelet_socket = folders.registry.parent / "device-plugins" / "kubelet.sock"
@@ -164,7 +164,7 @@ async def test_what_a_kubelet_accepted_ends_with_it(
         assert caplog.messages.count(f"the DRA driver is not registered any more: {words}") == count
 
 
-async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Path) -> None:
+async def test_kubelet_is_gone_only_after_it_was_listening(socket_dir: Path) -> None:
     kubelet_socket = socket_dir / "kubelet.sock"
     with closing(FolderWatcher()) as watcher:
         gone = asyncio.create_task(kubelet_gone(kubelet_socket, watcher, period=0.001))
@@ -177,10 +177,10 @@ async def test_where_no_kubelet_was_seen_to_listen_none_has_gone(socket_dir: Pat
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(gone), 0.05)
         await kubelet.stop()
-        await asyncio.wait_for(gone, PATIENCE)
+        await asyncio.wait_for(gone, TIMEOUT)
 
 
-async def test_who_had_no_descriptor_to_dial_with_has_not_seen_a_kubelet(socket_dir: Path) -> None:
+async def test_descriptor_shortage_does_not_count_as_a_gone_kubelet(socket_dir: Path) -> None:
     """A pod that serves only claims might not have the folder; the registration stays."""
     with closing(FolderWatcher()) as watcher:
         with no_more_descriptors():
@@ -193,7 +193,7 @@ async def test_who_had_no_descriptor_to_dial_with_has_not_seen_a_kubelet(socket_
 
 
 @scenario(160)
-async def test_a_driver_that_starts_again_is_registered_again(start: StartPlugin, folders: Folders) -> None:
+async def test_restarted_driver_is_registered_again(start: StartPlugin, folders: Folders) -> None:
     async with watching(folders) as dra:
         first = await start()
         assert await dra.next() == ("registered", str(first.endpoint))
@@ -204,8 +204,8 @@ async def test_a_driver_that_starts_again_is_registered_again(start: StartPlugin
 
 
 @scenario(161)
-async def test_a_driver_whose_info_fails_at_first_is_registered_once_it_succeeds(folders: Folders) -> None:
-    class Reluctant(Registrar):
+async def test_driver_is_registered_after_a_failed_get_info(folders: Folders) -> None:
+    class FailingRegistrar(Registrar):
         failures = 1
 
         async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
@@ -214,7 +214,7 @@ async def test_a_driver_whose_info_fails_at_first_is_registered_once_it_succeeds
                 raise RpcError(Status.INTERNAL, "not yet")
             return await super().get_info(request, context)
 
-    registrar = Reluctant(DRIVER, folders.data / "dra.sock")
+    registrar = FailingRegistrar(DRIVER, folders.data / "dra.sock")
     server = UnixServer(registration_of(folders), [handler(SERVICE, registrar)])
     await server.start()
     async with watching(folders) as dra:
@@ -223,7 +223,7 @@ async def test_a_driver_whose_info_fails_at_first_is_registered_once_it_succeeds
     assert registrar.failures == 0
 
 
-async def test_a_refusal_is_kept_logged_and_answered_with_the_kubelets_words(
+async def test_registration_refusal_is_stored_logged_and_answered(
     start: StartPlugin, folders: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin = await start()
@@ -237,7 +237,7 @@ async def test_a_refusal_is_kept_logged_and_answered_with_the_kubelets_words(
     assert plugin.registration_status == Registration(registered=True)
 
 
-async def test_a_kubelet_that_refused_can_change_its_mind(start: StartPlugin, folders: Folders) -> None:
+async def test_driver_is_registered_after_an_earlier_refusal(start: StartPlugin, folders: Folders) -> None:
     async with watching(folders) as dra:
         dra.refusal = "not today"
         plugin = await start()
@@ -248,7 +248,7 @@ async def test_a_kubelet_that_refused_can_change_its_mind(start: StartPlugin, fo
 
 
 @pytest.mark.parametrize("verdict", [None, api.RegistrationStatus(error="not now")], ids=["lost", "refused"])
-async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_again(
+async def test_registration_socket_is_replaced_until_the_kubelet_accepts(
     start: StartPlugin, folders: Folders, monkeypatch: pytest.MonkeyPatch, verdict: api.RegistrationStatus | None
 ) -> None:
     """Up to 1.35 it does not ask again while the socket is the same."""
@@ -262,7 +262,7 @@ async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_aga
                 await Client(channel, SERVICE).call("GetInfo", api.InfoRequest())
                 if verdict is not None:
                     await Client(channel, SERVICE).call("NotifyRegistrationStatus", verdict)
-        await another_at(path, before)
+        await wait_for_new_file(path, before)
     async with connect(path) as channel:
         kubelet, before = Client(channel, SERVICE), identity(path)
         await kubelet.call("NotifyRegistrationStatus", api.RegistrationStatus(plugin_registered=True))
@@ -271,14 +271,14 @@ async def test_a_kubelet_that_asked_and_did_not_accept_is_offered_the_driver_aga
     assert identity(path) == before
 
 
-async def test_a_wiped_registry_gets_the_socket_again(start: StartPlugin, folders: Folders) -> None:
+async def test_registration_socket_returns_after_the_registry_is_wiped(start: StartPlugin, folders: Folders) -> None:
     plugin = await start()
     shutil.rmtree(folders.registry)
     folders.registry.mkdir()
-    assert (await info_at(registration_of(folders))).endpoint == str(plugin.endpoint)
+    assert (await get_info_at(registration_of(folders))).endpoint == str(plugin.endpoint)
 
 
-async def test_a_removed_endpoint_is_served_again(start: StartPlugin, folders: Folders) -> None:
+async def test_removed_plugin_socket_is_served_again(start: StartPlugin, folders: Folders) -> None:
     plugin = await start()
     shutil.rmtree(folders.data)
     async with kubelet_end(plugin.endpoint) as kubelet:
@@ -286,18 +286,18 @@ async def test_a_removed_endpoint_is_served_again(start: StartPlugin, folders: F
 
 
 @scenario(175)
-async def test_a_registry_that_is_missing_is_waited_for(start: StartPlugin, folders: Folders) -> None:
+async def test_plugin_waits_for_a_missing_registry(start: StartPlugin, folders: Folders) -> None:
     folders.registry.rmdir()
     plugin = await start()
     (error,) = plugin.errors
     assert str(folders.registry) in error
     folders.registry.mkdir()
-    assert (await info_at(registration_of(folders))).name == DRIVER
+    assert (await get_info_at(registration_of(folders))).name == DRIVER
     assert plugin.errors == ()
 
 
 @scenario(175)
-async def test_nothing_is_registered_before_the_endpoint_is_served(start: StartPlugin, folders: Folders) -> None:
+async def test_plugin_is_not_registered_before_its_socket_is_served(start: StartPlugin, folders: Folders) -> None:
     folders.data.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(str(folders.data / "dra.sock"))
@@ -306,11 +306,11 @@ async def test_nothing_is_registered_before_the_endpoint_is_served(start: StartP
         (error,) = plugin.errors
         assert "another process listens here" in error
         assert os.listdir(folders.registry) == []
-    assert (await info_at(registration_of(folders))).name == DRIVER
+    assert (await get_info_at(registration_of(folders))).name == DRIVER
 
 
 @scenario(174)
-async def test_a_plugin_that_comes_back_at_its_socket_answers_the_kubelets_old_connection(start: StartPlugin) -> None:
+async def test_restarted_plugin_answers_the_reconnected_kubelet(start: StartPlugin) -> None:
     first = await start()
     async with kubelet_end(first.endpoint) as kubelet:
         assert await kubelet.unprepare() == {}
@@ -332,16 +332,16 @@ async def test_two_instances_of_a_rolling_update_serve_side_by_side(start: Start
         assert os.listdir(folders.data) == [new.endpoint.name]
 
 
-async def test_two_instances_without_pods_are_not_mixed_up(start: StartPlugin, folders: Folders) -> None:
+async def test_second_instance_without_a_pod_uid_waits_for_the_first(start: StartPlugin, folders: Folders) -> None:
     first = await start()
     second = await start()
     (error,) = second.errors
     assert "another process listens here" in error
     await first.stop()
-    assert (await info_at(registration_of(folders))).endpoint == str(second.endpoint)
+    assert (await get_info_at(registration_of(folders))).endpoint == str(second.endpoint)
 
 
-async def test_the_sockets_of_a_killed_instance_are_cleared_away(start: StartPlugin, folders: Folders) -> None:
+async def test_sockets_of_a_killed_instance_are_removed_at_start(start: StartPlugin, folders: Folders) -> None:
     folders.data.mkdir(parents=True)
     for path in (folders.data / f"dra-{UID}.sock", folders.registry / f"{DRIVER}-{UID}-reg.sock"):
         with socket.socket(socket.AF_UNIX) as dead:

@@ -18,7 +18,7 @@ from tests.dra_plugin.kubelet_end import (
     DRIVER,
     KubeletEnd,
     NoClaims,
-    SteeredDriver,
+    ScriptedDriver,
     device_of,
     kubelet_end,
     make_claim,
@@ -30,8 +30,8 @@ VERSIONS = pytest.mark.parametrize("version", APIS)
 
 
 @VERSIONS
-async def test_a_claim_is_prepared_and_unprepared(
-    version: str, server: Server, kubelet: KubeletEnd, driver: SteeredDriver
+async def test_claim_is_prepared_and_unprepared(
+    version: str, server: Server, kubelet: KubeletEnd, driver: ScriptedDriver
 ) -> None:
     claim = await make_claim(server, "one")
     answers = await kubelet.prepare(claim, version=version)
@@ -58,7 +58,7 @@ def test_v1beta1_is_v1_without_share_ids() -> None:
 
 
 @scenario(194)
-async def test_share_ids_are_told_in_v1_only(server: Server, kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+async def test_share_ids_are_sent_in_v1_only(server: Server, kubelet: KubeletEnd, driver: ScriptedDriver) -> None:
     claim = await make_claim(server, "one")
     driver.answers[claim.uid] = (
         PreparedDevice(("r",), "worker-1", "d", share_id="s1"),
@@ -73,8 +73,8 @@ async def test_share_ids_are_told_in_v1_only(server: Server, kubelet: KubeletEnd
 
 
 @scenario(56)
-async def test_request_names_are_those_that_pods_know(
-    server: Server, kubelet: KubeletEnd, driver: SteeredDriver
+async def test_subrequests_are_reported_by_their_request_name(
+    server: Server, kubelet: KubeletEnd, driver: ScriptedDriver
 ) -> None:
     claim = await make_claim(server, "one")
     driver.answers[claim.uid] = (
@@ -85,21 +85,21 @@ async def test_request_names_are_those_that_pods_know(
     assert [list(device.request_names) for device in devices] == [["gpu", "nic"], []]
 
 
-async def test_a_claim_without_devices_is_prepared(server: Server, kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+async def test_claim_without_devices_is_prepared(server: Server, kubelet: KubeletEnd, driver: ScriptedDriver) -> None:
     claim = await make_claim(server, "one")
     driver.answers[claim.uid] = ()
     assert await kubelet.prepare(claim) == {claim.uid: v1.NodePrepareResourceResponse()}
 
 
-async def test_every_claim_is_answered_and_each_fails_alone(
-    server: Server, kubelet: KubeletEnd, driver: SteeredDriver, caplog: pytest.LogCaptureFixture
+async def test_each_claim_of_a_call_has_its_own_outcome(
+    server: Server, kubelet: KubeletEnd, driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, sick, forgotten = [await make_claim(server, name) for name in ("good", "sick", "forgotten")]
     pending = await make_claim(server, "pending", allocated=False)
     deleted = ClaimRef("default", "deleted", "uid-of-deleted")
     replaced = ClaimRef("default", "good", "uid-of-an-older-one")
     driver.answers[sick.uid] = ClaimFailed("device d is unhealthy: too hot")
-    driver.silent_about.add(forgotten.uid)
+    driver.unanswered.add(forgotten.uid)
     answers = await kubelet.prepare(good, sick, forgotten, pending, deleted, replaced)
     assert {uid: entry.error for uid, entry in answers.items()} == {
         good.uid: "",
@@ -114,11 +114,11 @@ async def test_every_claim_is_answered_and_each_fails_alone(
     assert "claim is refused: claim default/pending not allocated" in caplog.messages
 
 
-async def test_no_claims_are_answered_without_asking_anybody(kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+async def test_empty_call_does_not_reach_the_driver(kubelet: KubeletEnd, driver: ScriptedDriver) -> None:
     assert (await kubelet.prepare(), await kubelet.unprepare(), driver.journal) == ({}, {}, [])
 
 
-async def test_unprepare_needs_no_api_server(folders: Folders, driver: SteeredDriver) -> None:
+async def test_unprepare_needs_no_api_server(folders: Folders, driver: ScriptedDriver) -> None:
     gone, stuck = ClaimRef("default", "gone", "uid-1"), ClaimRef("default", "stuck", "uid-2")
     driver.refusals[stuck.uid] = ClaimFailed("device d is still open")
     with closing(FolderWatcher()) as watcher:
@@ -131,8 +131,8 @@ async def test_unprepare_needs_no_api_server(folders: Folders, driver: SteeredDr
     assert (refused.message, refused.holder) == ("device d is still open", "claim/default/stuck/uid-2")
 
 
-async def test_a_claim_that_is_named_twice_is_one_claim(
-    server: Server, kubelet: KubeletEnd, driver: SteeredDriver
+async def test_duplicate_claim_reference_is_one_claim(
+    server: Server, kubelet: KubeletEnd, driver: ScriptedDriver
 ) -> None:
     claim = await make_claim(server, "one")
     assert list(await kubelet.prepare(claim, claim)) == [claim.uid]
@@ -159,12 +159,12 @@ async def test_a_claim_that_is_named_twice_is_one_claim(
         (ClaimRef("", "c", "uid"), "claim namespace ''"),
     ],
 )
-async def test_what_cannot_be_a_claim_is_refused_and_reaches_nobody(
+async def test_malformed_claim_reference_is_refused_before_the_driver(
     ref: ClaimRef,
     reason: str,
     server: Server,
     kubelet: KubeletEnd,
-    driver: SteeredDriver,
+    driver: ScriptedDriver,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     good = await make_claim(server, "good")
@@ -183,7 +183,7 @@ async def test_what_cannot_be_a_claim_is_refused_and_reaches_nobody(
         assert len(text) < 4_000
 
 
-async def test_a_reason_is_a_line_whoever_wrote_it(server: Server, kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+async def test_error_of_a_claim_is_one_short_line(server: Server, kubelet: KubeletEnd, driver: ScriptedDriver) -> None:
     claim = await make_claim(server, "one")
     failed = ClaimFailed("the API server said:\n" + "x" * 65_536)
     driver.answers[claim.uid] = failed
@@ -193,8 +193,8 @@ async def test_a_reason_is_a_line_whoever_wrote_it(server: Server, kubelet: Kube
         assert len(error) < 2_100
 
 
-async def test_a_call_that_fails_names_some_of_its_claims(
-    kubelet: KubeletEnd, driver: SteeredDriver, caplog: pytest.LogCaptureFixture
+async def test_failed_call_logs_only_some_of_its_claims(
+    kubelet: KubeletEnd, driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver.failure = OSError("disk is full")
     with pytest.raises(RpcError, match="disk is full"):
@@ -203,7 +203,7 @@ async def test_a_call_that_fails_names_some_of_its_claims(
     assert text.endswith("default/claim-4:uid-4 and 4995 more: unprepare resource claims: disk is full")
 
 
-async def test_a_huge_batch_is_answered_completely(kubelet: KubeletEnd, driver: SteeredDriver) -> None:
+async def test_huge_batch_is_answered_completely(kubelet: KubeletEnd, driver: ScriptedDriver) -> None:
     refs = [ClaimRef("default", f"claim-{index}", f"uid-{index}") for index in range(5000)]
     assert await kubelet.unprepare(*refs) == {ref.uid: "" for ref in refs}
     broken = [ClaimRef("default", "../x", f"uid-{index}") for index in range(2000)]
@@ -211,8 +211,8 @@ async def test_a_huge_batch_is_answered_completely(kubelet: KubeletEnd, driver: 
 
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
-async def test_a_driver_that_fails_altogether_fails_the_call_with_its_words(
-    verb: str, server: Server, kubelet: KubeletEnd, driver: SteeredDriver, caplog: pytest.LogCaptureFixture
+async def test_driver_failure_fails_the_call_with_its_message(
+    verb: str, server: Server, kubelet: KubeletEnd, driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     claim = await make_claim(server, "one")
     driver.failure = OSError("disk is full")
@@ -226,9 +226,9 @@ async def test_a_driver_that_fails_altogether_fails_the_call_with_its_words(
     await ask(claim)
 
 
-async def test_what_the_driver_says_of_other_claims_stays_here(
-    server: Server, kubelet: KubeletEnd, driver: SteeredDriver
+async def test_driver_answer_for_another_claim_is_dropped(
+    server: Server, kubelet: KubeletEnd, driver: ScriptedDriver
 ) -> None:
     claim = await make_claim(server, "one")
-    driver.unasked["uid-of-another"] = ()
+    driver.extra_answers["uid-of-another"] = ()
     assert list(await kubelet.prepare(claim)) == [claim.uid]

@@ -23,7 +23,7 @@ uids = st.uuids().map(str) | st.text(min_size=1, max_size=200)
 
 @scenario(1, 6)
 @given(drivers | st.text(min_size=1, max_size=150), uids)
-def test_every_name_fits_and_is_always_the_same(driver: str, uid: str) -> None:
+def test_registration_socket_path_fits_and_is_deterministic(driver: str, uid: str) -> None:
     path = registration_socket(REGISTRY, driver, uid)
     assert len(os.fsencode(path)) <= MAX_PATH
     assert path.parent == REGISTRY
@@ -32,7 +32,7 @@ def test_every_name_fits_and_is_always_the_same(driver: str, uid: str) -> None:
 
 @scenario(8)
 @given(drivers, uids)
-def test_every_endpoint_fits_below_the_kubelets_folder(driver: str, uid: str) -> None:
+def test_plugin_socket_path_fits_below_the_kubelet_folder(driver: str, uid: str) -> None:
     path = plugin_socket(PLUGINS / driver, driver, uid)
     assert len(os.fsencode(path)) <= MAX_PATH
     assert path.parent == PLUGINS / driver
@@ -41,7 +41,7 @@ def test_every_endpoint_fits_below_the_kubelets_folder(driver: str, uid: str) ->
 
 @scenario(7, 10)
 @given(drivers, drivers, uids, uids)
-def test_different_instances_have_different_names(driver: str, other: str, uid: str, other_uid: str) -> None:
+def test_different_instances_have_different_socket_names(driver: str, other: str, uid: str, other_uid: str) -> None:
     if uid != other_uid:
         assert registration_socket(REGISTRY, driver, uid) != registration_socket(REGISTRY, driver, other_uid)
         data = PLUGINS / driver
@@ -51,26 +51,26 @@ def test_different_instances_have_different_names(driver: str, other: str, uid: 
 
 
 @scenario(2)
-def test_a_short_driver_keeps_the_whole_uid() -> None:
+def test_short_driver_name_keeps_the_whole_uid() -> None:
     name = registration_socket(REGISTRY, "example.com", UID).name
     assert name == f"example.com-{UID}-reg.sock"
 
 
 @scenario(3)
-def test_a_longer_driver_keeps_its_name_with_a_hash_of_the_uid() -> None:
+def test_long_driver_name_is_followed_by_a_hashed_uid() -> None:
     name = registration_socket(REGISTRY, "gpu.dra-example-driver.sigs.k8s.io", UID).name
     assert name == "gpu.dra-example-driver.sigs.k8s.io-iygwTkqzfyc-reg.sock"
 
 
 @scenario(4)
-def test_the_longest_driver_is_hashed_with_the_uid() -> None:
+def test_longest_driver_name_is_hashed_with_the_uid() -> None:
     name = registration_socket(REGISTRY, "d" * 100, UID).name
     assert name.startswith("dra-")
     assert len(name) == len("dra-") + 22 + len("-reg.sock")
 
 
 @scenario(5)
-def test_a_long_folder_takes_a_shorter_name() -> None:
+def test_long_folder_shortens_the_socket_name() -> None:
     folder = Path("/" + "f" * 60)
     assert registration_socket(folder, "example.com", UID).name.startswith("example.com-")
     assert UID not in registration_socket(folder, "example.com", UID).name
@@ -82,7 +82,7 @@ def test_a_long_folder_takes_a_shorter_name() -> None:
 
 @scenario(8)
 @pytest.mark.parametrize(("length", "whole"), [(36, True), (37, False), (63, False)])
-def test_the_endpoint_keeps_the_uid_up_to_107_bytes(length: int, whole: bool) -> None:
+def test_plugin_socket_keeps_the_uid_up_to_107_bytes(length: int, whole: bool) -> None:
     driver = "d" * length
     path = plugin_socket(PLUGINS / driver, driver, UID)
     assert (path.name == f"dra-{UID}.sock") is whole
@@ -90,18 +90,18 @@ def test_the_endpoint_keeps_the_uid_up_to_107_bytes(length: int, whole: bool) ->
 
 
 @scenario(9)
-def test_an_instance_alone_has_the_plain_names() -> None:
+def test_instance_without_uid_has_plain_socket_names() -> None:
     assert plugin_socket(PLUGINS / "d", "d").name == "dra.sock"
     assert registration_socket(REGISTRY, "d").name == "d-reg.sock"
 
 
 @pytest.mark.parametrize("uid", ["../../etc/x", "a/b"])
-def test_a_uid_never_leads_out_of_the_folder(uid: str) -> None:
+def test_uid_with_slashes_stays_in_the_folder(uid: str) -> None:
     assert registration_socket(REGISTRY, "d", uid).parent == REGISTRY
     assert plugin_socket(PLUGINS, "d", uid).parent == PLUGINS
 
 
-def test_sockets_of_killed_instances_are_removed_and_no_others(socket_dir: Path) -> None:
+def test_only_sockets_of_killed_instances_are_removed(socket_dir: Path) -> None:
     registry, data = socket_dir / "registry", socket_dir / "data"
     registry.mkdir()
     data.mkdir()

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.dra_plugin.publishing.slices.kit import Stand
+from tests.dra_plugin.publishing.slices.kit import Cluster
 
 
 @pytest.fixture
-async def stand() -> AsyncIterator[Stand]:
+async def cluster() -> AsyncIterator[Cluster]:
     """A running cluster."""
-    async with Stand() as found:
+    async with Cluster() as found:
         yield found

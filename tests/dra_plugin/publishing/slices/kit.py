@@ -21,10 +21,10 @@ from tests.running import running
 T = TypeVar("T")
 LOCAL = Owner.node(NODE)
 Plain = dict[str, Any]
-SECONDS = 30.0  # time limit of any step on a slow machine
+TIMEOUT = 30.0  # time limit of any step on a slow machine
 
 
-class Stand:
+class Cluster:
     """A cluster that contains only a Node."""
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Stand:
         self, resources: DriverResources | None = None, owner: Owner | None = LOCAL, **options: Any
     ) -> AsyncIterator[Controller]:
         """A running controller that has synced the desired resources once."""
-        options = {"on_error": self.note, **options}
+        options = {"on_error": self.record_error, **options}
         found = Controller(self.client.aio, DRIVER, owner, resources=resources, **options)
         async with running(found.run()):
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(TIMEOUT):
                 await found.wait_synced()
             yield found
 
-    def note(self, error: Exception, message: str) -> None:
+    def record_error(self, error: Exception, message: str) -> None:
         """Record an error."""
         self.errors.append(f"{message}: {error}")
 
@@ -84,7 +84,7 @@ class Stand:
 
     async def until(self, ask: Callable[[], Awaitable[T | None]]) -> T:
         """Call `ask` after each change of the server's objects, and return its first result that is not None."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 self._changed.clear()
                 if (answer := await ask()) is not None:
@@ -102,7 +102,7 @@ class Stand:
 
     async def until_watched(self) -> None:
         """Wait until a client has listed slices and watches them."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             await self.faults.watched.wait()
 
     def serve_slices(self, *versions: str) -> None:
@@ -111,7 +111,7 @@ class Stand:
         kept = tuple(each for each in kind.versions if each.name in versions)
         self.server.registry.add(replace(kind, versions=kept))
 
-    def switch_off(self, drop: Callable[[Plain], None]) -> None:
+    def drop_fields(self, drop: Callable[[Plain], None]) -> None:
         """Make the server drop fields of every slice that it receives; `drop` changes the spec."""
         kind = self._kind()
         self.server.registry.add(replace(kind, rules=cast("Rules", _Dropping(kind.rules, drop))))
@@ -133,7 +133,7 @@ class Faults:
         """Answer the next request with this method with this status, without executing it."""
         self._planned.append((method, code, headers, b""))
 
-    def do_and_garble(self, method: str, body: bytes = b"no JSON") -> None:
+    def execute_but_garble(self, method: str, body: bytes = b"no JSON") -> None:
         """Execute the next request with this method, but answer with an unreadable body."""
         self._planned.append((method, 200, {}, body))
 

@@ -38,7 +38,7 @@ class MemoryServer:
         """Delete a slice if its version is the stored one."""
         self._check(stored)
         self._may_fail("before")
-        self.take(stored.metadata.name)
+        self.remove(stored.metadata.name)
         self._may_fail("after")
 
     async def get(self, name: str) -> v1.ResourceSlice:
@@ -51,7 +51,7 @@ class MemoryServer:
         """Return the uid of the only node."""
         return "node-uid"
 
-    def take(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Delete a slice as any client."""
         gone = self.objects.pop(name)
         self.version += 1
@@ -66,12 +66,12 @@ class MemoryServer:
         self.events.append(lambda publisher: publisher.changed(found))
         return found
 
-    def list_to(self, publisher: Publisher) -> None:
+    def relist(self, publisher: Publisher) -> None:
         """Deliver a new list; undelivered events are lost."""
         self.events.clear()
         publisher.listed(tuple(self.objects.values()), str(self.version))
 
-    def tell(self, publisher: Publisher, count: int) -> None:
+    def deliver(self, publisher: Publisher, count: int) -> None:
         """Deliver the next `count` events."""
         for _ in range(min(count, len(self.events))):
             self.events.pop(0)(publisher)

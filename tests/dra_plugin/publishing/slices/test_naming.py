@@ -11,7 +11,7 @@ from tests.dra_scenarios import scenario
     ("count", "length"),
     [(-1, 5), (0, 5), (1, 5), (16, 5), (0x10000, 5), (0x100000, 5), (0x100001, 6), (0x1000000, 6)],
 )
-def test_an_index_is_as_long_as_the_last_one_needs(count: int, length: int) -> None:
+def test_index_length_fits_the_largest_index(count: int, length: int) -> None:
     assert index_length(count) == length
 
 
@@ -19,7 +19,7 @@ def test_an_index_is_as_long_as_the_last_one_needs(count: int, length: int) -> N
 @pytest.mark.parametrize(
     ("index", "length", "digits"), [(0, 5, "00000"), (26, 5, "0001a"), (100000, 5, "186a0"), (1048576, 6, "100000")]
 )
-def test_there_and_back(index: int, length: int, digits: str) -> None:
+def test_generated_name_yields_its_index(index: int, length: int, digits: str) -> None:
     assert generate_name(index, length, "driver", "owner") == f"{digits}-driver-owner-"
     assert generate_name(index, length, "driver") == f"{digits}-driver-"
     assert index_of(f"{digits}-driver-owner-x7k2p", length) == index
@@ -39,7 +39,7 @@ def test_there_and_back(index: int, length: int, digits: str) -> None:
         ("00001-driver-owner-suffix", 5, 1),
     ],
 )
-def test_names_with_an_index(name: str, length: int, index: int) -> None:
+def test_index_is_read_from_a_valid_name(name: str, length: int, index: int) -> None:
     assert index_of(name, length) == index
 
 
@@ -58,6 +58,6 @@ def test_names_with_an_index(name: str, length: int, index: int) -> None:
         ("ffffffffffffffff-", 16, "failed to parse index"),
     ],
 )
-def test_names_without_one(name: str, length: int, complaint: str) -> None:
+def test_name_without_a_valid_index_is_refused(name: str, length: int, complaint: str) -> None:
     with pytest.raises(NoIndex, match=complaint):
         index_of(name, length)

@@ -37,11 +37,11 @@ def _publisher(server: MemoryServer, clock: Clock | None = None, only: str = "")
     found = Publisher(
         server, "driver", LOCAL, reconcile_pool=only, mutation_ttl=60.0, on_error=fail, clock=clock or Clock()
     )
-    server.list_to(found)
+    server.relist(found)
     return found
 
 
-async def test_two_looks_before_the_watch_has_told_anything_make_one_slice() -> None:
+async def test_second_sync_before_any_event_creates_no_second_slice() -> None:
     server = MemoryServer()
     publisher = _publisher(server)
     publisher.set_desired(one_pool(*slices(D1)))
@@ -50,14 +50,14 @@ async def test_two_looks_before_the_watch_has_told_anything_make_one_slice() -> 
     assert server.writes == 1
 
 
-async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_end() -> None:
+async def test_slice_deleted_without_an_event_is_created_after_the_mutation_ttl() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
     publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
     assert publisher.recheck_at("pool") == 1060.0
     (name,) = server.objects
-    server.take(name)
+    server.remove(name)
     server.events.clear()
     clock.now = 1059.0
     await publisher.sync("pool")
@@ -68,7 +68,7 @@ async def test_a_slice_that_vanished_before_the_watch_saw_it_is_missed_in_the_en
     assert len(server.objects) == 1
 
 
-async def test_a_server_that_is_restored_from_a_backup_is_set_right_whatever_was_deleted_since_then() -> None:
+async def test_slice_restored_by_a_backup_is_deleted_again() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
     publisher.set_desired(one_pool(*slices(D1), *slices(D2)))
@@ -76,51 +76,51 @@ async def test_a_server_that_is_restored_from_a_backup_is_set_right_whatever_was
     backup, version = dict(server.objects), server.version
     publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
-    server.tell(publisher, 9)
+    server.deliver(publisher, 9)
     assert len(server.objects) == 1
     clock.now += 3600
     server.objects, server.version = backup, version
-    server.list_to(publisher)
+    server.relist(publisher)
     await publisher.sync("pool")
     (found,) = server.objects.values()
     assert (found.spec.pool.resource_slice_count, [x.name for x in found.spec.devices]) == (1, ["device-1"])
 
 
-async def test_a_change_that_a_backup_has_taken_back_is_made_again_in_the_end() -> None:
+async def test_change_reverted_by_a_backup_is_written_again() -> None:
     server, clock = MemoryServer(), Clock()
     publisher = _publisher(server, clock)
     publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
-    server.tell(publisher, 9)
+    server.deliver(publisher, 9)
     clock.now += 3600
     backup, version = dict(server.objects), server.version
     publisher.set_desired(one_pool(*slices(D2)))
     await publisher.sync("pool")
     server.objects, server.version = backup, version
-    server.list_to(publisher)
+    server.relist(publisher)
     moment = publisher.recheck_at("pool")
     assert moment is not None
     clock.now = moment
     await publisher.sync("pool")
     assert publisher.recheck_at("pool") == moment + 60.0
-    server.tell(publisher, 9)
+    server.deliver(publisher, 9)
     assert publisher.recheck_at("pool") is None
     (found,) = server.objects.values()
     assert [x.name for x in found.spec.devices] == ["device-2"]
 
 
-async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() -> None:
+async def test_slice_deleted_during_its_creation_is_created_again() -> None:
     """The watch reports the deletion before the server answers the request."""
 
-    class Thief(MemoryServer):
+    class DeletingServer(MemoryServer):
         async def create(self, wanted: v1.ResourceSlice, *, dry_run: bool = False) -> v1.ResourceSlice:
             made = await super().create(wanted, dry_run=dry_run)
             if self.writes == 1:
-                self.take(made.metadata.name)
-                self.tell(publisher, 9)
+                self.remove(made.metadata.name)
+                self.deliver(publisher, 9)
             return made
 
-    server = Thief()
+    server = DeletingServer()
     publisher = _publisher(server)
     publisher.set_desired(one_pool(*slices(D1)))
     await publisher.sync("pool")
@@ -128,7 +128,7 @@ async def test_a_slice_that_is_deleted_while_it_is_created_is_created_again() ->
     assert server.writes == 2
 
 
-async def test_what_others_changed_unseen_is_read_again() -> None:
+async def test_conflicting_change_of_another_client_is_read_and_kept() -> None:
     """Another client set a label, and the watch has not reported it yet."""
     server = MemoryServer()
     server.put(indexed(0, D1))
@@ -141,13 +141,13 @@ async def test_what_others_changed_unseen_is_read_again() -> None:
     assert (found.spec.devices, found.metadata.labels) == ((D2,), {"a": "b"})
 
 
-async def test_what_others_deleted_unseen_is_created_again() -> None:
+async def test_slice_deleted_before_its_update_is_created_again() -> None:
     server = MemoryServer()
     server.put(indexed(0, D1))
     server.put(indexed(1, D2))
     publisher = _publisher(server)
     for name in list(server.objects):
-        server.take(name)
+        server.remove(name)
     publisher.set_desired(one_pool(*slices(D2)))
     await publisher.sync("pool")
     (found,) = server.objects.values()
@@ -156,18 +156,18 @@ async def test_what_others_deleted_unseen_is_created_again() -> None:
 
 
 @scenario(102)
-def test_a_publisher_of_one_pool_hears_of_no_other() -> None:
+def test_publisher_of_one_pool_ignores_other_pools() -> None:
     for only, expected in (("pool-a", ["pool-a", "", "pool-a"]), ("", ["pool-a", "pool-b", "pool-a"])):
         publisher = _publisher(MemoryServer(), only=only)
-        heard = [
+        reported = [
             publisher.changed(stored("a", pool="pool-a")),
             publisher.changed(stored("b", pool="pool-b")),
             publisher.removed(stored("a", pool="pool-a")),
         ]
-        assert ["".join(each.changed_pools) for each in heard] == expected
+        assert ["".join(each.changed_pools) for each in reported] == expected
 
 
-async def test_a_lost_answer_is_doubtful_only_where_something_new_may_be() -> None:
+async def test_lost_answer_is_uncertain_only_when_a_slice_was_created() -> None:
     for initial, expected in (((), True), ((indexed(0, D2),), False)):
         server = MemoryServer()
         for each in initial:
@@ -203,16 +203,16 @@ def _desired(draw: st.DrawFn) -> DriverResources:
 
 _STEPS = st.one_of(
     _desired(),
-    st.tuples(st.just("look at"), st.sampled_from(POOLS)),
-    st.tuples(st.sampled_from(["tell", "lose", "steal", "vandalise"]), st.integers(0, 9)),
-    st.tuples(st.sampled_from(["list", "wipe"]), st.just(0)),
+    st.tuples(st.just("sync"), st.sampled_from(POOLS)),
+    st.tuples(st.sampled_from(["deliver", "lose", "delete", "overwrite"]), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["relist", "delete all"]), st.just(0)),
     st.tuples(st.just("fail"), st.sampled_from(["before", "after"])),
     st.tuples(st.just("add"), st.sampled_from(POOLS)),
 )
 
 
 @given(st.lists(_STEPS, max_size=25), _desired())
-def test_whatever_happened_the_desired_slices_are_there_in_the_end(
+def test_desired_slices_exist_after_any_sequence_of_events(
     steps: list[DriverResources | tuple[str, int | str]], last: DriverResources
 ) -> None:
     """A further sync writes nothing."""
@@ -226,43 +226,43 @@ async def _play(steps: list[DriverResources | tuple[str, int | str]], last: Driv
         match step:
             case DriverResources():
                 publisher.set_desired(step)
-            case ("look at", str(pool)):
+            case ("sync", str(pool)):
                 with contextlib.suppress(SyncFailed):
                     await publisher.sync(pool)
-            case ("tell", int(count)):
-                server.tell(publisher, count)
+            case ("deliver", int(count)):
+                server.deliver(publisher, count)
             case ("lose", int(count)):
                 del server.events[:count]
-            case ("list", _):
-                server.list_to(publisher)
+            case ("relist", _):
+                server.relist(publisher)
             case ("fail", str(when)):
                 server.fails = when
             case ("add", str(pool)):
                 server.put(stored(f"{server.version}-foreign", D1, pool=pool, generation=server.version % 3))
             case (what, number):
-                _harm(server, str(what), int(number))
+                _disturb(server, str(what), int(number))
     server.fails = ""
-    server.list_to(publisher)
+    server.relist(publisher)
     publisher.set_desired(last)
     for pool in POOLS:
         await publisher.sync(pool)
     _check(server, last)
     before = server.version
-    server.tell(publisher, 99)
+    server.deliver(publisher, 99)
     for pool in POOLS:
         await publisher.sync(pool)
     assert server.version == before
 
 
-def _harm(server: MemoryServer, what: str, number: int) -> None:
+def _disturb(server: MemoryServer, what: str, number: int) -> None:
     names = sorted(server.objects)
-    if what == "wipe":
+    if what == "delete all":
         for name in names:
-            server.take(name)
+            server.remove(name)
     elif names:
         name = names[number % len(names)]
-        if what == "steal":
-            server.take(name)
+        if what == "delete":
+            server.remove(name)
         else:
             found = server.objects[name]
             server.put(replace(found, spec=replace(found.spec, devices=(D2,))))

@@ -3,7 +3,7 @@
 from dra_plugin.publishing.slices.queue import Limits, Queue
 
 
-def test_a_pool_is_due_once_and_at_the_earliest_time() -> None:
+def test_pool_is_due_once_at_its_earliest_time() -> None:
     queue = Queue(Limits())
     queue.add("a", 30.0)
     queue.add("a", 2.0)
@@ -15,7 +15,7 @@ def test_a_pool_is_due_once_and_at_the_earliest_time() -> None:
     assert queue.next_due() is None
 
 
-def test_failures_come_back_later_each_time_until_one_goes_well() -> None:
+def test_retry_delay_grows_until_a_success() -> None:
     queue = Queue(Limits())
     delays = []
     for _ in range(4):
@@ -34,19 +34,19 @@ def test_failures_come_back_later_each_time_until_one_goes_well() -> None:
     assert queue.next_due() == 2e6 + 0.005
 
 
-def test_the_server_may_ask_for_more_time() -> None:
+def test_retry_after_of_the_server_is_respected() -> None:
     queue = Queue(Limits())
     queue.failed("a", 10.0, retry_after=7.0)
     assert queue.next_due() == 17.0
 
 
-def test_a_page_of_maintenance_that_asks_for_a_day_keeps_nothing_unpublished_for_that_long() -> None:
+def test_long_retry_after_is_capped() -> None:
     queue = Queue(Limits())
     queue.failed("a", 10.0, retry_after=86400.0)
     assert queue.next_due() == 40.0
 
 
-def test_failures_of_all_pools_together_are_limited() -> None:
+def test_retries_of_all_pools_share_a_rate_limit() -> None:
     """A hundred retries at once, then ten per second."""
     queue = Queue(Limits())
     for number in range(100):
@@ -59,7 +59,7 @@ def test_failures_of_all_pools_together_are_limited() -> None:
     assert queue.next_due() == 0.2
 
 
-def test_what_was_taken_is_put_back_when_the_taking_is_over() -> None:
+def test_pool_is_due_after_deletions_have_stopped() -> None:
     queue = Queue(Limits(debounce=0.02))
     for moment in (1.0, 1.01, 1.02, 1.025):
         queue.slices_deleted("a", moment)
@@ -67,7 +67,7 @@ def test_what_was_taken_is_put_back_when_the_taking_is_over() -> None:
     assert queue.pop(1.046) == "a"
 
 
-def test_who_is_wiped_again_and_again_answers_later_each_time() -> None:
+def test_debounce_grows_with_repeated_deletions() -> None:
     queue = Queue(Limits(debounce=0.02, max_debounce=0.1, forget_after=60.0))
     delays = []
     for moment in (0.0, 1.0, 2.0, 3.0, 4.0, 100.0):
@@ -77,7 +77,7 @@ def test_who_is_wiped_again_and_again_answers_later_each_time() -> None:
     assert delays == [0.02, 0.04, 0.08, 0.1, 0.1, 0.02]
 
 
-def test_a_wish_of_the_driver_does_not_wait_for_the_taking_to_end() -> None:
+def test_update_of_the_driver_is_not_debounced() -> None:
     queue = Queue(Limits(debounce=10.0))
     queue.slices_deleted("a", 0.0)
     queue.add("a", 1.0)

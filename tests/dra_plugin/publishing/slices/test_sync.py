@@ -26,7 +26,7 @@ from tests.dra_plugin.publishing.slices.build import (
     taint,
     tainted,
 )
-from tests.dra_plugin.publishing.slices.kit import Plain, Stand, writes
+from tests.dra_plugin.publishing.slices.kit import Cluster, Plain, writes
 from tests.dra_scenarios import scenario
 
 DEPLOYMENT = Owner("apps/v1", "Deployment", "owner", "some-uid")
@@ -52,11 +52,11 @@ BINDING = device(
 
 
 @recorded("allocator/controller.json")
-def test_recorded_looks(case: Case) -> None:
+def test_recorded_case_of_the_upstream_controller(case: Case) -> None:
     case.run()
 
 
-class Look(NamedTuple):
+class SyncCase(NamedTuple):
     """The stored and desired slices, the writes (creates, updates, deletes), and the shape of the slices afterwards.
 
     A shape is `index generation/count device,...`; a changed device has a `*`.
@@ -70,125 +70,127 @@ class Look(NamedTuple):
 
 
 THREE = (indexed(0, D1, count=3), indexed(1, D2, count=3), indexed(2, D3, count=3))
-LOOKS = [
-    Look("66 create-slice", (), one_pool(*slices(D1)), (1, 0, 0), ["00000 1/1 device-1"]),
-    Look("67 keep-slice-unchanged", (indexed(0, D1),), one_pool(*slices(D1)), (0, 0, 0), ["00000 1/1 device-1"]),
-    Look("72 remove-pool", (indexed(0, D1),), DriverResources(), (0, 0, 1), []),
-    Look("73 one-existing-and-one-desired", (indexed(0),), one_pool(*slices(D1)), (0, 1, 0), ["00000 1/1 device-1"]),
-    Look(
+SYNC_CASES = [
+    SyncCase("66 create-slice", (), one_pool(*slices(D1)), (1, 0, 0), ["00000 1/1 device-1"]),
+    SyncCase("67 keep-slice-unchanged", (indexed(0, D1),), one_pool(*slices(D1)), (0, 0, 0), ["00000 1/1 device-1"]),
+    SyncCase("72 remove-pool", (indexed(0, D1),), DriverResources(), (0, 0, 1), []),
+    SyncCase(
+        "73 one-existing-and-one-desired", (indexed(0),), one_pool(*slices(D1)), (0, 1, 0), ["00000 1/1 device-1"]
+    ),
+    SyncCase(
         "74 two-slices-one-changed",
         (indexed(0, D1, count=2), indexed(1, D2, count=2)),
         one_pool(*slices(D1, C2)),
         (0, 1, 0),
         ["00000 1/2 device-1", "00001 1/2 device-2*"],
     ),
-    Look(
+    SyncCase(
         "75 delete-redundant-slice",
         (indexed(0, D1), stored(f"00000-{DRIVER}-{NODE}-x", D1)),
         one_pool(*slices(D1)),
         (0, 0, 1),
         ["00000 1/1 device-1"],
     ),
-    Look("76 update-slice", (indexed(0, D1),), one_pool(*slices(C1)), (0, 1, 0), ["00000 1/1 device-1*"]),
-    Look(
+    SyncCase("76 update-slice", (indexed(0, D1),), one_pool(*slices(C1)), (0, 1, 0), ["00000 1/1 device-1*"]),
+    SyncCase(
         "77 update-slice-many-devices",
         (indexed(0, D1, D2),),
         one_pool(Slice(devices=(D1, C2))),
         (0, 1, 0),
         ["00000 1/1 device-1,device-2*"],
     ),
-    Look(
+    SyncCase(
         "78 three-slices-no-change",
         THREE,
         one_pool(*slices(D1, D2, D3)),
         (0, 0, 0),
         ["00000 1/3 device-1", "00001 1/3 device-2", "00002 1/3 device-3"],
     ),
-    Look(
+    SyncCase(
         "79 several-generations",
         (stored("a", D1), stored("b", D1, generation=2), stored("c", D1)),
         one_pool(*slices(D1)),
         (1, 0, 3),
         ["00000 3/1 device-1"],
     ),
-    Look(
+    SyncCase(
         "80 three-slices-one-changed",
         THREE,
         one_pool(*slices(D1, C2, D3)),
         (0, 1, 0),
         ["00000 1/3 device-1", "00001 1/3 device-2*", "00002 1/3 device-3"],
     ),
-    Look(
+    SyncCase(
         "81 three-slices-two-changed",
         THREE,
         one_pool(*slices(D1, C2, C3)),
         (0, 3, 0),
         ["00000 2/3 device-1", "00001 2/3 device-2*", "00002 2/3 device-3*"],
     ),
-    Look(
+    SyncCase(
         "82 three-slices-one-removed",
         THREE,
         one_pool(*slices(D1, D2)),
         (0, 2, 1),
         ["00000 2/2 device-1", "00001 2/2 device-2"],
     ),
-    Look(
+    SyncCase(
         "83 three-slices-one-added",
         THREE,
         one_pool(*slices(D1, D2, D3, D4)),
         (1, 3, 0),
         ["00000 2/4 device-1", "00001 2/4 device-2", "00002 2/4 device-3", "00003 2/4 device-4"],
     ),
-    Look(
+    SyncCase(
         "98 migration-from-random-names",
         (stored("x", D1, count=3), stored("y", D2, count=3), stored("z", D3, count=3)),
         one_pool(*slices(D1, D2, D3)),
         (3, 0, 3),
         ["00000 2/3 device-1", "00001 2/3 device-2", "00002 2/3 device-3"],
     ),
-    Look(
+    SyncCase(
         "99 migration-mixed",
         (stored("x", D1, count=3), indexed(1, D2, count=3), stored("z", D3, count=3)),
         one_pool(*slices(D1, D2, D3)),
         (2, 1, 2),
         ["00000 2/3 device-1", "00001 2/3 device-2", "00002 2/3 device-3"],
     ),
-    Look(
+    SyncCase(
         "two slices become one: no new generation",
         (indexed(0, D1, count=2), indexed(1, D2, count=2)),
         one_pool(*slices(D1)),
         (0, 1, 1),
         ["00000 1/1 device-1"],
     ),
-    Look(
+    SyncCase(
         "the driver asks for a generation",
         (indexed(0, D1),),
         one_pool(*slices(D1), generation=7),
         (0, 1, 0),
         ["00000 7/1 device-1"],
     ),
-    Look(
+    SyncCase(
         "devices in another order are a change",
         (indexed(0, D1, D2),),
         one_pool(Slice(devices=(D2, D1))),
         (0, 1, 0),
         ["00000 1/1 device-2,device-1"],
     ),
-    Look(
+    SyncCase(
         "quantities are equal by value, empty lists by being empty",
         (indexed(0, device("device-1", capacity={"memory": {"value": "1Gi"}}, taints=[])),),
         one_pool(Slice(devices=(device("device-1", capacity={"memory": {"value": "1024Mi"}}),))),
         (0, 0, 0),
         ["00000 1/1 device-1"],
     ),
-    Look(
+    SyncCase(
         "a slice of an older generation is replaced",
         (indexed(0, D1, count=2), indexed(1, D2, generation=2, count=2)),
         one_pool(*slices(D1, D2)),
         (1, 1, 1),
         ["00000 3/2 device-1", "00001 3/2 device-2"],
     ),
-    Look("a pool without slices", (indexed(0, D1),), one_pool(), (0, 0, 1), []),
+    SyncCase("a pool without slices", (indexed(0, D1),), one_pool(), (0, 0, 1), []),
 ]
 
 
@@ -199,51 +201,51 @@ def _shape(each: v1.ResourceSlice) -> str:
 
 
 @scenario(66, 67, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 98, 99)
-@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
-async def test_writes_are_as_few_as_possible(stand: Stand, look: Look) -> None:
-    await stand.create(*look.initial)
-    async with stand.controller(look.desired, sync_delay=0.0) as controller:
-        if not look.desired.pools:
-            await stand.until_names(0)
+@pytest.mark.parametrize("sync_case", SYNC_CASES, ids=lambda sync_case: sync_case.name)
+async def test_sync_makes_the_fewest_writes(cluster: Cluster, sync_case: SyncCase) -> None:
+    await cluster.create(*sync_case.initial)
+    async with cluster.controller(sync_case.desired, sync_delay=0.0) as controller:
+        if not sync_case.desired.pools:
+            await cluster.until_names(0)
             await controller.wait_synced()
-        assert writes(controller) == look.writes
-        assert [_shape(each) for each in await stand.slices()] == look.shapes
-        controller.update(look.desired)
+        assert writes(controller) == sync_case.writes
+        assert [_shape(each) for each in await cluster.slices()] == sync_case.shapes
+        controller.update(sync_case.desired)
         await controller.wait_synced()
-        assert writes(controller) == look.writes
-    assert stand.errors == []
+        assert writes(controller) == sync_case.writes
+    assert cluster.errors == []
 
 
 @scenario(66)
-async def test_a_new_slice_names_its_owner_and_node(stand: Stand) -> None:
-    async with stand.controller(one_pool(*slices(D1))):
-        (found,) = await stand.slices()
+async def test_new_slice_has_owner_and_node_name(cluster: Cluster) -> None:
+    async with cluster.controller(one_pool(*slices(D1))):
+        (found,) = await cluster.slices()
     assert found.metadata.generate_name == f"00000-{DRIVER}-{NODE}-"
     (reference,) = found.metadata.owner_references
     assert (reference.api_version, reference.kind, reference.name) == ("v1", "Node", NODE)
-    assert (reference.uid, reference.controller) == (stand.node.metadata.uid, True)
+    assert (reference.uid, reference.controller) == (cluster.node.metadata.uid, True)
     assert reference.block_owner_deletion is None
     assert (found.spec.node_name, found.spec.all_nodes) == (NODE, None)
 
 
 @scenario(68)
-async def test_a_taint_keeps_the_time_that_the_server_gave_it(stand: Stand) -> None:
-    await stand.create(indexed(0, tainted(taint("a.example.com/k", time=TIME))))
-    async with stand.controller(one_pool(*slices(tainted(taint("a.example.com/k"))))) as controller:
+async def test_taint_keeps_its_stored_time(cluster: Cluster) -> None:
+    await cluster.create(indexed(0, tainted(taint("a.example.com/k", time=TIME))))
+    async with cluster.controller(one_pool(*slices(tainted(taint("a.example.com/k"))))) as controller:
         assert writes(controller) == (0, 0, 0)
 
 
 @scenario(69)
-async def test_new_taints_get_a_time_and_old_ones_keep_theirs(stand: Stand) -> None:
-    await stand.create(indexed(0, tainted(taint("a.example.com/old", time=TIME))))
+async def test_new_taint_gets_a_time_and_old_taint_keeps_its_time(cluster: Cluster) -> None:
+    await cluster.create(indexed(0, tainted(taint("a.example.com/old", time=TIME))))
     wanted = tainted(
         taint("a.example.com/old"),
         taint("a.example.com/new", v1.NO_SCHEDULE),
         taint("a.example.com/timed", time=TIME + timedelta(microseconds=400_000)),
     )
-    async with stand.controller(one_pool(*slices(wanted))) as controller:
+    async with cluster.controller(one_pool(*slices(wanted))) as controller:
         assert writes(controller) == (0, 1, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
         old, new, timed = found.spec.devices[0].taints
         assert found.spec.pool.generation == 1
         assert (old.time_added, timed.time_added) == (TIME, TIME)
@@ -254,12 +256,12 @@ async def test_new_taints_get_a_time_and_old_ones_keep_theirs(stand: Stand) -> N
         assert writes(controller) == (0, 1, 0)
 
 
-async def test_a_taint_keeps_its_time_when_its_device_changes_slice(stand: Stand) -> None:
+async def test_taint_keeps_its_time_when_its_device_changes_slice(cluster: Cluster) -> None:
     """Pods tolerate a taint for a time that starts then."""
-    await stand.create(indexed(0, tainted(taint("a.example.com/old", time=TIME))))
+    await cluster.create(indexed(0, tainted(taint("a.example.com/old", time=TIME))))
     wanted = one_pool(*slices(D1, tainted(taint("a.example.com/old"))))
-    async with stand.controller(wanted):
-        found = await stand.slices()
+    async with cluster.controller(wanted):
+        found = await cluster.slices()
     assert found[1].spec.devices[0].taints[0].time_added == TIME
 
 
@@ -290,14 +292,14 @@ def _drop_partitions(spec: Plain) -> None:
     ],
     ids=["70 drop-taints", "71 drop-consumable-capacity-field", "93 drop-binding-conditions", "unknown"],
 )
-async def test_dropped_fields_are_told_once_and_not_written_again(
-    stand: Stand, wanted: v1.Device, fields: tuple[str, ...], feature: str
+async def test_dropped_fields_are_reported_once_and_not_written_again(
+    cluster: Cluster, wanted: v1.Device, fields: tuple[str, ...], feature: str
 ) -> None:
-    stand.switch_off(_drop(*fields))
-    await stand.create(indexed(0, device()))
-    async with stand.controller(one_pool(*slices(wanted))) as controller:
+    cluster.drop_fields(_drop(*fields))
+    await cluster.create(indexed(0, device()))
+    async with cluster.controller(one_pool(*slices(wanted))) as controller:
         assert writes(controller) == (0, 1, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
         assert found.spec.devices == (device(),)
         controller.update(one_pool(*slices(wanted)))
         await controller.wait_synced()
@@ -306,15 +308,15 @@ async def test_dropped_fields_are_told_once_and_not_written_again(
         controller.update(one_pool(*slices(device())))
         await controller.wait_synced()
         assert controller.problem == ""
-    assert stand.errors == [
+    assert cluster.errors == [
         'update ResourceSlice: pool "pool", slice #0: some fields were dropped by the apiserver,'
         f" probably because these features are disabled: {feature}"
     ]
 
 
-async def test_what_a_taint_keeps_from_claims_is_never_there_without_it(stand: Stand) -> None:
+async def test_device_is_never_published_without_its_taint(cluster: Cluster) -> None:
     """The server is probed for dropped taints before: otherwise the scheduler could allocate the device meanwhile."""
-    stand.switch_off(_drop("taints"))
+    cluster.drop_fields(_drop("taints"))
 
     def leave_out(error: Exception, _: str) -> None:
         assert isinstance(error, DroppedFieldsError)
@@ -322,59 +324,61 @@ async def test_what_a_taint_keeps_from_claims_is_never_there_without_it(stand: S
         controller.update(without)
 
     without = one_pool(Slice(devices=(D1,)))
-    async with stand.controller(without, tries_taints=True, on_error=leave_out) as controller:
+    async with cluster.controller(without, tries_taints=True, on_error=leave_out) as controller:
         controller.update(one_pool(Slice(devices=(D1, tainted(taint("a.example.com/k"))))))
         await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
         assert found.spec.devices == (D1,)
         assert controller.problem == ""
 
 
-async def test_a_server_that_cannot_be_tried_is_written_to(stand: Stand) -> None:
+async def test_failed_dry_run_does_not_prevent_publishing(cluster: Cluster) -> None:
     kept = tainted(taint("a.example.com/k"))
-    stand.faults.refuse("POST", 400)
-    async with stand.controller(one_pool(*slices(kept)), tries_taints=True) as controller:
+    cluster.faults.refuse("POST", 400)
+    async with cluster.controller(one_pool(*slices(kept)), tries_taints=True) as controller:
         assert writes(controller) == (1, 0, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
         assert found.spec.devices[0].taints
-    assert stand.errors == []
+    assert cluster.errors == []
 
 
-async def test_a_server_that_keeps_taints_is_tried_once(stand: Stand) -> None:
-    async with stand.controller(one_pool(*slices(tainted(taint("a.example.com/k")))), tries_taints=True) as controller:
+async def test_server_that_keeps_taints_is_probed_once(cluster: Cluster) -> None:
+    async with cluster.controller(
+        one_pool(*slices(tainted(taint("a.example.com/k")))), tries_taints=True
+    ) as controller:
         controller.update(one_pool(*slices(tainted(taint("a.example.com/other")))))
         await controller.wait_synced()
         assert writes(controller) == (1, 1, 0)
-    asked = [each.partition(" ")[0] for each in stand.faults.requests if "resourceslices" in each and each[0] == "P"]
+    asked = [each.partition(" ")[0] for each in cluster.faults.requests if "resourceslices" in each and each[0] == "P"]
     assert asked == ["POST", "POST", "PUT"]
 
 
 @scenario(91)
-async def test_dropped_partitions_are_told_for_every_slice(stand: Stand) -> None:
-    stand.switch_off(_drop_partitions)
-    async with stand.controller(PARTITIONED, DEPLOYMENT) as controller:
+async def test_dropped_partitions_are_reported_for_every_slice(cluster: Cluster) -> None:
+    cluster.drop_fields(_drop_partitions)
+    async with cluster.controller(PARTITIONED, DEPLOYMENT) as controller:
         assert writes(controller) == (2, 0, 0)
-    assert stand.errors == [
+    assert cluster.errors == [
         f'create ResourceSlice: pool "pool", slice #{index}: some fields were dropped by the apiserver,'
         " probably because these features are disabled: DRAPartitionableDevices"
         for index in (0, 1)
     ]
 
 
-async def test_what_a_newer_server_adds_is_not_undone(stand: Stand) -> None:
+async def test_fields_added_by_a_newer_server_are_not_removed(cluster: Cluster) -> None:
     """Fields that this version does not know are no difference."""
 
     def add(spec: Plain) -> None:
         for each in spec.get("devices") or ():
             each["newer"] = {"a": 1}
 
-    stand.switch_off(add)
-    async with stand.controller(one_pool(*slices(D1))) as controller:
+    cluster.drop_fields(add)
+    async with cluster.controller(one_pool(*slices(D1))) as controller:
         controller.update(one_pool(*slices(D1)))
         await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
-    assert stand.errors == []
+    assert cluster.errors == []
 
 
 @scenario(84, 85, 86, 87, 88)
@@ -399,12 +403,12 @@ async def test_what_a_newer_server_adds_is_not_undone(stand: Stand) -> None:
     ],
     ids=["84 for all nodes", "85 for some nodes", "86 reconcile a pool", "87 with a selector", "88 per device"],
 )
-async def test_slices_that_are_not_local(
-    stand: Stand, desired: DriverResources, owner: Owner | None, options: dict[str, Any], place: dict[str, Any]
+async def test_non_local_pool_has_the_desired_node_selection(
+    cluster: Cluster, desired: DriverResources, owner: Owner | None, options: dict[str, Any], place: dict[str, Any]
 ) -> None:
-    async with stand.controller(desired, owner, **options) as controller:
+    async with cluster.controller(desired, owner, **options) as controller:
         assert writes(controller) == (1, 0, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
         controller.update(desired)
         await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
@@ -417,11 +421,11 @@ async def test_slices_that_are_not_local(
 
 
 @scenario(89)
-async def test_a_changed_node_selector_is_one_update(stand: Stand) -> None:
-    await stand.create(indexed(0, D1, node_selector=HERE))
-    async with stand.controller(one_pool(*slices(D1), node_selector=THERE), DEPLOYMENT) as controller:
+async def test_changed_node_selector_is_one_update(cluster: Cluster) -> None:
+    await cluster.create(indexed(0, D1, node_selector=HERE))
+    async with cluster.controller(one_pool(*slices(D1), node_selector=THERE), DEPLOYMENT) as controller:
         assert writes(controller) == (0, 1, 0)
-        (found,) = await stand.slices()
+        (found,) = await cluster.slices()
     assert found.spec.node_selector == THERE
     assert found.spec.pool.generation == 1
 
@@ -432,13 +436,13 @@ async def test_a_changed_node_selector_is_one_update(stand: Stand) -> None:
     [(PARTITIONED, 2), (one_pool(Slice(devices=(BINDING,), per_device_node_selection=None), all_nodes=True), 1)],
     ids=["90 create-partitionable-devices", "92 create-device-with-binding-condition"],
 )
-async def test_newer_fields_are_stored(stand: Stand, desired: DriverResources, count: int) -> None:
-    async with stand.controller(desired, DEPLOYMENT) as controller:
+async def test_partition_and_binding_fields_are_stored(cluster: Cluster, desired: DriverResources, count: int) -> None:
+    async with cluster.controller(desired, DEPLOYMENT) as controller:
         assert writes(controller) == (count, 0, 0)
-        found = await stand.slices()
+        found = await cluster.slices()
     assert [each.spec.devices for each in found] == [each.devices for each in desired.pools["pool"].slices]
     assert [each.spec.shared_counters for each in found] == [x.shared_counters for x in desired.pools["pool"].slices]
-    assert stand.errors == []
+    assert cluster.errors == []
 
 
 def _consuming(counter_set: str, counter: str) -> Slice:
@@ -463,11 +467,11 @@ _COUNTERS = Slice(shared_counters=(from_dict(v1.CounterSet, {**COUNTERS, "name":
     ],
     ids=["94 counter sets", "95 devices", "96 unknown counter set", "97 unknown counter"],
 )
-async def test_pools_that_cannot_be_are_not_published(stand: Stand, content: tuple[Slice, ...], complaint: str) -> None:
-    await stand.create(indexed(0, D1))
-    async with stand.controller(one_pool(*content)) as controller:
+async def test_invalid_pool_is_not_published(cluster: Cluster, content: tuple[Slice, ...], complaint: str) -> None:
+    await cluster.create(indexed(0, D1))
+    async with cluster.controller(one_pool(*content)) as controller:
         assert writes(controller) == (0, 0, 0)
-        assert stand.errors == [f"pool validation failed: {complaint}"]
+        assert cluster.errors == [f"pool validation failed: {complaint}"]
         assert (controller.is_stored, controller.problem) == (False, f"pool validation failed: {complaint}")
         controller.update(one_pool(*slices(C1)))
         await controller.wait_synced()

@@ -6,9 +6,9 @@ from dra_plugin.publishing.slices.view import PoolChanges, View
 from resourceapi.objects import v1
 from tests.dra_plugin.publishing.slices.build import device, stored
 
-NOTHING = PoolChanges()
-TOUCHED = PoolChanges(frozenset({"pool"}))
-WIPED = PoolChanges(frozenset({"pool"}), frozenset({"pool"}))
+NO_CHANGE = PoolChanges()
+CHANGED = PoolChanges(frozenset({"pool"}))
+DELETED = PoolChanges(frozenset({"pool"}), frozenset({"pool"}))
 
 
 def _at(version: int, name: str = "a", uid: str = "", pool: str = "pool") -> v1.ResourceSlice:
@@ -20,22 +20,22 @@ def _versions(view: View, now: float = 0.0) -> list[str]:
     return sorted(f"{x.metadata.name}{x.metadata.resource_version}" for x in view.pool("pool", now))
 
 
-def test_own_writes_count_until_the_watch_has_caught_up() -> None:
+def test_own_write_counts_until_the_watch_reports_it() -> None:
     view = View(60.0)
-    assert view.listed([_at(1)], "1", 0.0) == TOUCHED
+    assert view.listed([_at(1)], "1", 0.0) == CHANGED
     assert view.record_write(_at(5), 0.0)
     assert view.record_write(_at(6, "b"), 0.0)
     assert _versions(view) == ["a5", "b6"]
-    assert view.changed(_at(3)) == TOUCHED
+    assert view.changed(_at(3)) == CHANGED
     assert _versions(view) == ["a5", "b6"]
     view.changed(_at(5))
     view.changed(_at(7))
     assert _versions(view) == ["a7", "b6"]
-    assert view.changed(_at(6)) == NOTHING
+    assert view.changed(_at(6)) == NO_CHANGE
     assert _versions(view) == ["a7", "b6"]
 
 
-def test_own_writes_that_the_watch_never_saw_are_forgotten() -> None:
+def test_own_write_is_forgotten_when_the_watch_never_reports_it() -> None:
     view = View(60.0)
     view.listed([], "1", 0.0)
     view.record_write(_at(5), 0.0)
@@ -43,47 +43,47 @@ def test_own_writes_that_the_watch_never_saw_are_forgotten() -> None:
     assert _versions(view, 61.0) == []
 
 
-def test_an_answer_that_comes_after_its_event_is_no_news() -> None:
+def test_answer_after_a_newer_event_is_ignored() -> None:
     view = View(60.0)
     view.changed(_at(9))
     view.record_write(_at(5), 0.0)
     assert _versions(view) == ["a9"]
 
 
-def test_own_deletions_are_told_from_those_of_others() -> None:
+def test_own_deletion_is_distinguished_from_a_deletion_by_others() -> None:
     view = View(60.0)
     view.listed([_at(1, "a"), _at(1, "b"), _at(1, "c")], "1", 0.0)
     view.deleting(_at(1, "a"))
-    assert view.removed(_at(2, "a"), 0.0) == TOUCHED
+    assert view.removed(_at(2, "a"), 0.0) == CHANGED
     view.deleted(_at(1, "a"), 0.0)
     view.deleting(_at(1, "b"))
     view.deletion_failed(_at(1, "b"))
-    assert view.removed(_at(2, "b"), 0.0) == WIPED
-    assert view.removed(_at(2, "b"), 0.0) == TOUCHED
+    assert view.removed(_at(2, "b"), 0.0) == DELETED
+    assert view.removed(_at(2, "b"), 0.0) == CHANGED
     assert _versions(view) == ["c1"]
 
 
-def test_a_late_event_does_not_bring_back_what_is_gone() -> None:
+def test_late_event_does_not_restore_a_deleted_slice() -> None:
     view = View(60.0)
     view.listed([_at(1)], "1", 0.0)
     view.deleting(_at(1))
     view.deleted(_at(1), 0.0)
-    assert view.changed(_at(2)) == NOTHING
+    assert view.changed(_at(2)) == NO_CHANGE
     view.listed([_at(1)], "2", 0.0)
     assert _versions(view) == []
     view.changed(_at(9, uid="another"))
     assert _versions(view) == ["a9"]
 
 
-def test_an_answer_for_what_is_gone_already() -> None:
+def test_answer_for_a_deleted_slice_is_ignored() -> None:
     """Another client deletes our new slice so fast that the watch reports it before the answer arrives."""
     view = View(60.0)
-    assert view.removed(_at(6), 0.0) == WIPED
+    assert view.removed(_at(6), 0.0) == DELETED
     assert not view.record_write(_at(5), 0.0)
     assert _versions(view) == []
 
 
-def test_a_new_list_says_what_was_missed() -> None:
+def test_new_list_reports_missed_changes_and_deletions() -> None:
     view = View(60.0)
     view.listed([_at(1, "a"), _at(1, "b", pool="other")], "1", 0.0)
     view.record_write(_at(5, "c"), 0.0)
@@ -93,13 +93,13 @@ def test_a_new_list_says_what_was_missed() -> None:
     assert _versions(view) == ["a1", "d9"]
 
 
-def test_a_slice_that_changes_its_pool_touches_both() -> None:
+def test_slice_that_moves_to_another_pool_changes_both_pools() -> None:
     view = View(60.0)
     view.listed([_at(1)], "1", 0.0)
     assert view.changed(_at(2, pool="other")) == PoolChanges(frozenset({"pool", "other"}))
 
 
-def test_versions_that_are_no_numbers_cannot_be_compared() -> None:
+def test_event_replaces_an_own_write_when_versions_are_not_numeric() -> None:
     view = View(60.0)
     odd = replace(_at(1), metadata=replace(_at(1).metadata, resource_version="x1"))
     view.listed([odd], "x1", 0.0)

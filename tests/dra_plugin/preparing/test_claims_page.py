@@ -11,7 +11,7 @@ from resourceapi.objects.decode import read_as
 PAGE = Path(__file__).parents[3] / "docs/claims.md"
 
 
-def test_the_pages_class_can_be_used_and_all_fields_are_told() -> None:
+def test_example_class_is_valid_and_all_fields_are_documented() -> None:
     text = PAGE.read_text()
     document = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     (config,) = read_as(v1.DeviceClass, document).spec.config

@@ -27,14 +27,14 @@ _MAX_XIDS = 16  # different ones that are stored for a GPU
 _MEMORY_ERRORS = ErrorCounter("uncorrectable memory errors", 0)
 
 
-class Knowledge(Struct, frozen=True):
+class GpuStates(Struct, frozen=True):
     """An immutable state, from which later ones are derived."""
 
     gpus: Mapping[str, Gpu] = {}
     histories: Mapping[str, HealthHistory] = {}
     xids: Mapping[str, tuple[Xid, ...]] = {}
 
-    def reported(self, report: Report, now: float) -> "Knowledge":
+    def reported(self, report: Report, now: float) -> "GpuStates":
         """Return the state after a report; `now` in seconds of a monotonic clock.
 
         GPUs missing in the report stay known.
@@ -47,18 +47,20 @@ class Knowledge(Struct, frozen=True):
             histories[gpu.address] = next_health(before, Signals({x: x for x in gpu.faults}, counters), now)
         return structs.replace(self, gpus=gpus, histories=histories)
 
-    def failed(self, event: Xid, ignored: Collection[int]) -> "Knowledge":
+    def failed(self, event: Xid, ignored: Collection[int]) -> "GpuStates":
         """Return the state after an error that the driver has reported."""
         known = self.xids.get(event.address, ())
         if event.number in ignored or event in known:
             return self
         return structs.replace(self, xids={**self.xids, event.address: (*known, event)[-_MAX_XIDS:]})
 
-    def only(self, addresses: Collection[str]) -> "Knowledge":
+    def only(self, addresses: Collection[str]) -> "GpuStates":
         """Return the state of only these GPUs."""
         if self.gpus.keys() <= set(addresses):
             return self
-        return Knowledge(_only(self.gpus, addresses), _only(self.histories, addresses), _only(self.xids, addresses))
+        return GpuStates(
+            _selected(self.gpus, addresses), _selected(self.histories, addresses), _selected(self.xids, addresses)
+        )
 
     def added_to(self, inventory: Inventory) -> Inventory:
         """Return the inventory, with what is known of its GPUs."""
@@ -76,11 +78,11 @@ class Knowledge(Struct, frozen=True):
         if device.attributes.get("type") == "mig":
             numbers = (device.attributes.get("gpuInstance"), device.attributes.get("computeInstance"))
             instance = next((x for x in gpu.instances if (x.gpu_instance, x.compute_instance) == numbers), None)
-            attributes |= _of_instance(instance) if instance else {}
+            attributes |= _instance_attributes(instance) if instance else {}
             attributes |= {"parentUUID": gpu.uuid} if gpu.uuid else {}
         else:
             numbers = (None, None)
-            attributes |= _known({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive, "partitioned": gpu.is_mig})
+            attributes |= _nonempty({"uuid": gpu.uuid, "memory": gpu.memory, "hive": hive, "partitioned": gpu.is_mig})
             links = tuple(sorted(joined.items()))
         reasons = [*self._xid_reasons(gpu.address, numbers)]
         if (health := self.histories[gpu.address].health) != HEALTHY:
@@ -132,7 +134,7 @@ def _hives(links: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
     return hives
 
 
-def _only(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:
+def _selected(values: Mapping[str, T], addresses: Collection[str]) -> dict[str, T]:
     return {address: value for address, value in values.items() if address in addresses}
 
 
@@ -145,13 +147,13 @@ def gpus_in(inventory: Inventory) -> list[Device]:
     ]
 
 
-def _of_instance(instance: Instance) -> dict[str, AttributeValue]:
+def _instance_attributes(instance: Instance) -> dict[str, AttributeValue]:
     start, size = instance.placement or (0, 0)
     placement = f"{start}:{size}" if instance.placement else ""
-    return _known(
+    return _nonempty(
         {"uuid": instance.uuid, "profile": instance.profile, "memory": instance.memory, "placement": placement}
     )
 
 
-def _known(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+def _nonempty(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {name: value for name, value in attributes.items() if value}

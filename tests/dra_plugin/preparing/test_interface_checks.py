@@ -17,7 +17,7 @@ MAC = "02:00:00:00:00:11"
 
 
 @pytest.mark.parametrize(
-    ("link", "is_so"),
+    ("link", "expected"),
     [
         (Link(7, "np0", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), True),
         (Link(7, "np0", parent="pci/0000:3b:00.2", permanent=MAC), False),  # the interface itself
@@ -26,14 +26,14 @@ MAC = "02:00:00:00:00:11"
         (Link(7, "np1", parent="pci/0000:3b:00.2", permanent="02:00:00:00:00:77"), False),  # the card's second port
     ],
 )
-def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: Link, is_so: bool) -> None:
+def test_interface_recreated_on_its_hardware_counts_as_replaced(tmp_path: Path, link: Link, expected: bool) -> None:
     tree = Tree(tmp_path / "host")
     for port, name in enumerate(("np0", "np1")):
         tree.device(f"/sys/devices/pci0000:3b/0000:3b:00.2/net/{name}", group="class/net", dev_port=port)
     home = LinkState("np0", 1500, MAC)
     device = Device("nic-1", "nic", "np0", attributes={"devPort": 0})
     each = Interface(device, home, home, parent="pci/0000:3b:00.2", permanent=MAC)
-    assert is_replaced(each, [link], tree.host) is is_so
+    assert is_replaced(each, [link], tree.host) is expected
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_an_interface_that_was_made_anew_at_its_hardware(tmp_path: Path, link: L
         ({"speed": 1}, "speed"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(interface: dict[str, Any], words: str) -> None:
+def test_invalid_interface_config_is_refused_with_its_path(interface: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         read(CONFIG | {"interface": interface}, from_class=False)
