@@ -30,5 +30,5 @@ def difference_lines(found: Changes) -> Iterator[str]:
     for x in found.fields:
         before, after = (shown(text, _LONGEST) or "not set" for text in (x.before, x.after))
         yield f"{x.where}: {x.field}: {before} -> {after}"
-    if found.starts_anew:
+    if found.needs_restart:
         yield "the daemon restarts with it, in the same process; pods keep their devices"

@@ -106,6 +106,6 @@ def _instead_of(word: str, kinds: Sequence[str]) -> str:
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    from nodeplug.config.document import meant  # imported here: only mistakes need it
+    from nodeplug.config.document import similar_name  # imported here: only mistakes need it
 
-    return f"; did you mean {near!r}?" if (near := meant(word, known)) else ""
+    return f"; did you mean {near!r}?" if (near := similar_name(word, known)) else ""

@@ -21,7 +21,7 @@ from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
-from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
+from nodeplug.commands.kubelet_cluster import ClusterUnavailable, api_server_with_node
 from nodeplug.commands.seconds import Seconds
 from resourceapi.client import ClientError
 
@@ -97,7 +97,7 @@ def verify(
         raise click.UsageError("--device is the device that is claimed from a DRA driver: use it with --dra")
     if device and not all(device.partition("/")):
         raise click.BadParameter(f"{device!r} is not POOL/DEVICE, as in node/gpu-0.", param_hint="--device")
-    tell = _Told(failures_only) if form == "text" else lambda _: None
+    tell = _CheckPrinter(failures_only) if form == "text" else lambda _: None
     folder = _host_folder() if as_host else None
     conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, folder, is_driver=is_driver))
     shown = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
@@ -130,7 +130,7 @@ async def _verified(
             plugin = Conformance(command, seconds, tell, kubernetes, folder)
             await plugin.run()
             return plugin
-        async with alone(NODE, kubernetes) as (client, kubeconfig):
+        async with api_server_with_node(NODE, kubernetes) as (client, kubeconfig):
             driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes, folder)
             await driver.run()
         return driver
@@ -160,7 +160,7 @@ def _host_folder() -> Path:
     return as_host.FOLDER
 
 
-class _Told:
+class _CheckPrinter:
     """Prints checks as they are made."""
 
     def __init__(self, failures_only: bool) -> None:

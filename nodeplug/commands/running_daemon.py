@@ -59,7 +59,7 @@ def config_options(command: F) -> F:
     return config(state(command))
 
 
-def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
+def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.TIMEOUT) -> T:
     """Return the daemon's answer. Raises `Failure` if there is none within `seconds`."""
     try:
         return client.ask(state, question, kind, seconds)

@@ -55,7 +55,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield f"note: {line}"
     yield ""
     yield from _resources(found, is_wide=is_wide)
-    if devices := found.devices if is_wide else tuple(_unexplained(found)):
+    if devices := found.devices if is_wide else tuple(_unavailable_without_lease(found)):
         yield ""
         yield from _devices(devices)
     if found.withheld:
@@ -74,7 +74,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield from aligned(("WHEN", "LEVEL", "MESSAGE"), rows)
 
 
-def _unexplained(found: Answer) -> Iterator[DeviceView]:
+def _unavailable_without_lease(found: Answer) -> Iterator[DeviceView]:
     """Yield the devices that are unavailable, with a reason that no other table shows."""
     explained = {i for x in found.leases for i in x.devices} | {x.device for x in found.withheld}
     for x in found.devices:

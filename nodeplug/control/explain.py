@@ -253,5 +253,5 @@ def _devices(running: Running, resource: str, device: str | None) -> tuple[Devic
     return tuple(x for x in devices(running) if x.resource == resource and device in (None, x.id))
 
 
-def _leases(running: Running, is_meant: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
-    return tuple(x for x in map(view, running.ledger.leases()) if is_meant(x))
+def _leases(running: Running, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
+    return tuple(x for x in map(view, running.ledger.leases()) if is_selected(x))

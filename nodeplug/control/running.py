@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Running(Struct, frozen=True, kw_only=True):
     """The daemon's parts. Everything belongs to its event loop.
 
-    `file` is None if it follows none, `dra` if it has no DRA side. `starts_anew` returns whether the daemon restarts
+    `file` is None if it follows none, `dra` if it has no DRA side. `needs_restart` returns whether the daemon restarts
     for a configuration. `serves_at_once`: also beside an older instance, before this one has the state. `began` is the
     time of the start, by the loop's clock.
     """
@@ -37,7 +37,7 @@ class Running(Struct, frozen=True, kw_only=True):
     dra: "DraPlugin | None"
     file: "ConfigFile | None"
     offering: "Offering"
-    starts_anew: "Callable[[Config], bool]"
+    needs_restart: "Callable[[Config], bool]"
     serves_at_once: bool
     began: float
 

@@ -9,7 +9,13 @@ from click.testing import CliRunner
 
 from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.commands.kubelet import kubelet
-from nodeplug.commands.kubelet_cluster import ClusterUnavailable, background, brought_along, found_by, none
+from nodeplug.commands.kubelet_cluster import (
+    ClusterUnavailable,
+    background,
+    bundled_cluster,
+    kubeconfig_cluster,
+    no_cluster,
+)
 from resourceapi.client import ClientError, from_kubeconfig
 from resourceapi.client.blocking import Client
 
@@ -29,7 +35,7 @@ spec:
 async def test_bundled_cluster_serves_loaded_manifests_and_stops(socket_dir: Path) -> None:
     (socket_dir / "objects.yaml").write_text(_OBJECTS)
     folder = socket_dir / "kubelet"
-    async with brought_along(folder, 0, [socket_dir / "objects.yaml"], is_wanted=True) as client:
+    async with bundled_cluster(folder, 0, [socket_dir / "objects.yaml"], is_wanted=True) as client:
         assert client is not None
         found = Client(from_kubeconfig(folder / "kubeconfig"))
         listed = await asyncio.to_thread(found.request, "GET", "/apis/resource.k8s.io/v1/deviceclasses")
@@ -42,7 +48,7 @@ async def test_bundled_cluster_serves_loaded_manifests_and_stops(socket_dir: Pat
 async def test_manifest_of_an_unknown_kind_is_refused(socket_dir: Path) -> None:
     (socket_dir / "objects.yaml").write_text("kind: Nothing\napiVersion: v1\n")
     with pytest.raises(click.ClickException, match="no matches for kind"):
-        async with brought_along(socket_dir, 0, [socket_dir / "objects.yaml"], is_wanted=False):
+        async with bundled_cluster(socket_dir, 0, [socket_dir / "objects.yaml"], is_wanted=False):
             pass
 
 
@@ -50,19 +56,19 @@ async def test_port_in_use_is_refused(socket_dir: Path) -> None:
     async with Server() as server:
         port = int(server.url.rpartition(":")[2])
         with pytest.raises(ClusterUnavailable, match="cannot listen"):
-            async with brought_along(socket_dir, port, [], is_wanted=False):
+            async with bundled_cluster(socket_dir, port, [], is_wanted=False):
                 pass
 
 
 async def test_client_is_created_from_a_kubeconfig(socket_dir: Path) -> None:
     async with Server() as server:
         write_kubeconfig(socket_dir / "config", server.url, server.token)
-        async with found_by(socket_dir / "config") as client:
+        async with kubeconfig_cluster(socket_dir / "config") as client:
             assert client is not None
 
 
 async def test_client_is_none_without_a_cluster() -> None:
-    async with none() as client:
+    async with no_cluster() as client:
         assert client is None
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from nodeplug.config import ConfigError, Settings, loads
-from nodeplug.config.document import Document, meant
+from nodeplug.config.document import Document, similar_name
 from nodeplug.config.reference import schema
 from nodeplug.config.tree import parse
 from nodeplug.version import VERSION
@@ -214,4 +214,4 @@ def test_pattern_errors_describe_the_pattern_in_words(pattern: str) -> None:
     ],
 )
 def test_similar_name_is_suggested(name: str, near: str) -> None:
-    assert meant(name, ["example.com/fuse", "example.com/kvm"]) == near
+    assert similar_name(name, ["example.com/fuse", "example.com/kvm"]) == near

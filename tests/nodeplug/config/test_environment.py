@@ -22,7 +22,7 @@ def test_variables_set_settings_of_every_type() -> None:
         "tracing": "true",
         "featuresDirectory": "/f",
     }
-    given = from_environment({VARIABLES[name]: value for name, value in values.items()})
+    environment_settings = from_environment({VARIABLES[name]: value for name, value in values.items()})
     settings = Settings(
         kubelet_root="/k",
         state_directory="/s",
@@ -35,14 +35,14 @@ def test_variables_set_settings_of_every_type() -> None:
         tracing=True,
         features_directory="/f",
     )
-    assert loads(FILE, given=given).settings == settings
+    assert loads(FILE, environment_settings=environment_settings).settings == settings
     assert not list(overridden(settings, {VARIABLES[name]: value for name, value in values.items()}))
 
 
 def test_file_overrides_variables_and_this_is_reported() -> None:
     environment = {"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": "/k"}
-    given = from_environment(environment)
-    settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", given=given).settings
+    environment_settings = from_environment(environment)
+    settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", environment_settings=environment_settings).settings
     assert (settings.kubelet_root, settings.metrics_address) == ("/own", ":9400")
     assert list(overridden(settings, environment)) == [
         "settings.kubeletRoot is /own in the file, which overrides NODEPLUG_KUBELET_ROOT=/k"
@@ -50,8 +50,8 @@ def test_file_overrides_variables_and_this_is_reported() -> None:
 
 
 def test_empty_settings_and_variables_are_ignored() -> None:
-    given = from_environment({"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": ""})
-    settings = loads(FILE + b'settings: {metricsAddress: ""}\n', given=given).settings
+    environment_settings = from_environment({"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": ""})
+    settings = loads(FILE + b'settings: {metricsAddress: ""}\n', environment_settings=environment_settings).settings
     assert (settings.kubelet_root, settings.metrics_address) == ("/var/lib/kubelet", ":9400")
 
 

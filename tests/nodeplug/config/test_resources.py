@@ -3,11 +3,11 @@
 import pytest
 
 from nodeplug.config import loads
-from nodeplug.config.resources import why_not_a_name
+from nodeplug.config.resources import name_error
 from resources.resource import Mount, NodeAccess
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
-LONG = "a" * 63
+LONG_TIMEOUT = "a" * 63
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ LONG = "a" * 63
         "fake-domain/resource",
         "a/B_c.d-e",
         f"{'a.' * 121}aa/x",
-        f"x/{LONG}",
+        f"x/{LONG_TIMEOUT}",
         "example.com/0",
         "kubernetes.io.example/x",
     ],
 )
 def test_valid_names_are_accepted(name: str) -> None:
-    assert why_not_a_name(name) == ""
+    assert name_error(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_valid_names_are_accepted(name: str) -> None:
         ("example.com/", "after the slash"),
         ("example.com/-x", "after the slash"),
         ("example.com/x-", "after the slash"),
-        (f"x/{LONG}a", "at most 63"),
+        (f"x/{LONG_TIMEOUT}a", "at most 63"),
         ("example.com/gpu\n", "after the slash"),
     ],
 )
 def test_names_that_the_kubelet_refuses_are_refused(name: str, why: str) -> None:
-    assert why in why_not_a_name(name)
+    assert why in name_error(name)
 
 
 def test_every_key_of_a_resource_is_read() -> None:

@@ -86,7 +86,7 @@ class DaemonUnderTest:
 async def daemon(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[DaemonUnderTest]:
-    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.01)
+    monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.01)
     made = DaemonUnderTest(tmp_path, socket_dir, made_up)
     yield made
     await made.stop()

@@ -10,7 +10,7 @@ import pytest
 
 from nodeplug.control import client
 from nodeplug.control.leases import Answer, Question
-from nodeplug.control.sockets import bound, connect, opened
+from nodeplug.control.sockets import bind_socket, connect, open_directory
 
 Answering = Callable[[socket.socket], None]
 
@@ -18,8 +18,8 @@ Answering = Callable[[socket.socket], None]
 @contextlib.contextmanager
 def other_server(folder: Path, answer: Answering) -> Iterator[None]:
     """Run another server in the daemon's place, which calls `answer` with one connection."""
-    with opened(folder) as at:
-        listening = bound(at)
+    with open_directory(folder) as at:
+        listening = bind_socket(at)
     listening.listen()
 
     def serve() -> None:
@@ -81,7 +81,7 @@ def test_file_instead_of_the_state_directory_is_reported(tmp_path: Path) -> None
 
 def test_full_connection_queue_times_out(tmp_path: Path) -> None:
     """A stopped daemon accepts no connection; the kernel queues them up to a limit."""
-    with opened(tmp_path) as at, bound(at) as listening, contextlib.ExitStack() as waiting:
+    with open_directory(tmp_path) as at, bind_socket(at) as listening, contextlib.ExitStack() as waiting:
         listening.listen(0)
         waiting.enter_context(connect(tmp_path, 30))
         with pytest.raises(client.NotRunning, match=r"does not answer within 0\.1 s"):

@@ -95,7 +95,7 @@ def test_inaccessible_kubelet_socket_is_reported_with_the_hint_to_use_root(
             found = list(findings(tmp_path / "config.yaml", host))
         finally:
             os.seteuid(before)
-    assert [(x.says, x.do) for x in found if x.subject == "kubelet"] == [
+    assert [(x.message, x.hint) for x in found if x.subject == "kubelet"] == [
         (f"{path}: Permission denied", "some checks need root: run this command as root")
     ]
 
@@ -120,8 +120,8 @@ def test_inaccessible_folders_are_reported_with_the_hint_to_use_root(
         for folder in (config.parent, kubelet):
             folder.chmod(0o700)
     says = [f"{config}:1:1: this file cannot be read: Permission denied"]
-    assert [x.says for x in found if x.subject == "configuration"] == says
-    assert [(x.outcome, x.do) for x in found if x.subject == "kubelet"] == [
+    assert [x.message for x in found if x.subject == "configuration"] == says
+    assert [(x.outcome, x.hint) for x in found if x.subject == "kubelet"] == [
         ("wrong", "some checks need root: run this command as root")
     ]
     assert "host" in {x.subject for x in found}
@@ -186,7 +186,7 @@ async def test_cdi_device_that_another_spec_also_defines_is_an_error(daemon: Dae
     (ours,) = folder.glob("nodeplug-*.json")
 
     def found() -> list[str]:
-        return [x.says for x in runtime.examine(Host(daemon.root), settings, None) if x.outcome == "wrong"]
+        return [x.message for x in runtime.examine(Host(daemon.root), settings, None) if x.outcome == "wrong"]
 
     text = ours.read_text()
     (folder / "other.yaml").write_text(text.replace("misc-fuse", "another"))
@@ -252,7 +252,7 @@ async def test_malformed_answer_of_the_api_server_is_an_error(tmp_path: Path) ->
         settings = Settings(kubeconfig=str(config))
         (found,) = await asyncio.to_thread(lambda: list(cluster.examine(settings)))
     assert (found.outcome, found.subject) == ("wrong", "API server")
-    assert "spec" in found.says
+    assert "spec" in found.message
 
 
 async def test_kernel_is_checked_for_iommu_groups_and_the_bind_driver(tmp_path: Path) -> None:
@@ -280,10 +280,10 @@ def test_receivers_of_traces_and_node_features_are_checked(tmp_path: Path, monke
         where = f"127.0.0.1:{server.getsockname()[1]}"
         findings = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
     assert [(x.outcome, x.subject) for x in findings] == [("ok", "traces"), ("note", "node features")]
-    assert findings[0].says == f"a program listens at {where}/below"
+    assert findings[0].message == f"a program listens at {where}/below"
     (tmp_path / "features.d").mkdir()
     away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
     assert (away.outcome, there.outcome) == ("note", "ok")
-    assert f"http://{where} cannot be reached from here" in away.says
+    assert f"http://{where} cannot be reached from here" in away.message
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    assert next(examine(settings)).do == "pip install 'nodeplug[tracing]'"
+    assert next(examine(settings)).hint == "pip install 'nodeplug[tracing]'"

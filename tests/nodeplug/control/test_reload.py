@@ -144,7 +144,7 @@ async def test_changed_node_name_requires_a_restart(
     monkeypatch.setenv("NODE_NAME", "before")
     await start_and_register(daemon, node)
     daemon.write(FUSE, KVM)
-    for name, starts_anew in (("before", False), ("after", True)):
+    for name, needs_restart in (("before", False), ("after", True)):
         monkeypatch.setenv("NODE_NAME", name)
         result = await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")
-        assert json.loads(result.stdout)["changes"]["startsAnew"] is starts_anew
+        assert json.loads(result.stdout)["changes"]["startsAnew"] is needs_restart

@@ -215,7 +215,7 @@ async def test_removed_socket_is_created_again(
 async def test_daemon_works_while_it_cannot_listen(
     daemon: DaemonUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.control.server._AGAIN", 0.05)
+    monkeypatch.setattr("nodeplug.control.server._RETRY", 0.05)
     (daemon.state / SOCKET_NAME).mkdir(parents=True)
     await daemon.start(FUSE)
     await until(lambda: "cannot serve the control socket" in caplog.text)

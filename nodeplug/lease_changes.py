@@ -30,7 +30,7 @@ class Blocked(Struct, frozen=True):
         return f"{self.device} of {self.resource}"
 
 
-class Prospect(Struct, frozen=True):
+class LeaseChange(Struct, frozen=True):
     """A lease, what the configuration changes about it (empty if nothing), and the devices that it then blocks.
 
     The first four fields identify the lease, as in `Lease`.
@@ -53,7 +53,7 @@ class Prospect(Struct, frozen=True):
         return f"{self.change}; {keeps}{nobody}"
 
 
-def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[Prospect]:
+def lease_changes(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[LeaseChange]:
     """Return the change for each lease."""
     leases = Book(held)
     offers = _offers(config, assignment)
@@ -69,7 +69,7 @@ def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> 
     for lease in leases:
         change = _of_unit(lease, config, units) if lease.api == "device-plugin" else _of_claim(lease, offers)
         blocks = tuple(blocked.get(lease.owner, ())) if change else ()
-        found.append(Prospect(lease.resource, lease.api, lease.unit, lease.holder, change, blocks))
+        found.append(LeaseChange(lease.resource, lease.api, lease.unit, lease.holder, change, blocks))
     return found
 
 
