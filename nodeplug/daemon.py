@@ -83,7 +83,8 @@ class Daemon:
         self._observer = observer
         self._file = file
         self._telemetry = telemetry or Telemetry()
-        self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once it has the state
+        is_in_pod = bool(os.environ.get("POD_UID"))
+        self._serves_without_state = is_in_pod  # beside an older instance; otherwise once it has the state
 
     async def run(self) -> None:
         """Offer the devices until cancelled.
@@ -143,8 +144,8 @@ class Daemon:
             file=file,
             offering=offering,
             needs_restart=needs_restart,
-            serves_at_once=self._serves_at_once,
-            began=asyncio.get_running_loop().time(),
+            serves_without_state=self._serves_without_state,
+            started=asyncio.get_running_loop().time(),
         )
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "state": self._take_state(ledger),
@@ -155,7 +156,7 @@ class Daemon:
             "health": offering.poll_health(),
             "driver files": offering.prune_driver_files(),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
-            "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
+            "device plugin API": plugins.run() if self._serves_without_state else _once_owned(ledger, plugins.run),
             "control socket": _once_owned(ledger, ControlServer(Path(settings.state_directory), running, watcher).run),
         }
         if dra is not None:
@@ -268,9 +269,9 @@ async def _status_server(address: str, running: Running, page: "Callable[[], Sit
     await StatusServer(address, running.metrics, running.not_ready, page).run()
 
 
-def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
+def _page(running: Running, clients: Literal["local", "all"]) -> "Site":
     """Make the page for a browser that asks for it."""
     from nodeplug.page.feed import Feed
     from nodeplug.page.site import Site, ask_in_process
 
-    return Site(Feed(ask_in_process(running)), is_local=whose == "local")
+    return Site(Feed(ask_in_process(running)), is_local=clients == "local")

@@ -121,7 +121,7 @@ class StatusServer:
             return False
         if self._page is None:
             self._page = self._make_page()
-        self._page.take(transport, head)
+        self._page.take_over(transport, head)
         return True
 
     def _answer(self, line: bytes) -> bytes:

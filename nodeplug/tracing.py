@@ -101,7 +101,9 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
             result = self._sender.export(spans)
             is_failing = result is not SpanExportResult.SUCCESS
             if is_failing and not self._is_failing:
-                log.warning("traces are not delivered, and dropped: %s", last.words or "the collector does not answer")
+                log.warning(
+                    "traces are not delivered, and dropped: %s", last.message or "the collector does not answer"
+                )
             elif self._is_failing and not is_failing:
                 log.info("traces are delivered again")
             self._is_failing = is_failing
@@ -144,10 +146,10 @@ async def _shut_down(provider: "TracerProvider") -> None:
 class _LastMessage(logging.Handler):
     """Keeps the reason of the last failure."""
 
-    words = ""
+    message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.words = shown(record.getMessage(), LONGEST_TEXT)
+        self.message = shown(record.getMessage(), LONGEST_TEXT)
 
 
 class _KeepingTracer(Tracer):

@@ -49,9 +49,9 @@ async def bundled_cluster(
     is_wanted: bool = False,
     tls: bool = False,
     kubernetes: Version = DEFAULT_VERSION,
-    tell: Callable[[str], object] = click.echo,
+    echo: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
-    """Provide an API server and a scheduler in this process, with `directory`/kubeconfig; `tell` gets the address.
+    """Provide an API server and a scheduler in this process, with `directory`/kubeconfig; `echo` gets the address.
 
     If they are not installed, there is no cluster, or ClusterUnavailable if it `is_wanted`.
     """
@@ -68,8 +68,8 @@ async def bundled_cluster(
         async with server, with_scheduler(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
             write_kubeconfig(directory / KUBECONFIG, server.url, server.token, server.ca)
-            tell(f"serving {server.url}")
-            tell(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
+            echo(f"serving {server.url}")
+            echo(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
             yield client
     except (JournalError, ServerError) as error:
         raise ClusterUnavailable(str(error)) from error

@@ -16,7 +16,7 @@ from nodeplug.commands.leases import lease_lines
 from nodeplug.commands.options import Output, output_option
 from nodeplug.commands.running_daemon import REFUSED, ask, clock, duration, state_option
 from nodeplug.commands.structured import as_text
-from nodeplug.control.status import Answer, DeviceView, Question, before_the_first_pod
+from nodeplug.control.status import Answer, DeviceView, Question, first_pod_note
 
 _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
 
@@ -51,7 +51,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield f"DRA driver {found.dra.driver}  {registered}  prepared claims: {found.dra.claims}"
     for problem in (*found.problems, *configuration.problems):
         yield f"wrong: {problem}"
-    if line := before_the_first_pod(found):
+    if line := first_pod_note(found):
         yield f"note: {line}"
     yield ""
     yield from _resources(found, is_wide=is_wide)

@@ -50,14 +50,14 @@ def changes(before: Config, now: Config, inventory: Inventory, leases: Sequence[
 
 
 def _fields(before: Config, now: Config) -> Iterator[FieldChange]:
-    yield from _of("settings", before.settings, now.settings)
+    yield from _changes_of("settings", before.settings, now.settings)
     old = {x.name: x for x in before.resources}
     for resource in now.resources:
         if resource.name in old:
-            yield from _of(resource.name, old[resource.name], resource)
+            yield from _changes_of(resource.name, old[resource.name], resource)
 
 
-def _of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterator[FieldChange]:
+def _changes_of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterator[FieldChange]:
     for name, (old, new) in changed_fields(before, now).items():
         yield FieldChange(where, name, _text(old), _text(new))
 

@@ -42,7 +42,7 @@ async def answer(running: Running, question: Question) -> Answer:
         await running.ledger.withhold([_withheld(running, i, reason) for i in sorted(ids)])
     except (LedgerUnavailable, WithholdRefused) as error:
         raise Refusal(str(error)) from None
-    concerned = {i for x in facts.everything().values() if ids & x.ids.union(x.parents) for i in x.ids}
+    concerned = {i for x in facts.all_devices().values() if ids & x.ids.union(x.parents) for i in x.ids}
     held = tuple(view(x) for x in running.ledger.leases() if x.devices & (concerned | ids))
     return Answer(tuple(x for x in withheld(running) if x.device in ids), held)
 
@@ -63,7 +63,7 @@ def _ids_to_withhold(facts: Facts, name: str) -> Set[str]:
         raise Refusal(f"{name} is a resource; withhold one of its devices: {has}")
     device = find(facts, name)
     if device is None:
-        raise Refusal(f"there is no device {name} here; {_hint(name, facts.everything())}")
+        raise Refusal(f"there is no device {name} here; {_hint(name, facts.all_devices())}")
     alike = [x.id for x in facts.inventory.devices.values() if name != device.id and _has_name(x, name)]
     if len(alike) > 1:
         raise Refusal(f"several devices are called {name}: {', '.join(sorted(alike)[:8])}; name one by its id")

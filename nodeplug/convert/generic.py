@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from hostdevices import Host
 from hostdevices.globs import is_glob
-from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
+from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, select_paths
 
 _EACH = "each is allocated separately; before, all that matched one group were one device."
 _BY_TEXT = (
@@ -112,9 +112,9 @@ def _resource(name: str, groups: Sequence[Group], host: Host) -> Offered:
     elif any(group.usb for group in groups) or not all(nodes):
         raise _NotConvertible("it has groups without a device node, or both USB ids and paths")
     elif all(len(group) == 1 for group in nodes):
-        values |= _alone([path for (path,) in nodes], host)
+        values |= _single_nodes([path for (path,) in nodes], host)
     else:
-        values["group"] = {"paths": _together(nodes)}
+        values["group"] = {"paths": _grouped_paths(nodes)}
         remarks = (_BY_TEXT,) if any(is_glob(path.path) for group in nodes for path in group) else ()
     permissions = {path.permissions for group in nodes for path in group} - {""}
     if len(permissions) > 1:
@@ -146,14 +146,14 @@ def _shares(groups: Sequence[Group], nodes: Sequence[Sequence[Path]]) -> Values:
 
 
 def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
-    meant = [
+    ids = [
         {"vendor": x.vendor.lower(), "product": x.product.lower(), **({"serial": x.serial} if x.serial else {})}
         for group in groups
         for x in group.usb
     ]
-    if len(meant) == 1:
-        return {"select": {"kind": "usb", "attributes": meant[0]}}, (_EACH,)
-    values: Values = {"select": {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}}
+    if len(ids) == 1:
+        return {"select": {"kind": "usb", "attributes": ids[0]}}, (_EACH,)
+    values: Values = {"select": {"kind": "usb", "any": [{"attributes": attributes} for attributes in ids]}}
     if all(len(group.usb) == 1 for group in groups):
         return values, (_EACH,)
     if len(groups) > 1:
@@ -163,7 +163,7 @@ def _usb(groups: Sequence[Group]) -> tuple[Values, tuple[str, ...]]:
     return {**values, "group": {"attribute": "bus"}}, ()  # an attribute that all of them have in common
 
 
-def _alone(paths: Sequence[Path], host: Host) -> Values:
+def _single_nodes(paths: Sequence[Path], host: Host) -> Values:
     """Return the selector of devices with one node each, or of one folder."""
     folders = [path for path in paths if not is_glob(path.path) and is_folder(host, path.path.rstrip("/"))]
     inside = {path.inside for path in paths}
@@ -175,13 +175,13 @@ def _alone(paths: Sequence[Path], host: Host) -> Values:
     if folders:
         values["group"] = {"folder": paths[0].path.rstrip("/")}
     else:
-        values |= of_paths([path.path for path in paths])
+        values |= select_paths([path.path for path in paths])
     if at := inside.pop():
         values["containerPath"] = at
     return values
 
 
-def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
+def _grouped_paths(groups: Sequence[Sequence[Path]]) -> list[Values]:
     """Return one rule for groups of nodes: if several differ in one text, that text becomes a wildcard."""
     if len({len(group) for group in groups}) != 1:
         raise _NotConvertible("its groups have different numbers of nodes")
@@ -189,7 +189,7 @@ def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
     for column in zip(*groups, strict=True):
         if len({path.inside or path.path for path in column}) != 1 and len(column) > 1:
             raise _NotConvertible("its groups are at different paths in the container")
-        glob, text = _generalised([path.path for path in column])
+        glob, text = _common_glob([path.path for path in column])
         texts.append(text)
         inside = column[0].inside or (column[0].path if len(column) > 1 else "")
         values: Values = {"path": glob}
@@ -203,7 +203,7 @@ def _together(groups: Sequence[Sequence[Path]]) -> list[Values]:
     return paths
 
 
-def _generalised(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _common_glob(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return a glob that matches paths which differ in one place, and the text of each in that place."""
     if len(paths) == 1:
         return paths[0], ()

@@ -65,12 +65,12 @@ def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[
     the first scan are not changes either, unless they are unhealthy.
     """
     # computed once, and only if a device has come or gone
-    knew, knows = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
+    known_before, known_now = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
     is_first = not before.inventory.devices
     for resource in {**before.assignment.devices, **now.assignment.devices}:
         old, new = (x.assignment.devices.get(resource, ()) for x in (before, now))
         if old is not new and old != new:
-            for kind, device in _changes(old, new, knew, knows):
+            for kind, device in _changes(old, new, known_before, known_now):
                 if not (is_first and kind == "plugged"):
                     leases = tuple(_held(device, leases_of))
                     reason = "" if kind == "unplugged" else device.health.reason
@@ -96,8 +96,8 @@ def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
 def _changes(
     old: tuple[Device, ...],
     new: tuple[Device, ...],
-    knew: Callable[[], frozenset[str]],
-    knows: Callable[[], frozenset[str]],
+    known_before: Callable[[], frozenset[str]],
+    known_now: Callable[[], frozenset[str]],
 ) -> Iterator[tuple[Kind, Device]]:
     was = {device.id: device for device in old}
     current = {device.id for device in new}
@@ -107,10 +107,10 @@ def _changes(
             yield "healthy" if device.health.healthy else "unhealthy", device
         elif known is None and not device.health.healthy:
             yield "unhealthy", device
-        elif known is None and not _is_present(device, knew()):
+        elif known is None and not _is_present(device, known_before()):
             yield "plugged", device
     for device in old:
-        if device.id not in current and not _is_present(device, knows()):
+        if device.id not in current and not _is_present(device, known_now()):
             yield "unplugged", device
 
 

@@ -59,7 +59,7 @@ def parsed(head: bytes) -> Request | None:
     return Request(parts[0], parts[1].partition("?")[0], hosts[0]) if len(hosts) == 1 else None
 
 
-def is_own_name(host: str) -> bool:
+def is_address_or_localhost(host: str) -> bool:
     """Return whether a Host header is an address or localhost, and not a name that others can point at this machine."""
     name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
     if port and not port.isdecimal():
@@ -84,12 +84,12 @@ class Site:
         self._feed = feed
         self._prefix = prefix
         self._is_local = is_local
-        self._taken: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._viewers: set[asyncio.Task[None]] = set()
 
-    def take(self, transport: asyncio.Transport, head: bytes) -> None:
+    def take_over(self, transport: asyncio.Transport, head: bytes) -> None:
         """Answer a request, starting with its head, on a connection that another server accepted."""
-        if len(self._taken) >= MOST_CONNECTIONS:
+        if len(self._connections) >= MOST_CONNECTIONS:
             transport.abort()
             return
         loop = asyncio.get_running_loop()
@@ -98,11 +98,11 @@ class Site:
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        task = loop.create_task(self._respond_taken(head, reader, writer), name="page")
-        self._taken.add(task)
-        task.add_done_callback(self._taken.discard)
+        task = loop.create_task(self._respond_and_log(head, reader, writer), name="page")
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
 
-    async def _respond_taken(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _respond_and_log(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self.respond(head, reader, writer)
         except (OSError, TimeoutError):
@@ -120,7 +120,7 @@ class Site:
             refuse = partial(_plain, writer, has_body)
             if request is None:
                 await refuse("400 Bad Request", "not HTTP/1.1 with one Host")
-            elif not is_own_name(request.host):
+            elif not is_address_or_localhost(request.host):
                 await refuse("421 Misdirected Request", "use the address, or localhost")
             elif self._is_local and not is_loopback(writer.get_extra_info("peername")[0]):
                 await refuse("403 Forbidden", "with statusPage: local only clients on the node can see this page")
@@ -140,7 +140,7 @@ class Site:
 
     async def close(self) -> None:
         """End all connections."""
-        busy = list(self._viewers | self._taken)
+        busy = list(self._viewers | self._connections)
         for each in busy:
             each.cancel()
         if busy:

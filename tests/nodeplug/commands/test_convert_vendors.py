@@ -303,7 +303,7 @@ def test_nvidia_config_manager_is_not_taken_for_the_plugin(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "words", "whose"),
+    ("image", "words", "plugin"),
     [
         ("ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:latest", ["--log-level=10"], "sriov"),
         ("ghcr.io/mellanox/k8s-rdma-shared-dev-plugin", [], "rdma-shared"),
@@ -311,10 +311,10 @@ def test_nvidia_config_manager_is_not_taken_for_the_plugin(node: Node) -> None:
         ("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", ["--config-file=/c.yaml"], "nvidia"),
     ],
 )
-def test_daemon_set_without_the_plugins_file_is_refused(node: Node, image: str, words: list[str], whose: str) -> None:
+def test_daemon_set_without_the_plugins_file_is_refused(node: Node, image: str, words: list[str], plugin: str) -> None:
     result = node.converted(daemon_set(image, *words))
     assert result.exit_code == 2
-    message = f"the devices of {whose} are in its file, and not in its DaemonSet; convert the ConfigMap that it mounts"
+    message = f"the devices of {plugin} are in its file, and not in its DaemonSet; convert the ConfigMap that it mounts"
     assert message in result.stderr
 
 

@@ -150,7 +150,7 @@ async def test_stopped_kubelet_is_an_error(daemon: DaemonUnderTest, node: Node) 
 
 
 @pytest.mark.parametrize(
-    ("said", "cdi", "outcome", "words"),
+    ("configuration", "cdi", "outcome", "words"),
     [
         (
             'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n',
@@ -166,12 +166,12 @@ async def test_stopped_kubelet_is_an_error(daemon: DaemonUnderTest, node: Node) 
     ],
 )
 async def test_runtime_configuration_shows_whether_cdi_is_enabled(
-    daemon: DaemonUnderTest, said: str | None, cdi: object, outcome: str, words: str
+    daemon: DaemonUnderTest, configuration: str | None, cdi: object, outcome: str, words: str
 ) -> None:
     daemon.write({**FUSE, "cdi": cdi}, cdiDirectory="/var/run/cdi")
-    if said is not None:
+    if configuration is not None:
         (daemon.root / "etc/containerd").mkdir(parents=True)
-        (daemon.root / "etc/containerd/config.toml").write_text(said)
+        (daemon.root / "etc/containerd/config.toml").write_text(configuration)
     _, found = await examined(daemon.path, daemon.root)
     ((judged, _, says),) = [x for x in found if x[1] == "runtime"]
     assert judged == outcome
@@ -261,16 +261,16 @@ async def test_kernel_is_checked_for_iommu_groups_and_the_bind_driver(tmp_path: 
     bound = {"name": "x/y", "select": {"kind": "pci"}, "api": "dra", "dra": {"bind": "vfio-pci"}}
     path.write_text(json.dumps({"resources": [bound]}))
 
-    async def said() -> list[tuple[str, str]]:
+    async def bind_findings() -> list[tuple[str, str]]:
         _, found = await examined(path, kernel.made.root)
         return [(outcome, words) for outcome, _, words in found if words.startswith("x/y: claims have its devices")]
 
     words = "x/y: claims have its devices with the driver vfio-pci"
-    assert await said() == [("wrong", f"{words}, and are refused: there is no IOMMU group")]
+    assert await bind_findings() == [("wrong", f"{words}, and are refused: there is no IOMMU group")]
     kernel.function("0000:41:00.0", 7)
-    assert await said() == [("ok", f"{words}, which the kernel has")]
+    assert await bind_findings() == [("ok", f"{words}, which the kernel has")]
     kernel.unload("vfio-pci")
-    assert await said() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
+    assert await bind_findings() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
 
 
 def test_receivers_of_traces_and_node_features_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

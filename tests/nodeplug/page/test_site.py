@@ -13,7 +13,7 @@ import pytest
 
 from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
-from nodeplug.page.site import MOST_VIEWERS, is_loopback, is_own_name, parsed
+from nodeplug.page.site import MOST_VIEWERS, is_address_or_localhost, is_loopback, parsed
 from tests.nodeplug.page.asked import Answers, Looker, looking, served
 from tests.nodeplug.test_status_server import ask
 from tests.running import until
@@ -80,9 +80,10 @@ async def test_head_is_get_without_a_body(path: str) -> None:
 
 
 def test_names_that_are_ours() -> None:
-    assert all(map(is_own_name, ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")))
+    allowed = ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")
+    assert all(map(is_address_or_localhost, allowed))
     others = ("", "a.example", "localhost.example", "127.0.0.1.example:80", "localhost:x", "[::1", "[a]", "1.2.3.4.5")
-    assert not any(map(is_own_name, others))
+    assert not any(map(is_address_or_localhost, others))
 
 
 def test_requests_that_are_none() -> None:
