@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from nodeplug.commands.failure import as_asked
+from nodeplug.commands.failure import in_requested_output
 from nodeplug.commands.group import CommandGroup
 
 _SECTIONS: Final = {
@@ -89,7 +89,7 @@ class _Lazy(CommandGroup):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            raise as_asked(ctx, error) from None
+            raise in_requested_output(ctx, error) from None
         except ModuleNotFoundError as error:
             package = _LIBRARIES.get((error.name or "").partition(".")[0])
             if package is None:

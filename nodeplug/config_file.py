@@ -5,10 +5,10 @@
 Rules:
 1. Every mistake is reported, and the previous configuration stays in effect: a missing or incomplete file removes no
    device.
-2. A change is read when the file has been unchanged for `SETTLE` seconds, or after `MOST_SETTLE` if a program keeps
+2. A change is read when the file has been unchanged for `DEBOUNCE` seconds, or after `MOST_DEBOUNCE` if a program keeps
    writing it. A ConfigMap is a folder whose link `..data` is replaced; an editor writes in place or moves a new file
    there: each is noticed. Changes behind another symbolic link are not; use SIGHUP.
-3. A file that exists and cannot be read is read again after `AGAIN` seconds, because no event reports that a disk has
+3. A file that exists and cannot be read is read again after `RETRY` seconds, because no event reports that a disk has
    recovered.
 4. The file is not watched before the daemon has started and while it restarts. A change in this time, which the file's
    `stamp` shows, is read when the watch begins.
@@ -30,9 +30,9 @@ from nodeplug.config import Config, ConfigError, ConfigUnreadable, Finding, from
 from resources.resource import Resource
 from telemetry import Telemetry
 
-SETTLE = 0.5
-MOST_SETTLE = 5.0
-AGAIN = 5.0
+DEBOUNCE = 0.5
+MOST_DEBOUNCE = 5.0
+RETRY = 5.0
 _CONFIG_MAP = "..data"
 _MOST_PROBLEMS = 20  # the most problems that are kept of an invalid file
 log = logging.getLogger("nodeplug")
@@ -60,7 +60,7 @@ class Reading(Struct, frozen=True):
 
     problems: tuple[str, ...] = ()
     before: Config | None = None  # if the reading changes something
-    starts_anew: bool = False  # whether the daemon restarts because of the change
+    needs_restart: bool = False  # whether the daemon restarts because of the change
 
 
 class ConfigFile:
@@ -75,9 +75,9 @@ class ConfigFile:
         *,
         labels: Mapping[str, str] | None = None,
         stamped: Stamp | None = None,
-        again: float = AGAIN,
+        retry_seconds: float = RETRY,
     ) -> None:
-        """Begin with `config`, which was read from `path` as `content`. `again` is in seconds.
+        """Begin with `config`, which was read from `path` as `content`. `retry_seconds` is in seconds.
 
         `labels` are those of the node; None if they are not known and if no resource needs them. `stamped` is the
         file's `stamp` from before that reading; without it, the present file is taken to be the one that was read.
@@ -89,12 +89,12 @@ class ConfigFile:
         self.labels = labels
         self.status = ConfigStatus(True, time.time())
         self._stamp = stamp(path) if stamped is None else stamped
-        self.is_tried = False  # whether `config` is new, so that the daemon might fail to get what it needs
+        self.is_unproven = False  # whether `config` is new, so that the daemon might fail to get what it needs
         self._before = config, content  # the state to which `refuse` returns
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._waiting: list[asyncio.Future[Reading]] = []
-        self._seconds = again
-        self._again: asyncio.TimerHandle | None = None
+        self._retry_seconds = retry_seconds
+        self._retry: asyncio.TimerHandle | None = None
 
     def is_changed(self) -> bool:
         """Return whether the file differs from its state at the last reading, whatever the outcome of that was."""
@@ -102,7 +102,7 @@ class ConfigFile:
 
     def request(self) -> None:
         """Request that the file is read again (SIGHUP)."""
-        self._asked.set()
+        self._requested.set()
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Request that the file is read again for a node with other labels."""
@@ -117,11 +117,11 @@ class ConfigFile:
         return await reading
 
     async def changes(
-        self, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
+        self, watcher: FolderWatcher, needs_restart: Callable[[Config], bool] = lambda _: False
     ) -> AsyncGenerator[Config, None]:
         """Yield each new configuration that is valid and differs from the one before.
 
-        `starts_anew` returns whether the daemon restarts for a configuration; the callers of `reload` learn that.
+        `needs_restart` returns whether the daemon restarts for a configuration; the callers of `reload` learn that.
         """
         names = (self.path.name, _CONFIG_MAP)
 
@@ -134,9 +134,9 @@ class ConfigFile:
             if self.is_changed():
                 self.request()
             while True:
-                await self._asked.wait()
-                await self._quiet()
-                asking, self._waiting = self._waiting, []
+                await self._requested.wait()
+                await self._wait_until_quiet()
+                waiting, self._waiting = self._waiting, []
                 before, content = self.config, self.content
                 with self._telemetry.tracer.span("reload configuration") as span:
                     problems = await self._read()
@@ -145,49 +145,49 @@ class ConfigFile:
                     else:
                         span.set("nodeplug.changed", self.config != before)
                 if problems or self.config == before:
-                    _answer(asking, Reading(problems))
+                    _answer(waiting, Reading(problems))
                     continue
                 changed = "; ".join(differences(before, self.config))
                 log.info("configuration changed: %s", changed)
                 self._telemetry.reloads["good"] += 1
                 self._telemetry.events.record("reloaded", f"the configuration changed: {changed}")
-                is_new = starts_anew(self.config)
-                if is_new and not self.is_tried:
+                is_new = needs_restart(self.config)
+                if is_new and not self.is_unproven:
                     self._before = before, content
-                _answer(asking, Reading(before=before, starts_anew=is_new))
+                _answer(waiting, Reading(before=before, needs_restart=is_new))
                 yield self.config
         finally:
-            if self._again is not None:
-                self._again.cancel()
+            if self._retry is not None:
+                self._retry.cancel()
             watch.close()
 
     def refuse(self, why: str) -> None:
         """Return to the last configuration that the daemon could apply: it cannot apply the one that was read since."""
-        self._stays([why])
-        self.is_tried = False
+        self._record_refusal([why])
+        self.is_unproven = False
         self.config, self.content = self._before
 
-    async def _quiet(self) -> None:
-        """Return once no request has arrived for `SETTLE` seconds, at the latest after `MOST_SETTLE`."""
+    async def _wait_until_quiet(self) -> None:
+        """Return once no request has arrived for `DEBOUNCE` seconds, at the latest after `MOST_DEBOUNCE`."""
         loop = asyncio.get_running_loop()
-        at_the_latest = loop.time() + MOST_SETTLE
-        while self._asked.is_set() and loop.time() < at_the_latest:
-            self._asked.clear()
-            await asyncio.sleep(SETTLE)
+        at_the_latest = loop.time() + MOST_DEBOUNCE
+        while self._requested.is_set() and loop.time() < at_the_latest:
+            self._requested.clear()
+            await asyncio.sleep(DEBOUNCE)
 
     async def _read(self) -> tuple[str, ...]:
         """Read the file; return its problems."""
-        if self._again is not None:
-            self._again.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._stamp = stamp(self.path)
         try:
             content, config, labels = await self._read_in_thread()
         except ConfigError as error:
             problems = tuple(error.lines())
             if problems != self.status.problems or not isinstance(error, ConfigUnreadable):  # else reported already
-                self._stays(problems)
+                self._record_refusal(problems)
             if isinstance(error, ConfigUnreadable):
-                self._again = asyncio.get_running_loop().call_later(self._seconds, self.request)
+                self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self.request)
             return problems
         if self.labels is None:  # else `relabel` has set them, perhaps during this reading; the next reading uses them
             self.labels = labels
@@ -201,7 +201,7 @@ class ConfigFile:
         except RuntimeError as error:  # the process, its cgroup or the node can have no other thread now
             raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
-    def _stays(self, problems: Sequence[str]) -> None:
+    def _record_refusal(self, problems: Sequence[str]) -> None:
         for why in problems:
             log.error("the configuration stays as it was: %s", why)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -248,8 +248,8 @@ def _read_again(path: Path, labels: Mapping[str, str] | None) -> tuple[bytes, Co
         gc.collect()  # reading makes reference cycles; uncollected ones between live objects make memory grow
 
 
-def _answer(asking: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
-    for future in asking:
+def _answer(waiting: Sequence["asyncio.Future[Reading]"], reading: Reading) -> None:
+    for future in waiting:
         if not future.done():  # else the caller has gone
             future.set_result(reading)
 

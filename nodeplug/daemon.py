@@ -26,6 +26,7 @@ from nodeplug.control.server import ControlServer
 from nodeplug.events.devices import DeviceRecorder
 from nodeplug.events.leases import observe_ledger
 from nodeplug.fronts import (
+    check_kubelet,
     cluster_events,
     device_plugins,
     dra_plugin,
@@ -35,12 +36,11 @@ from nodeplug.fronts import (
     node_features,
     node_labels,
     nvml_monitor,
-    of_this_kubelet,
     remove_features,
     witnesses,
 )
-from nodeplug.kubelet_root import note_kubelet
-from nodeplug.moved_specs import leave_folder_of_before
+from nodeplug.kubelet_root import record_kubelet
+from nodeplug.moved_specs import remove_specs_of_previous_folder
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.supervision import run_together
 from nodeplug.systemd import notify_ready, watchdog
@@ -83,7 +83,8 @@ class Daemon:
         self._observer = observer
         self._file = file
         self._telemetry = telemetry or Telemetry()
-        self._serves_at_once = bool(os.environ.get("POD_UID"))  # beside an older instance, or once it has the state
+        is_in_pod = bool(os.environ.get("POD_UID"))
+        self._serves_without_state = is_in_pod  # beside an older instance; otherwise once it has the state
 
     async def run(self) -> None:
         """Offer the devices until cancelled.
@@ -99,7 +100,7 @@ class Daemon:
         watcher = FolderWatcher()
         try:
             await ledger.read()
-            of_this_kubelet(self._config.settings, ledger)  # before any kubelet hears of us
+            check_kubelet(self._config.settings, ledger)  # before any kubelet hears of us
             await run_together(self._parts(ledger, watcher), may_end={"state", "readiness"})
         finally:
             watcher.close()
@@ -124,7 +125,7 @@ class Daemon:
         reconciler = Reconciler(ledger, witnesses(config, host, plugins, dra))
         reconciler.units, reconciler.claims = plugins, dra.restorer if dra is not None else None
 
-        def starts_anew(new: Config) -> bool:
+        def needs_restart(new: Config) -> bool:
             is_first = (
                 (needs_dra(new, ledger) and dra is None)
                 or (needs_evictions(new) and not needs_evictions(config))
@@ -142,12 +143,12 @@ class Daemon:
             dra=dra,
             file=file,
             offering=offering,
-            starts_anew=starts_anew,
-            serves_at_once=self._serves_at_once,
-            began=asyncio.get_running_loop().time(),
+            needs_restart=needs_restart,
+            serves_without_state=self._serves_without_state,
+            started=asyncio.get_running_loop().time(),
         )
         parts: dict[str, Coroutine[Any, Any, None]] = {
-            "state": self._take(ledger),
+            "state": self._take_state(ledger),
             "watchdog": watchdog(),
             "readiness": notify_ready(offering.configured),
             "reconciler": _once_owned(ledger, reconciler.run),
@@ -155,7 +156,7 @@ class Daemon:
             "health": offering.poll_health(),
             "driver files": offering.prune_driver_files(),
             # An update starts the next pod beside this one: the kubelet finds it at once, and its calls wait.
-            "device plugin API": plugins.run() if self._serves_at_once else _once_owned(ledger, plugins.run),
+            "device plugin API": plugins.run() if self._serves_without_state else _once_owned(ledger, plugins.run),
             "control socket": _once_owned(ledger, ControlServer(Path(settings.state_directory), running, watcher).run),
         }
         if dra is not None:
@@ -171,19 +172,19 @@ class Daemon:
         if labels is not None:
             parts["node labels"] = labels.run()
         if not settings.node_name:
-            parts["node name"] = _follow_the_name(telemetry, node, plugins.kubelet)
+            parts["node name"] = _follow_node_name(telemetry, node, plugins.kubelet)
         if file is not None:
-            parts["configuration"] = _follow_the_file(file, watcher, starts_anew, offering)
+            parts["configuration"] = _follow_file(file, watcher, needs_restart, offering)
         return parts | dict(_status_servers(settings, running))
 
-    async def _take(self, ledger: Ledger) -> None:
+    async def _take_state(self, ledger: Ledger) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
-        of_this_kubelet(self._config.settings, ledger)
+        check_kubelet(self._config.settings, ledger)
         if ledger.is_loaded:
-            note_kubelet(self._config.settings)
+            record_kubelet(self._config.settings)
         if self._file is not None:
-            self._file.is_tried = False
-        leave_folder_of_before(self._config.settings)
+            self._file.is_unproven = False
+        remove_specs_of_previous_folder(self._config.settings)
         remove_features(self._config.settings)
         with contextlib.suppress(OSError):  # the ledger reports what is wrong with the disk
             cdi.remove_half_written(Path(self._config.settings.state_directory))
@@ -213,18 +214,19 @@ class Daemon:
             yield self._observer
 
 
-async def _follow_the_file(
-    file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool], offering: Offering
+async def _follow_file(
+    file: ConfigFile, watcher: FolderWatcher, needs_restart: Callable[[Config], bool], offering: Offering
 ) -> None:
     """Offer what the file describes, from now on. Pods keep their devices, as after a restart."""
-    async with contextlib.aclosing(file.changes(watcher, starts_anew)) as changes:  # else it is closed some time later
+    configurations = file.changes(watcher, needs_restart)
+    async with contextlib.aclosing(configurations) as changes:  # else it is closed some time later
         async for config in changes:
-            if starts_anew(config):
+            if needs_restart(config):
                 raise NewConfiguration
             offering.configure(config)
 
 
-async def _follow_the_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
+async def _follow_node_name(telemetry: Telemetry, node: str, identify: Callable[[], object]) -> None:
     """Raise `Renamed` once a kubelet has started under another name.
 
     Until then it uses the name of its start, as we do.
@@ -267,9 +269,9 @@ async def _status_server(address: str, running: Running, page: "Callable[[], Sit
     await StatusServer(address, running.metrics, running.not_ready, page).run()
 
 
-def _page(running: Running, whose: Literal["local", "all"]) -> "Site":
+def _page(running: Running, clients: Literal["local", "all"]) -> "Site":
     """Make the page for a browser that asks for it."""
     from nodeplug.page.feed import Feed
-    from nodeplug.page.site import Site, of_running
+    from nodeplug.page.site import Site, ask_in_process
 
-    return Site(Feed(of_running(running)), is_local=whose == "local")
+    return Site(Feed(ask_in_process(running)), is_local=clients == "local")

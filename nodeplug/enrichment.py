@@ -31,9 +31,9 @@ def sources(
     """
     found: list[Source] = []
     if is_here and may_have_uplinks(config):
-        from nodeplug.ways_out import with_ways_out  # imported here: only network cards need it
+        from nodeplug.default_routes import with_default_routes  # imported here: only network cards need it
 
-        found.append(partial(with_ways_out, host))
+        found.append(partial(with_default_routes, host))
     if nvml is not None:
         found.append(nvml)
     if is_here and (profiles := ddp_profiles(config)) is not None:

@@ -11,7 +11,7 @@ Rules:
 3. The pod must be on this node and have no deletionTimestamp. It is evicted by its uid, which the kubelet's file has:
    before that no pod is evicted, because another pod may have the name by now. A PodDisruptionBudget can prevent it;
    the eviction is then tried again.
-4. No more than `AT_ONCE` pods are evicted, then one every `PAUSE` seconds.
+4. No more than `BURST` pods are evicted, then one every `REFILL` seconds.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from deviceplugin import container_record
 from deviceplugin.units import API
 from hostdevices import Inventory
 from hostdevices.presence import Presence
-from nodeplug.events.leases import who
+from nodeplug.events.leases import holder_in_words
 from resourceapi.client import AsyncClient, ClientError, Refused
 from resourceapi.objects import DecodeError
 from resources.resource import Resource
 from telemetry import Telemetry
 
 RETRY: Final = 30.0  # seconds
-AT_ONCE: Final = 5
-PAUSE: Final = 6.0
-_LEAST = 0.1
+BURST: Final = 5
+REFILL: Final = 6.0
+_SHORTEST_WAIT = 0.1
 _NOT_ALLOWED = 403
 _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
@@ -53,7 +53,7 @@ class Leases(Protocol):
         ...
 
 
-class _Gone(Struct):
+class _MissingDevice(Struct):
     """A lease whose device is gone, and when its pod is evicted, by our clock; None after the eviction."""
 
     lease: Lease
@@ -93,13 +93,13 @@ class Evictions:
         self._node = node
         self._telemetry = telemetry
         self._clock = clock
-        self._gone: dict[tuple[str, ...], _Gone] = {}
+        self._gone: dict[tuple[str, ...], _MissingDevice] = {}
         self._patience: Mapping[str, int] = {}  # seconds, by resource
         self._is_blind = False
         self._presence: Presence | None = None
         self._ledger: Leases | None = None
         self._changed = asyncio.Event()
-        self._tokens, self._refilled_at = float(AT_ONCE), clock()
+        self._tokens, self._refilled_at = float(BURST), clock()
         self._problem = ""
 
     def note_scan(
@@ -132,7 +132,7 @@ class Evictions:
             if gone.due is None or gone.due > self._clock() or not holder:  # the kubelet names the holder later
                 continue
             if holder not in done and not self._take_token():
-                done[holder] = self._clock() + PAUSE
+                done[holder] = self._clock() + REFILL
             elif holder not in done and self._gone.get(key) is gone:
                 done[holder] = await self._evict(gone.lease)
                 self._refresh()  # the answer may have taken long: some devices can be back
@@ -141,13 +141,13 @@ class Evictions:
     def _refresh(self) -> None:
         """Compute again which leases have lost their devices. Those that had before keep their time."""
         devices_in = cache(_devices_in)  # a container's leases have one record
-        found: dict[tuple[str, ...], _Gone] = {}
+        found: dict[tuple[str, ...], _MissingDevice] = {}
         for lease in self._ledger.leases() if self._ledger and self._patience and not self._is_blind else ():
             if lease.api != API or lease.resource not in self._patience or not self._is_gone(lease, devices_in):
                 continue
             known = self._gone.get(lease.key)
             if known is None or known.lease.holder not in ("", lease.holder):
-                known = _Gone(lease, self._clock() + self._patience[lease.resource])
+                known = _MissingDevice(lease, self._clock() + self._patience[lease.resource])
             known.lease = lease
             found[lease.key] = known
         self._gone = found
@@ -157,7 +157,7 @@ class Evictions:
         if not self._patience:
             return None
         due = (x.due - self._clock() for x in self._gone.values() if x.due is not None)
-        return min(RETRY, max(_LEAST, min(due, default=RETRY)))
+        return min(RETRY, max(_SHORTEST_WAIT, min(due, default=RETRY)))
 
     def _is_gone(self, lease: Lease, devices_in: Callable[[bytes], Set[str]]) -> bool:
         """Return whether no part of a leased device is on the host, including the devices that it consists of.
@@ -176,7 +176,7 @@ class Evictions:
             case _:
                 return None
         if not lease.pods:
-            return self._again("the kubelet's file does not say which pod of that name it is", lease)
+            return self._retry_at("the kubelet's file does not say which pod of that name it is", lease)
         try:
             uid = _to_evict(await self._pods.get(name, namespace), self._node, lease)
             if uid and (self._is_blind or not self._is_gone(lease, _devices_in)):
@@ -193,29 +193,31 @@ class Evictions:
             if error.is_missing:  # and the answer is not the page of a proxy that has no server now
                 return None
             hint = "; the overlay `eviction` adds the right" if error.code == _NOT_ALLOWED else ""
-            return self._again(f"{error}{hint}", lease)  # also a conflict: the next read of the pod shows its state
+            return self._retry_at(f"{error}{hint}", lease)  # also a conflict: the next read of the pod shows its state
         except _FAILURES as error:
-            return self._again(str(error), lease)
+            return self._retry_at(str(error), lease)
         self._problem = ""
         if uid:
-            text = f"evicted {who(lease.holder)}: its device is gone"
+            text = f"evicted {holder_in_words(lease.holder)}: its device is gone"
             log.warning("%s", text, extra={"resource": lease.resource, "device": lease.unit})
             self._telemetry.events.record(
                 "evicted", text, resource=lease.resource, device=lease.unit, holder=lease.holder
             )
         return None
 
-    def _again(self, problem: str, lease: Lease) -> float:
+    def _retry_at(self, problem: str, lease: Lease) -> float:
         if problem != self._problem:
             log.warning(
-                "%s, whose device is gone, is not evicted: %s; nodeplug tries again", who(lease.holder), problem
+                "%s, whose device is gone, is not evicted: %s; nodeplug tries again",
+                holder_in_words(lease.holder),
+                problem,
             )
         self._problem = problem
         return self._clock() + RETRY
 
     def _take_token(self) -> bool:
         now = self._clock()
-        self._tokens = min(float(AT_ONCE), self._tokens + (now - self._refilled_at) / PAUSE)
+        self._tokens = min(float(BURST), self._tokens + (now - self._refilled_at) / REFILL)
         self._refilled_at = now
         if self._tokens < 1.0:
             return False
@@ -239,5 +241,5 @@ def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:
     except msgspec.ValidationError as error:
         raise DecodeError(f"{error}") from None
     is_over = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
-    is_meant = pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not is_over
-    return pod.metadata.uid if is_meant and not pod.metadata.deletion_timestamp else ""
+    is_affected = pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not is_over
+    return pod.metadata.uid if is_affected and not pod.metadata.deletion_timestamp else ""

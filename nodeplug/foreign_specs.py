@@ -11,10 +11,10 @@ from nodeplug.config import Config
 from resources.foreign_cdi import foreign_names
 
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")  # where runtimes read, and generators write
-_LARGEST = 4 * 1024 * 1024  # bytes of a file
+_LARGEST_FILE = 4 * 1024 * 1024  # bytes of a file
 
 
-def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Device]]) -> Iterator[Problem]:
+def undefined_cdi_devices(host: Host, config: Config, assigned: Mapping[str, Sequence[Device]]) -> Iterator[Problem]:
     """Yield the foreign devices that accompany ours and that no spec on `host` describes; none for a capture.
 
     `assigned` are the devices of each resource.
@@ -23,7 +23,7 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
     if not naming or not host.root.is_dir():
         return
     folders = tuple(dict.fromkeys((*_FOLDERS, config.settings.cdi_directory)))
-    files, problems = described(Folder("" if host.is_live() else str(host.root)), folders)
+    files, problems = defined_cdi_devices(Folder("" if host.is_live() else str(host.root)), folders)
     yield from problems
     known = set().union(*files.values())
     for resource in naming:
@@ -36,7 +36,7 @@ def undescribed(host: Host, config: Config, assigned: Mapping[str, Sequence[Devi
                     )
 
 
-def described(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]], list[Problem]]:
+def defined_cdi_devices(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]], list[Problem]]:
     """Return the qualified names of the devices that each spec describes, by its path, and the unreadable files."""
     from resourceapi.manifests import ManifestError, read_yaml  # imported here: few resources need yaml
 
@@ -48,7 +48,7 @@ def described(tree: Folder, folders: Iterable[str]) -> tuple[dict[str, set[str]]
             if name.startswith(".") or not name.endswith((".json", ".yaml")):
                 continue
             try:
-                spec = read_yaml(tree.read(path, _LARGEST) or b"")
+                spec = read_yaml(tree.read(path, _LARGEST_FILE) or b"")
             except ManifestError as error:
                 problems.append(Problem(path, str(error)))
                 continue

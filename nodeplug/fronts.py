@@ -57,7 +57,7 @@ def device_plugins(
 ) -> DevicePlugins:
     """Make the device plugin side. Without any resource, it serves the existing leases of pods."""
     return DevicePlugins(
-        of_device_plugins(config),
+        device_plugin_resources(config),
         host,
         presence,
         ledger,
@@ -70,19 +70,19 @@ def device_plugins(
     )
 
 
-def of_device_plugins(config: Config) -> list[Resource]:
+def device_plugin_resources(config: Config) -> list[Resource]:
     """Return what is offered through the device plugin API."""
     return [resource for resource in config.resources if resource.api != "dra"]
 
 
-def of_dra(config: Config) -> list[Resource]:
+def dra_resources(config: Config) -> list[Resource]:
     """Return what is offered through DRA."""
     return [resource for resource in config.resources if resource.api != "device-plugin"]
 
 
 def needs_dra(config: Config, ledger: Ledger) -> bool:
     """Return whether a resource is offered through DRA, or a claim has a lease from before."""
-    return bool(of_dra(config) or ledger.resources("dra"))
+    return bool(dra_resources(config) or ledger.resources("dra"))
 
 
 def dra_plugin(
@@ -92,7 +92,7 @@ def dra_plugin(
     from dra_plugin import DraPlugin
     from resourceapi.client import AsyncClient, CredentialsError, Limits
 
-    resources = of_dra(config)
+    resources = dra_resources(config)
     credentials = _credentials(config.settings)
     client: AsyncClient | None = AsyncClient(credentials, timeout=_API_TIMEOUT, limits=Limits(collection=_SLICES))
     try:
@@ -210,10 +210,10 @@ def remove_features(settings: Settings) -> None:
             return
     except OSError:  # the ledger is in the same directory and reports what is wrong with it
         return
-    from nodeplug.node_features import remove_left
+    from nodeplug.node_features import remove_stale_file
 
     try:
-        remove_left(state)
+        remove_stale_file(state)
     except OSError as error:
         log.warning("features of this node that are no longer configured stay until they expire: %s", error)
 
@@ -257,7 +257,7 @@ def _credentials(settings: Settings) -> "Source":
     return from_kubeconfig(Path(settings.kubeconfig)) if settings.kubeconfig else in_cluster()
 
 
-def of_this_kubelet(settings: Settings, ledger: Ledger) -> None:
+def check_kubelet(settings: Settings, ledger: Ledger) -> None:
     """Raise `CannotOffer` if the leases belong to pods of another kubelet: this one cannot report when they end."""
     are_unknown = ledger.is_owned and not ledger.is_loaded  # the disk cannot be read
     if (ledger.leases() or are_unknown) and (words := other_kubelet(settings)):

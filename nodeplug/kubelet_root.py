@@ -24,27 +24,27 @@ from nodeplug.config import Settings
 _MARK: Final = "kubelet-root"
 
 
-class _Noted(Struct, frozen=True):
+class _KubeletRecord(Struct, frozen=True):
     root: str
     folder: Identity | None = None  # of `device-plugins`, which a DaemonSet mounts; None: it was not there
 
 
 def other_kubelet(settings: Settings) -> str:
     """Return why the leases belong to pods of another kubelet, and the fix; empty if they do not."""
-    noted, now = _noted(settings), _now(settings)
-    if noted is None or noted.root == now.root or (now.folder is not None and noted.folder == now.folder):
+    recorded, now = _recorded(settings), _current(settings)
+    if recorded is None or recorded.root == now.root or (now.folder is not None and recorded.folder == now.folder):
         return ""
     return (
         f"settings.kubeletRoot is {now.root}, and the leases in {settings.state_directory} are of pods of the kubelet"
-        f" at {noted.root}: the kubelet at {now.root} cannot say when they end; set kubeletRoot to {noted.root}, or, if"
-        f" the kubelet has moved, remove {_mark(settings)} and start nodeplug again"
+        f" at {recorded.root}: the kubelet at {now.root} cannot say when they end; set kubeletRoot to {recorded.root},"
+        f" or, if the kubelet has moved, remove {_mark(settings)} and start nodeplug again"
     )
 
 
-def note_kubelet(settings: Settings) -> None:
+def record_kubelet(settings: Settings) -> None:
     """Record this kubelet as the one whose pods have the leases. Call it once this process owns the state."""
-    noted, now = _noted(settings), _now(settings)
-    if noted is not None and noted.root == now.root and now.folder in (None, noted.folder):
+    recorded, now = _recorded(settings), _current(settings)
+    if recorded is not None and recorded.root == now.root and now.folder in (None, recorded.folder):
         return
     mark = _mark(settings)
     try:
@@ -54,16 +54,16 @@ def note_kubelet(settings: Settings) -> None:
             mark.unlink()  # no record is better than that of another kubelet
 
 
-def _now(settings: Settings) -> _Noted:
+def _current(settings: Settings) -> _KubeletRecord:
     folder = None
     with contextlib.suppress(OSError):
         folder = identity(f"{settings.kubelet_root}/device-plugins")
-    return _Noted(settings.kubelet_root, folder)
+    return _KubeletRecord(settings.kubelet_root, folder)
 
 
-def _noted(settings: Settings) -> _Noted | None:
+def _recorded(settings: Settings) -> _KubeletRecord | None:
     try:
-        return msgspec.json.decode(_mark(settings).read_bytes(), type=_Noted)
+        return msgspec.json.decode(_mark(settings).read_bytes(), type=_KubeletRecord)
     except (OSError, msgspec.DecodeError):  # empty, perhaps, after a power cut
         return None
 

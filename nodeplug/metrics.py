@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 MOST_LEASES: Final = 1000
 """The most leases that are listed one by one: each is a time series in Prometheus."""
-_LONGEST = 253  # the most characters of a name in Kubernetes
+_LONGEST_NAME = 253  # the most characters of a name in Kubernetes
 _PYTHON = platform.python_version()
 
 
@@ -119,7 +119,7 @@ def collect(
         "nodeplug_devices",
         "Devices as reported to the kubelet.",
         *(({"resource": x.name, "health": "healthy"}, x.healthy) for x in resources),
-        *(({"resource": x.name, "health": "unhealthy"}, _ill(x)) for x in resources),
+        *(({"resource": x.name, "health": "unhealthy"}, _unhealthy(x)) for x in resources),
         *(({"resource": x.name, "health": "in-use"}, x.in_use) for x in resources),
         *(({"resource": x.name, "health": "withheld"}, x.withheld) for x in resources),
     )
@@ -144,10 +144,10 @@ def collect(
     if dra is not None:
         yield from _dra(dra)
     if telemetry is not None:
-        yield from _counted(telemetry, has_dra=dra is not None)
+        yield from _telemetry_metrics(telemetry, has_dra=dra is not None)
 
 
-def _ill(resource: ResourceStatus) -> int:
+def _unhealthy(resource: ResourceStatus) -> int:
     return resource.devices - resource.healthy - resource.withheld - resource.in_use
 
 
@@ -176,7 +176,7 @@ def _lease(lease: Lease) -> dict[str, str]:
         "claim": claim,
         "pod_uid": min(lease.pods) if len(lease.pods) == 1 else "",
     }
-    return {name: shown(text, _LONGEST) for name, text in labels.items()}
+    return {name: shown(text, _LONGEST_NAME) for name, text in labels.items()}
 
 
 def _dra(dra: "DraStatus") -> Iterator[Metric]:
@@ -197,7 +197,7 @@ def _dra(dra: "DraStatus") -> Iterator[Metric]:
     )
 
 
-def _counted(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
+def _telemetry_metrics(telemetry: Telemetry, *, has_dra: bool) -> Iterator[Metric]:
     refusals = telemetry.refusals
     apis: tuple[Api, ...] = ("device-plugin", "dra") if has_dra else ("device-plugin",)
     yield _counter(

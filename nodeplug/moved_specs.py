@@ -19,13 +19,13 @@ _MARK: Final = "cdi-directory"
 log = logging.getLogger("nodeplug")
 
 
-def leave_folder_of_before(settings: Settings) -> None:
+def remove_specs_of_previous_folder(settings: Settings) -> None:
     """Remove our files from the earlier folder, and record the present one.
 
     Call it once this instance has the state.
     """
     mark = Path(settings.state_directory) / _MARK
-    before, now = _named(mark), settings.cdi_directory
+    before, now = _recorded_folder(mark), settings.cdi_directory
     if before == now:
         return
     if before is not None and os.path.realpath(before) != os.path.realpath(now):  # /var/run is usually a link to /run
@@ -50,7 +50,7 @@ def leave_folder_of_before(settings: Settings) -> None:
         cdi.replace_file(mark, f"{now}\n".encode())
 
 
-def _named(mark: Path) -> str | None:
+def _recorded_folder(mark: Path) -> str | None:
     try:
         text = mark.read_text().strip()
     except (OSError, UnicodeDecodeError):

@@ -34,11 +34,11 @@ from resources.assignment import Assignment
 
 NAME: Final = "nodeplug"
 EXPIRES: Final = 3600.0  # seconds
-RENEWED: Final = 1200.0
+RENEWAL: Final = 1200.0
 RETRY: Final = 30.0
-LOOK: Final = 60.0  # the longest time between two readings of the clock
-LARGEST: Final = 65_536  # bytes; nfd-worker reads no larger file
-_LONGEST = 63  # the most characters of a label's name, and of its value
+CLOCK_INTERVAL: Final = 60.0  # the longest time between two readings of the clock
+LARGEST_FILE: Final = 65_536  # bytes; nfd-worker reads no larger file
+_LONGEST_LABEL = 63  # the most characters of a label's name, and of its value
 _MARK = "node-features"
 _MIB = 1 << 20
 _PROPERTIES = (("model", "model"), ("driver-version", "driverVersion"), ("memory", "memory"))
@@ -72,17 +72,17 @@ class NodeFeatures:
         while True:
             self._changed.clear()
             if await self._write():
-                while not self._changed.is_set() and self._is_good():
-                    await self._changed_within(LOOK)
+                while not self._changed.is_set() and self._is_fresh():
+                    await self._changed_within(CLOCK_INTERVAL)
             else:
                 await self._changed_within(RETRY)
 
-    def _is_good(self) -> bool:
+    def _is_fresh(self) -> bool:
         """Return whether the file need not be renewed yet.
 
         A clock that is set can bring that time nearer, or move it away.
         """
-        return EXPIRES - RENEWED < self._expires - self._clock() <= EXPIRES
+        return EXPIRES - RENEWAL < self._expires - self._clock() <= EXPIRES
 
     async def _changed_within(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -104,14 +104,14 @@ class NodeFeatures:
 
     def _replace(self, text: bytes) -> None:
         mark = self._state / _MARK
-        if written_before(self._state) != self._path:
-            remove_left(self._state)
+        if recorded_path(self._state) != self._path:
+            remove_stale_file(self._state)
             self._state.mkdir(0o700, parents=True, exist_ok=True)
             cdi.replace_file(mark, f"{self._path}\n".encode())
         cdi.replace_file(self._path, text)
 
 
-def written_before(state: Path) -> Path | None:
+def recorded_path(state: Path) -> Path | None:
     """Return the path of the file that was written, which the folder `state` records; None if there is none."""
     try:
         text = (state / _MARK).read_text().strip()
@@ -120,9 +120,9 @@ def written_before(state: Path) -> Path | None:
     return Path(text) if text.startswith("/") and text.endswith(f"/{NAME}") else None
 
 
-def remove_left(state: Path) -> None:
+def remove_stale_file(state: Path) -> None:
     """Remove the file that was written while the settings asked for one. Raises OSError."""
-    path = written_before(state)
+    path = recorded_path(state)
     if path is not None and not is_missing(path):  # without the folder, each start would report an error
         path.unlink(missing_ok=True)
         log.info("features of this node are no longer configured: %s is removed", path)
@@ -149,8 +149,8 @@ def _common(devices: Sequence[Device], attribute: str) -> AttributeValue | None:
 
 def _line(resource: str, end: str, text: str) -> Iterator[str]:
     """Yield a label; none if its name would be too long, or no character of the value is allowed."""
-    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST].strip("._-")
-    if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _LONGEST:
+    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_LABEL].strip("._-")
+    if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _LONGEST_LABEL:
         yield f"{resource}.{end}={value}"
 
 
@@ -158,7 +158,7 @@ def _text(lines: Sequence[str], expires: float) -> bytes:
     when = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = f"# Written by nodeplug.\n# +expiry-time={when}\n"
     for line in lines:
-        if len(text) + len(line) + 1 > LARGEST:
+        if len(text) + len(line) + 1 > LARGEST_FILE:
             break
         text += line + "\n"
     return text.encode()

@@ -24,10 +24,10 @@ import cdi
 from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError
 
-AGAIN: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
+INTERVAL: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
 RETRY: Final = 15.0
 _FILE = "node-labels.json"
-_LARGEST = 4 * 1024 * 1024
+_LARGEST_FILE = 4 * 1024 * 1024
 _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
@@ -41,7 +41,7 @@ def remembered(state: Path, node: str) -> Mapping[str, str] | None:
     """Return the labels that `node` had at the last reading; None if there was none, or its record cannot be read."""
     try:
         with (state / _FILE).open("rb") as file:
-            known = msgspec.json.decode(file.read(_LARGEST), type=_Remembered)
+            known = msgspec.json.decode(file.read(_LARGEST_FILE), type=_Remembered)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return known.labels if known.node == node else None
@@ -62,9 +62,9 @@ class NodeLabels:
         changed: Callable[[Mapping[str, str]], None],
         failed: Callable[[str], None],
         *,
-        again: float = AGAIN,
+        interval: float = INTERVAL,
     ) -> None:
-        """Prepare to read the labels of `node` every `again` seconds, and to record them in the folder `state`."""
+        """Prepare to read the labels of `node` every `interval` seconds, and to record them in the folder `state`."""
         self._client = client
         self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._node = node
@@ -72,7 +72,7 @@ class NodeLabels:
         self._known = known
         self._changed = changed
         self._failed = failed
-        self._again = again
+        self._interval = interval
         self._problem = ""
         self._is_remembered = True  # whether `known` is recorded on disk; other labels are recorded when they are read
 
@@ -80,7 +80,7 @@ class NodeLabels:
         """Read them repeatedly until cancelled. Handles all errors of the API server."""
         try:
             while True:
-                seconds = self._again if await self._read() else RETRY
+                seconds = self._interval if await self._read() else RETRY
                 await asyncio.sleep(seconds * random.uniform(1.0, 1.2))  # noqa: S311 - jitter, no secret
         finally:
             self._client.close()

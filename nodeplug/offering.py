@@ -19,7 +19,7 @@ from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug.config import Config
 from nodeplug.enrichment import Enrichment
-from nodeplug.fronts import of_device_plugins, of_dra
+from nodeplug.fronts import device_plugin_resources, dra_resources
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 from resources.selector import concerns
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nvml import NvmlMonitor
     from userspace import NvidiaUserspace
 
-LABELS_PATIENCE: Final = 15.0  # seconds that all devices wait for the labels, also those that do not depend on them
+LABELS_TIMEOUT: Final = 15.0  # seconds that all devices wait for the labels, also those that do not depend on them
 MOST_LINES: Final = 100  # of the log about devices that are not offered, at once
 log = logging.getLogger("nodeplug")
 
@@ -88,7 +88,7 @@ class Offering:
         self._is_configured = asyncio.Event()  # the configuration's devices are offered
         self._needs_polling = asyncio.Event()  # a device is offered whose health has no kernel events
         self._may_prune = asyncio.Event()  # a driver's files might be unused by now
-        ledger.observe(lambda *_: self._files_may_be_free())
+        ledger.observe(lambda *_: self._request_pruning())
         if nvml is not None:
             nvml.observe(self._enrich_again)
 
@@ -157,12 +157,12 @@ class Offering:
     def withheld_changed(self) -> None:
         """Offer the devices of the last scan again, with the present withholdings."""
         if self._latest is not None:
-            self._give(self._latest.config, self._latest.assignment)
+            self._publish(self._latest.config, self._latest.assignment)
 
     async def run(self) -> None:
         """Follow the host until cancelled."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LABELS_PATIENCE):  # incomplete slices would look like a fact
+            async with asyncio.timeout(LABELS_TIMEOUT):  # incomplete slices would look like a fact
                 await self._may_begin.wait()
         while True:
             self._until_configured = until_configured = asyncio.timeout(None)
@@ -194,7 +194,7 @@ class Offering:
 
                 await prune(self._driver_files, self._ledger)
 
-    def _files_may_be_free(self) -> None:
+    def _request_pruning(self) -> None:
         """Record that leases or devices have changed, which can free a driver's files."""
         if self._driver_files is not None:
             self._may_prune.set()
@@ -213,15 +213,15 @@ class Offering:
                 assignment = self._assign(config, change.inventory)
                 enrichment.assigned(change.inventory, assignment)
                 if is_first:
-                    self._plugins.configure(of_device_plugins(config))
+                    self._plugins.configure(device_plugin_resources(config))
                     if self._dra is not None:
-                        self._dra.configure(of_dra(config))
+                        self._dra.configure(dra_resources(config))
                 self._latest = Offered(config, change.inventory, assignment)
-                self._give(config, assignment, watcher.noticed_at)
+                self._publish(config, assignment, watcher.noticed_at)
                 for observer in self._observers:
                     observer(self._latest, change.diff)
                 del change  # the difference is a list of thousands, which should not stay in memory until the next one
-                self._files_may_be_free()
+                self._request_pruning()
                 if is_first:
                     is_first = False
                     if config is self.config:  # and not replaced a moment ago
@@ -260,10 +260,10 @@ class Offering:
             log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MOST_LINES)
         self._refused = refused
 
-    def _give(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
+    def _publish(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
         """Pass the devices to the two fronts. `noticed_at` is the time of the host's event, by the loop's clock."""
         devices = with_withheld(assignment, self._ledger.withheld).devices
-        listed = {x.name: devices[x.name] for x in of_device_plugins(config)}
+        listed = {x.name: devices[x.name] for x in device_plugin_resources(config)}
         claimed = ((x, devices[x.name]) for x in config.resources if x.name not in listed)
         self._plugins.update(listed, noticed_at, claimed)
         if self._dra is not None:

@@ -24,7 +24,7 @@ from nodeplug.fronts import CannotOffer, traced
 from nodeplug.systemd import notify
 from telemetry import Telemetry
 
-END_PATIENCE: Final = 8.0  # seconds; systemd and the kubelet kill the process later than that
+STOP_TIMEOUT: Final = 8.0  # seconds; systemd and the kubelet kill the process later than that
 log = logging.getLogger("nodeplug")
 
 
@@ -39,24 +39,24 @@ async def run_until_signalled(file: ConfigFile, host: Host, telemetry: Telemetry
     def stop(number: signal.Signals) -> None:
         log.info("%s, stopping", number.name)
         notify("STOPPING=1")  # not for a restart of the daemon: systemd kills a process that does not end after this
-        _end_in_time()
+        _exit_after_timeout()
         running.cancel()
         signal.signal(number, signal.SIG_DFL)
 
     def reread(_: signal.Signals) -> None:
         file.request()
 
-    with _heard({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reread}):
+    with _signal_handlers({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reread}):
         try:
             await running
         except asyncio.CancelledError:
             log.info("stopped; leases stay")
         finally:
-            _end_in_time()
+            _exit_after_timeout()
 
 
 @contextmanager
-def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) -> Iterator[None]:
+def _signal_handlers(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) -> Iterator[None]:
     """Call a handler on the running loop for each of these signals.
 
     Like `loop.add_signal_handler`, which uses inspect to check for a coroutine: a mebibyte of modules. Python writes to
@@ -65,7 +65,7 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
     loop = asyncio.get_running_loop()
     receiver, sender = socket.socketpair()
 
-    def hear(number: int, _: FrameType | None) -> None:
+    def schedule(number: int, _: FrameType | None) -> None:
         loop.call_soon_threadsafe(handlers[signal.Signals(number)], signal.Signals(number))
 
     with receiver, sender:
@@ -73,7 +73,7 @@ def _heard(handlers: Mapping[signal.Signals, Callable[[signal.Signals], None]]) 
             end.setblocking(False)
         loop.add_reader(receiver, receiver.recv, 4096)
         signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        before = {number: signal.signal(number, hear) for number in handlers}
+        before = {number: signal.signal(number, schedule) for number in handlers}
         for number in handlers:
             signal.siginterrupt(number, False)
         try:
@@ -97,25 +97,25 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
                 await Daemon(config, host, file=file, telemetry=telemetry).run()
         except NewConfiguration:
             log.info("restarting with the new configuration")
-            file.is_tried = True
+            file.is_unproven = True
         except Renamed as error:
             log.warning("%s", error)
         except (CannotOffer, StateLocked) as error:
-            if not file.is_tried:
+            if not file.is_unproven:
                 raise
             file.refuse(str(error))
 
 
-def _end_in_time() -> None:
-    """End the process after `END_PATIENCE` seconds if it has not ended by then."""
+def _exit_after_timeout() -> None:
+    """End the process after `STOP_TIMEOUT` seconds if it has not ended by then."""
 
     def end() -> None:
-        log.error("a thread did not end within %g s: the process ends without it", END_PATIENCE)
+        log.error("a thread did not end within %g s: the process ends without it", STOP_TIMEOUT)
         os._exit(1)
 
-    timer = threading.Timer(END_PATIENCE, end)
+    timer = threading.Timer(STOP_TIMEOUT, end)
     timer.daemon = True
     try:
         timer.start()
     except RuntimeError:  # no thread is available: the kernel ends the process, without a message
-        signal.setitimer(signal.ITIMER_REAL, END_PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, STOP_TIMEOUT)

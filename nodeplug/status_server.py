@@ -32,7 +32,7 @@ MOST_BYTES = 8 * 1024
 SECONDS = 5.0
 """The longest time that a connection lasts."""
 _MOST_AFTERWARDS = 64 * 1024  # the most bytes after the request
-_AGAIN = 5.0  # seconds until the next attempt to listen
+_RETRY = 5.0  # seconds until the next attempt to listen
 _END_OF_HEAD = b"\r\n\r\n"
 _PLAIN = "text/plain; charset=utf-8"
 log = logging.getLogger("nodeplug")
@@ -94,7 +94,7 @@ class StatusServer:
             except (OSError, UnicodeError, RuntimeError) as error:  # an invalid name; no thread for its resolution
                 log.log(level, "cannot serve metrics at %s: %s; nodeplug tries again", self._address, _in_words(error))
                 level = logging.DEBUG
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY)
 
     async def _server(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ class StatusServer:
             return False
         if self._page is None:
             self._page = self._make_page()
-        self._page.take(transport, head)
+        self._page.take_over(transport, head)
         return True
 
     def _answer(self, line: bytes) -> bytes:

@@ -5,8 +5,8 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 
-_PATIENCE = 0.5  # the longest time, in seconds, that a busy systemd delays the loop
-_AGAIN = 1.0  # seconds until a message that was not delivered is sent again
+_SEND_TIMEOUT = 0.5  # the longest time, in seconds, that a busy systemd delays the loop
+_RETRY = 1.0  # seconds until a message that was not delivered is sent again
 
 
 def notify(state: str) -> bool:
@@ -25,7 +25,7 @@ async def notify_ready(ready: Callable[[], Awaitable[object]]) -> None:
     """
     await ready()
     while not notify("READY=1"):  # noqa: ASYNC110 - no event announces when the socket has room
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RETRY)
 
 
 async def watchdog() -> None:
@@ -43,7 +43,7 @@ async def watchdog() -> None:
 
 def _socket() -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-    made.settimeout(_PATIENCE)
+    made.settimeout(_SEND_TIMEOUT)
     return made
 
 

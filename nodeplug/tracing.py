@@ -4,7 +4,7 @@
 
 Rules:
 1. Nothing waits for the collector: a finished span goes into a queue, which drops the oldest one when it is full. A
-   stop waits `END_PATIENCE` for the queue.
+   stop waits `FLUSH_TIMEOUT` for the queue.
 2. A collector that does not answer is one line in the log, and another when it answers again.
 3. The environment sets the collector and the sampling, as in OpenTelemetry's specification. Its resource attributes
    (`OTEL_RESOURCE_ATTRIBUTES`) override ours.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.trace import Span as OtelSpan
 
-END_PATIENCE: Final = 2.0  # seconds
+FLUSH_TIMEOUT: Final = 2.0  # seconds
 MOST_VALUES: Final = 32  # the most values of an attribute that is a list
-LONGEST: Final = 500  # the most characters of a text
+LONGEST_TEXT: Final = 500  # the most characters of a text
 _DOMAIN = "opentelemetry"  # the logger of the library, whose lines repeat
 log = logging.getLogger("nodeplug")
 
@@ -85,7 +85,7 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-    last = _LastWords()
+    last = _LastMessage()
     library = logging.getLogger(_DOMAIN)
     library.handlers[:] = [last]
     library.propagate = False
@@ -101,7 +101,9 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
             result = self._sender.export(spans)
             is_failing = result is not SpanExportResult.SUCCESS
             if is_failing and not self._is_failing:
-                log.warning("traces are not delivered, and dropped: %s", last.words or "the collector does not answer")
+                log.warning(
+                    "traces are not delivered, and dropped: %s", last.message or "the collector does not answer"
+                )
             elif self._is_failing and not is_failing:
                 log.info("traces are delivered again")
             self._is_failing = is_failing
@@ -123,7 +125,7 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
 
 
 async def _shut_down(provider: "TracerProvider") -> None:
-    """Send the remaining spans, for at most `END_PATIENCE`."""
+    """Send the remaining spans, for at most `FLUSH_TIMEOUT`."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def shut_down() -> None:
@@ -137,17 +139,17 @@ async def _shut_down(provider: "TracerProvider") -> None:
         log.warning("the last traces are not sent: %s", error)
         return
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_PATIENCE):
+        async with asyncio.timeout(FLUSH_TIMEOUT):
             await done.wait()
 
 
-class _LastWords(logging.Handler):
+class _LastMessage(logging.Handler):
     """Keeps the reason of the last failure."""
 
-    words = ""
+    message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.words = shown(record.getMessage(), LONGEST)
+        self.message = shown(record.getMessage(), LONGEST_TEXT)
 
 
 class _KeepingTracer(Tracer):
@@ -188,18 +190,18 @@ class _OtelSpan(KeptSpan):
 
     def set(self, name: str, value: Attribute) -> None:
         if isinstance(value, str):
-            self._span.set_attribute(name, shown(value, LONGEST))
+            self._span.set_attribute(name, shown(value, LONGEST_TEXT))
         elif isinstance(value, (bool, int, float)):
             self._span.set_attribute(name, value)
         else:
-            self._span.set_attribute(name, [shown(each, LONGEST) for each in value[:MOST_VALUES]])
+            self._span.set_attribute(name, [shown(each, LONGEST_TEXT) for each in value[:MOST_VALUES]])
             if len(value) > MOST_VALUES:
                 self._span.set_attribute(f"{name}.count", len(value))
 
     def fail(self, why: str) -> None:
         from opentelemetry.trace import StatusCode
 
-        self._span.set_status(StatusCode.ERROR, shown(why, LONGEST))
+        self._span.set_status(StatusCode.ERROR, shown(why, LONGEST_TEXT))
 
     def part(self, name: str) -> Span:
         return self._tracer.part_of(self._span, name)

@@ -27,8 +27,8 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config import Config, ConfigError, Finding, from_environment, loads, node_name, read, reference
 from nodeplug.config.tree import SIZE_LIMIT
 from nodeplug.enrichment import sources
-from nodeplug.foreign_specs import undescribed
-from nodeplug.prospects import Prospect, prospects
+from nodeplug.foreign_specs import undefined_cdi_devices
+from nodeplug.lease_changes import LeaseChange, lease_changes
 from resources.assignment import Assignment, assign
 from resources.emptiness import why_empty
 from resources.shares import shares_of
@@ -90,33 +90,33 @@ def check(
         return
     if file is None:
         raise click.UsageError("Missing argument 'FILE'.")
-    _check_together(against, state, node or "".join(labels), is_elsewhere=root != Path("/"))
+    _check_options(against, state, node or "".join(labels), is_elsewhere=root != Path("/"))
     content = b""
     try:
         # read once: it can be a pipe, and both answers must be about the same content
         content = sys.stdin.buffer.read(SIZE_LIMIT + 1) if file == Path("-") else read(file)
         config = loads(content, str(file), node or node_name(), from_environment(), _labels(labels))
-        _check_whose(config, file, node)
+        _check_node_name(config, file, node)
         host = Host(root)
         inventory = HealthTracker().sample(host, scan(host, (*READERS, paths_reader(config.path_globs))))
         leases = Book() if state is None else _leases(state)
         changes = _changes(content, str(file), against, output) if against else None
     except ConfigError as error:
         _show_errors(error, output)
-        _show_whose(content, file, output)
+        _show_convert_hint(content, file, output)
         sys.exit(CONFIGURATION)
     except HostDevicesError as error:
         raise click.ClickException(str(error)) from None
     inventory = _enriched(inventory, config, host)
     assignment = assign(inventory, config.resources)
-    problems = (*inventory.problems, *undescribed(host, config, assignment.devices))
+    problems = (*inventory.problems, *undefined_cdi_devices(host, config, assignment.devices))
     too_long = {
         x.name: why
         for x in config.resources
         if x.api != "dra" and (why := why_too_long(*size_of(x, assignment.devices[x.name])))
     }
     empty = {x.name: why_empty(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
-    found = prospects(config, assignment, leases) if changes is None else changes.leases
+    found = lease_changes(config, assignment, leases) if changes is None else changes.leases
     if output in ("json", "yaml"):
         described = _described(config, assignment, problems, too_long, empty, found)
         if changes is not None:
@@ -170,7 +170,7 @@ def _labels(words: Sequence[str]) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs} or None
 
 
-def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere: bool) -> None:
+def _check_options(against: str, state: Path | None, node: str, *, is_elsewhere: bool) -> None:
     """Raise `click.UsageError` for options that ask two questions at once; the message names the correction."""
     if not against:
         return
@@ -183,7 +183,7 @@ def _check_together(against: str, state: Path | None, node: str, *, is_elsewhere
         raise click.UsageError(f"the running daemon knows only its own {about}: {hint}")
 
 
-def _check_whose(config: Config, file: Path, node: str) -> None:
+def _check_node_name(config: Config, file: Path, node: str) -> None:
     """Raise `click.UsageError` if the file names the node itself, which overrides the command line."""
     named = config.settings.node_name
     if node and named not in ("", node):
@@ -194,13 +194,13 @@ def _check_whose(config: Config, file: Path, node: str) -> None:
 def _changes(content: bytes, source: str, against: str, output: Output) -> "Changes":
     """Return the changes that the running daemon computes for the content; without an answer, print why and exit."""
     from nodeplug.commands.running_daemon import STATE_DIRECTORY, failure
-    from nodeplug.control.client import LONG, NotRunning, ask
+    from nodeplug.control.client import LONG_TIMEOUT, NotRunning, ask
     from nodeplug.control.preview import Answer, Question
     from nodeplug.control.protocol import Refusal
 
     state = STATE_DIRECTORY if against == "running" else Path(against)
     try:
-        return ask(state, Question(content.decode(), source), Answer, LONG)
+        return ask(state, Question(content.decode(), source), Answer, LONG_TIMEOUT)
     except (NotRunning, Refusal) as error:
         failed = failure(error, "--against")
         if output not in ("json", "yaml"):
@@ -237,11 +237,11 @@ def _show_errors_as_data(source: str, output: Output, findings: Sequence[Finding
     click.echo(as_text({"errors": found}, output), nl=False)
 
 
-def _show_whose(content: bytes, file: Path, output: Output) -> None:
+def _show_convert_hint(content: bytes, file: Path, output: Output) -> None:
     """If a wrong file is another plugin's configuration, print how to convert it. Not for scripts."""
-    from nodeplug.convert import whose  # imported here: only mistakes need it
+    from nodeplug.convert import plugins_of  # imported here: only mistakes need it
 
-    if output not in ("json", "yaml") and (plugins := whose(content)):
+    if output not in ("json", "yaml") and (plugins := plugins_of(content)):
         hint = f"`nodeplug convert {file}` makes one of nodeplug"
         click.echo(f"{file}: this is a configuration of {plugins}; {hint}", err=True)
 
@@ -252,7 +252,7 @@ def _described(
     problems: Sequence[Problem],
     too_long: dict[str, str],
     empty: dict[str, str],
-    leases: Sequence[Prospect],
+    leases: Sequence[LeaseChange],
 ) -> dict[str, Any]:
     """Return the assignment for scripts. Names and order are a contract with them."""
     return {

@@ -14,7 +14,7 @@ from hostdevices.shown import escaped
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.discover_table import health_in_words
 from nodeplug.config import Config
-from nodeplug.prospects import Prospect
+from nodeplug.lease_changes import LeaseChange
 from resources.assignment import Assignment, Unassigned
 from resources.resource import Resource
 from resources.selector import concerns, path_globs
@@ -32,7 +32,7 @@ def show(
     assignment: Assignment,
     problems: Sequence[Problem],
     empty: Mapping[str, str],
-    leases: Sequence[Prospect] | None,
+    leases: Sequence[LeaseChange] | None,
     *,
     is_wide: bool = False,
 ) -> None:
@@ -54,12 +54,12 @@ def _for_people(
     assignment: Assignment,
     problems: Sequence[Problem],
     empty: Mapping[str, str],
-    leases: Sequence[Prospect] | None,
+    leases: Sequence[LeaseChange] | None,
 ) -> None:
     for resource in config.resources:
         if devices := assignment.devices[resource.name]:
             console.print(Text.assemble((resource.name, "bold"), (f"  {_count(devices, resource)}", "dim")))
-            console.print(_table((x.id, _about(x), "bold red" if _is_out(x) else "") for x in devices))
+            console.print(_table((x.id, _about(x), "bold red" if _is_unavailable(x) else "") for x in devices))
     if empty:
         console.print(Text.assemble("\n", ("without a device", "bold yellow"), (f"  {len(empty)}", "dim")))
         console.print(_table((name, why, "dim") for name, why in empty.items()))
@@ -71,10 +71,10 @@ def _for_people(
         console.print(Padding(Text("  ".join(config.waiting)), (0, 0, 0, 2)))
     if assignment.rest:
         console.print(Text.assemble("\n", ("no resource", "bold yellow"), (f"  {len(assignment.rest)}", "dim")))
-        console.print(_table((name, why, "dim") for name, why in _rest(config, assignment)))
+        console.print(_table((name, why, "dim") for name, why in _unassigned_rows(config, assignment)))
     if leases is not None:
         console.print(Text.assemble("\n", ("leased", "bold"), (f"  {len(leases)}", "dim")))
-        console.print(_table((_leased(x), _prospect(x), "bold yellow" if x.change else "dim") for x in leases))
+        console.print(_table((_leased(x), _change_in_words(x), "bold yellow" if x.change else "dim") for x in leases))
     if problems:
         console.print(Text.assemble("\n", ("problems", "bold yellow"), (f"  {len(problems)}", "dim")))
         console.print(_table((problem.where, problem.reason, "") for problem in problems))
@@ -94,7 +94,7 @@ def _for_pipes(
     assignment: Assignment,
     problems: Sequence[Problem],
     empty: Mapping[str, str],
-    leases: Sequence[Prospect] | None,
+    leases: Sequence[LeaseChange] | None,
 ) -> None:
     lines = [("RESOURCE", "DEVICE", "ABOUT")]
     for resource in config.resources:
@@ -104,9 +104,9 @@ def _for_pipes(
             lines.append((resource.name, "-", empty[resource.name]))
     lines += [(name, "-", "for other nodes") for name in config.elsewhere]
     lines += [(name, "-", _WAITING) for name in config.waiting]
-    lines += [("-", name, why) for name, why in _rest(config, assignment)]
+    lines += [("-", name, why) for name, why in _unassigned_rows(config, assignment)]
     if leases is not None:
-        lines += [("leased", _leased(x), _prospect(x)) for x in leases] or [("leased", "-", "nothing")]
+        lines += [("leased", _leased(x), _change_in_words(x)) for x in leases] or [("leased", "-", "nothing")]
     lines += [("problem", problem.where, problem.reason) for problem in problems]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
     for *cells, about in lines:
@@ -119,7 +119,7 @@ def _wide(
     assignment: Assignment,
     problems: Sequence[Problem],
     empty: Mapping[str, str],
-    leases: Sequence[Prospect] | None,
+    leases: Sequence[LeaseChange] | None,
 ) -> None:
     """Print a line for each device, also for those of no resource, with all its nodes."""
     header = ("RESOURCE", "API", "SHARES", "DEVICE", "KIND", "NUMA", "HEALTH", "NODES", "ABOUT")
@@ -137,7 +137,10 @@ def _wide(
     rows += [("", "", "", *_facts(x.device), x.reason) for x in assignment.rest]
     lines = [*aligned(header, rows)]
     if leases:
-        lines += ["", *aligned(("LEASED", "RESOURCE", "ABOUT"), ((x.unit, x.resource, _prospect(x)) for x in leases))]
+        lines += [
+            "",
+            *aligned(("LEASED", "RESOURCE", "ABOUT"), ((x.unit, x.resource, _change_in_words(x)) for x in leases)),
+        ]
     lines += [f"problem  {escaped(problem.where)}: {escaped(problem.reason)}" for problem in problems]
     click.echo("\n".join(lines))
 
@@ -153,7 +156,7 @@ def _notes(device: Device) -> str:
     return "; ".join(parts)
 
 
-def _rest(config: Config, assignment: Assignment) -> Iterator[tuple[str, str]]:
+def _unassigned_rows(config: Config, assignment: Assignment) -> Iterator[tuple[str, str]]:
     """Yield the devices without a resource, and why; several of one kind and for one reason as their number.
 
     A path selector concerns devices of every kind. A machine can have very many whose nodes are simply at other paths.
@@ -185,13 +188,13 @@ def _is_elsewhere(left: Unassigned, resources: Sequence[Resource]) -> bool:
     return not any(node.path[: node.path.rfind("/") + _STEM] in wanted for node in left.device.devnodes)
 
 
-def _leased(prospect: Prospect) -> str:
-    return f"{prospect.resource} {prospect.unit}"
+def _leased(change: LeaseChange) -> str:
+    return f"{change.resource} {change.unit}"
 
 
-def _prospect(prospect: Prospect) -> str:
-    holder = prospect.holder or "a pod that the kubelet has not reported yet"
-    return f"{holder}: {prospect}"
+def _change_in_words(change: LeaseChange) -> str:
+    holder = change.holder or "a pod that the kubelet has not reported yet"
+    return f"{holder}: {change}"
 
 
 def _count(devices: Sequence[Device], resource: Resource) -> str:
@@ -206,7 +209,7 @@ def _count(devices: Sequence[Device], resource: Resource) -> str:
     return ", ".join(parts)
 
 
-def _is_out(device: Device) -> bool:
+def _is_unavailable(device: Device) -> bool:
     """Return whether the device gets no new holders."""
     return not device.health.healthy or bool(device.unavailable)
 

@@ -18,8 +18,8 @@ class Choice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            from nodeplug.config.document import meant  # imported here: only mistakes need it
+            from nodeplug.config.document import similar_name  # imported here: only mistakes need it
 
-            near = meant(str(value), self.choices)
+            near = similar_name(str(value), self.choices)
             words = f"{error.message} Did you mean {near!r}?" if near else error.message
             raise click.BadParameter(words, ctx=ctx, param=param) from None

@@ -36,7 +36,7 @@ def classes(file: Path, api_version: str) -> None:
     A cluster administrator applies them once: nodeplug classes FILE | kubectl apply -f -
     """
     try:
-        config = load(file, given=from_environment())
+        config = load(file, environment_settings=from_environment())
     except ConfigError as error:
         click.echo(str(error), err=True)
         sys.exit(CONFIGURATION)

@@ -31,7 +31,7 @@ from nodeplug import config, logs
 from nodeplug.commands.demo_claim import ms, show_claim, step
 from nodeplug.commands.examples import examples
 from nodeplug.commands.kubelet_api import ClusterNode
-from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, brought_along
+from nodeplug.commands.kubelet_cluster import KUBECONFIG, background, bundled_cluster
 from nodeplug.commands.options import root_option
 from nodeplug.daemon import Daemon
 from nodeplug.offering import Offered
@@ -81,7 +81,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
         node_name=_NODE,
     )
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(brought_along(folder / "kubelet", tell=lambda _: None))
+        client = await stack.enter_async_context(bundled_cluster(folder / "kubelet", echo=lambda _: None))
         cluster = None if client is None else ApiCluster(client)
         node = Node(folder / "kubelet", cluster=cluster, node_name=_NODE, reconcile_period=0.1)
         await stack.enter_async_context(node)
@@ -175,8 +175,8 @@ class _Events:
         async for event in node.events():
             self._line("kubelet", " ".join(filter(None, (event.kind, event.about, event.text))))
 
-    def _line(self, who: str, text: str) -> None:
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {who:8}{escaped(text)}"), soft_wrap=True)
+    def _line(self, source: str, text: str) -> None:
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')} {source:8}{escaped(text)}"), soft_wrap=True)
 
 
 def _resources(node: Node, names: Sequence[str]) -> Table:

@@ -86,7 +86,7 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
     known = {reader.kind for reader in READERS} | {device.kind for device in inventory.devices.values()}
     for kind in kinds:
         if kind not in known:
-            raise click.BadParameter(f"no such kind: {kind!r}{_instead_of(kind, sorted(known))}", param_hint="--kind")
+            raise click.BadParameter(f"no such kind: {kind!r}{_kind_hint(kind, sorted(known))}", param_hint="--kind")
     return [
         device
         for device in inventory.devices.values()
@@ -94,7 +94,7 @@ def _chosen(inventory: Inventory, kinds: tuple[str, ...], ids: tuple[str, ...]) 
     ]
 
 
-def _instead_of(word: str, kinds: Sequence[str]) -> str:
+def _kind_hint(word: str, kinds: Sequence[str]) -> str:
     """Return the kinds that a preset selects, or the kind that `word` probably means; all kinds if none is similar."""
     from resources.presets import PRESETS
     from resources.selector import concerns
@@ -106,6 +106,6 @@ def _instead_of(word: str, kinds: Sequence[str]) -> str:
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    from nodeplug.config.document import meant  # imported here: only mistakes need it
+    from nodeplug.config.document import similar_name  # imported here: only mistakes need it
 
-    return f"; did you mean {near!r}?" if (near := meant(word, known)) else ""
+    return f"; did you mean {near!r}?" if (near := similar_name(word, known)) else ""

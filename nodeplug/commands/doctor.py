@@ -45,7 +45,7 @@ def doctor(path: Path, state: Path | None, root: Path, output: Output) -> None:
         click.echo(as_text({"findings": found}, output), nl=False)
     else:
         for x in found:
-            click.echo(f"{click.style(f'{x.outcome:6}', fg=_COLOURS[x.outcome])}{x.subject:14} {escaped(x.says)}")
-            if x.do:
-                click.echo(f"{'':21}{escaped(x.do)}")
+            click.echo(f"{click.style(f'{x.outcome:6}', fg=_COLOURS[x.outcome])}{x.subject:14} {escaped(x.message)}")
+            if x.hint:
+                click.echo(f"{'':21}{escaped(x.hint)}")
     sys.exit(int(any(x.outcome == "wrong" for x in found)))

@@ -21,7 +21,7 @@ from nodeplug.control.events import MOST_SECONDS, Answer, Question
 from nodeplug.control.protocol import Refusal
 from telemetry import Event
 
-_AGAIN = 0.5  # seconds between questions to a daemon that does not answer
+_RETRY = 0.5  # seconds between questions to a daemon that does not answer
 _HEADER = ("WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE")
 
 
@@ -42,27 +42,27 @@ def events(state: Path, output: Output, follow: bool, warnings: bool, resource: 
     daemon ends, the command waits for the next one.
     """
 
-    def is_meant(event: Event) -> bool:
+    def is_selected(event: Event) -> bool:
         return (event.is_warning or not warnings) and resource in ("", event.resource)
 
     found = ask(state, Question(), Answer)
-    meant = tuple(filter(is_meant, found.events))
+    selected = tuple(filter(is_selected, found.events))
     if resource and not follow and all(x.resource != resource for x in found.events):
         check_resource(state, resource)
     if not follow and output in ("json", "yaml"):
-        shown = {"log": found.log, "latest": found.latest, "isIncomplete": found.is_incomplete, "events": meant}
+        shown = {"log": found.log, "latest": found.latest, "isIncomplete": found.is_incomplete, "events": selected}
         click.echo(as_text(shown, output), nl=False)
         return
     table = _Table(output)
-    table.show(meant)
+    table.show(selected)
     if not follow:
-        if not meant:
+        if not selected:
             what = "nothing to warn of" if warnings else "nothing"
             click.echo(f"{what} has happened{f' to {resource}' if resource else ''}", err=True)
         return
     try:
         for answer in _next(state, found):
-            table.show(filter(is_meant, answer.events))
+            table.show(filter(is_selected, answer.events))
     except KeyboardInterrupt:
         return
 
@@ -73,12 +73,12 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
     while True:
         question = Question(found.latest, found.log, MOST_SECONDS)
         try:
-            answer = client.ask(state, question, Answer, MOST_SECONDS + client.SECONDS)
+            answer = client.ask(state, question, Answer, MOST_SECONDS + client.TIMEOUT)
         except NotRunning as error:
             if not is_away:
                 click.echo(f"waiting for the daemon: {error}", err=True)
             is_away = True
-            time.sleep(_AGAIN)
+            time.sleep(_RETRY)
             continue
         except Refusal as refusal:
             raise failure(refusal) from None

@@ -31,7 +31,7 @@ class Failure(click.ClickException):
         click.echo(f"Error: {self.message}", file=file, err=True)
 
 
-class _AsData(click.ClickException):
+class _StructuredFailure(click.ClickException):
     def __init__(self, error: click.ClickException, output: str) -> None:
         super().__init__(error.message)
         vars(self)["exit_code"] = error.exit_code
@@ -51,7 +51,9 @@ def remember_output(ctx: click.Context, parameter: click.Parameter, value: T) ->
     return value
 
 
-def as_asked(ctx: click.Context, error: click.ClickException) -> click.ClickException:
+def in_requested_output(ctx: click.Context, error: click.ClickException) -> click.ClickException:
     """Return a failure in the format that the command line asks for."""
     output = ctx.meta.get(_OUTPUT)
-    return _AsData(error, output) if output in ("json", "yaml") and not isinstance(error, click.UsageError) else error
+    if output in ("json", "yaml") and not isinstance(error, click.UsageError):
+        return _StructuredFailure(error, output)
+    return error

@@ -29,8 +29,8 @@ class CommandGroup(click.Group):
 
 def no_such(name: str, known: Iterable[str]) -> str:
     """Return the message for an unknown command, with a similar one or with all of them."""
-    from nodeplug.config.document import meant  # imported here: only mistakes need it
+    from nodeplug.config.document import similar_name  # imported here: only mistakes need it
 
     names = sorted(known)
-    near = meant(name, names)
+    near = similar_name(name, names)
     return f"No such command {name!r}. " + (f"Did you mean {near!r}?" if near else f"There are {', '.join(names)}.")

@@ -28,9 +28,9 @@ from nodeplug.commands.kubelet_checkpoint import checkpoint
 from nodeplug.commands.kubelet_cluster import (
     ClusterUnavailable,
     background,
-    brought_along,
-    found_by,
-    none,
+    bundled_cluster,
+    kubeconfig_cluster,
+    no_cluster,
     until_first,
 )
 from nodeplug.commands.kubelet_pods import FILE, admit, ask_kubelet, directory_option, read_pods, status
@@ -170,12 +170,12 @@ def run(
     if with_server is False and (load or port or tls):
         raise click.UsageError("--load, --port and --tls are for the API server")
     if kubeconfig is not None:
-        cluster = found_by(kubeconfig)
+        cluster = kubeconfig_cluster(kubeconfig)
     elif with_server is False:
-        cluster = none()
+        cluster = no_cluster()
     else:
         is_wanted = bool(with_server or load or port or tls)
-        cluster = brought_along(directory, port, load, is_wanted=is_wanted, tls=tls, kubernetes=kubernetes)
+        cluster = bundled_cluster(directory, port, load, is_wanted=is_wanted, tls=tls, kubernetes=kubernetes)
 
     def new_node(claims: Cluster | None) -> Node:
         return Node(

@@ -62,10 +62,10 @@ class ClusterNode:
         self._group: asyncio.TaskGroup  # of all tasks; while it runs
         self._changed = asyncio.Event()
         self._is_listed = False
-        self._has_taken_in = asyncio.Event()
+        self._has_admitted = asyncio.Event()
         self._is_known = asyncio.Event()  # whether the server has the node
         self._failures = 0
-        self._following: asyncio.Task[None] | None = None
+        self._informer_task: asyncio.Task[None] | None = None
         node.sources.api_server = self._list_again
 
     async def run(self) -> None:
@@ -75,9 +75,9 @@ class ClusterNode:
                 self._group.create_task(self._listen())
                 self._group.create_task(self._keep_lease())
                 self._group.create_task(self._keep_comparing())
-                self._follow()
+                self._start_informer()
         finally:
-            self._following = None
+            self._informer_task = None
 
     async def _keep_comparing(self) -> None:
         while True:
@@ -92,28 +92,28 @@ class ClusterNode:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), delay(self._failures) if self._failures else None)
 
-    def _follow(self) -> None:
+    def _start_informer(self) -> None:
         selector = f"spec.nodeName={self._node.node_name}"
-        informer = Informer(self._client.aio.resource(Pod), self._arrived, self._failed, field_selector=selector)
-        self._following = self._group.create_task(informer.run())
+        informer = Informer(self._client.aio.resource(Pod), self._on_pod_event, self._failed, field_selector=selector)
+        self._informer_task = self._group.create_task(informer.run())
 
-    async def _unfollow(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    async def _stop_informer(self) -> None:
+        task, self._informer_task = self._informer_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _list_again(self) -> None:
         """Let a starting kubelet list its pods; return when the node has them."""
         self._events.forget()
-        if self._following is not None and not self._following.done():  # else the whole node ends
+        if self._informer_task is not None and not self._informer_task.done():  # else the whole node ends
             self._is_listed = False
-            self._has_taken_in.clear()
-            await self._unfollow()
-            self._follow()
-        await self._has_taken_in.wait()
+            self._has_admitted.clear()
+            await self._stop_informer()
+            self._start_informer()
+        await self._has_admitted.wait()
 
-    def _arrived(self, event: Event[Pod]) -> None:
+    def _on_pod_event(self, event: Event[Pod]) -> None:
         if event.type == "LISTED":
             self._bound = {pod.uid: pod for pod in event.items}
             self._is_listed = True
@@ -156,8 +156,8 @@ class ClusterNode:
         yield self._patch_node_status()
         if self._is_listed:
             for uid, pod in list(self._bound.items()):
-                self._take_in(uid, pod)
-            self._has_taken_in.set()
+                self._admit(uid, pod)
+            self._has_admitted.set()
             for uid in list(self._admitted):
                 yield self._sync_pod(uid)
             for uid, pod in list(self._bound.items()):
@@ -166,7 +166,7 @@ class ClusterNode:
             while self._unsent_events:
                 yield self._record(*self._unsent_events.popleft())
 
-    def _take_in(self, uid: str, pod: Pod) -> None:
+    def _admit(self, uid: str, pod: Pod) -> None:
         """Make the kubelet admit a pod that is new here."""
         if uid in self._admitted or _is_deleted(pod) or pod.status.is_terminal or not _has_its_claims(pod):
             return

@@ -27,13 +27,13 @@ class ClusterUnavailable(Exception):
 
 
 @contextlib.asynccontextmanager
-async def none() -> AsyncIterator[Client | None]:
+async def no_cluster() -> AsyncIterator[Client | None]:
     """Provide no cluster: pods have only the claims that the kubelet is given."""
     yield None
 
 
 @contextlib.asynccontextmanager
-async def found_by(kubeconfig: Path) -> AsyncIterator[Client | None]:
+async def kubeconfig_cluster(kubeconfig: Path) -> AsyncIterator[Client | None]:
     """Provide a client of a kubeconfig's cluster, which has its own scheduler. Raises ClientError."""
     with _client(from_kubeconfig(kubeconfig)) as client:
         await asyncio.to_thread(client.request, "GET", "/version")
@@ -41,7 +41,7 @@ async def found_by(kubeconfig: Path) -> AsyncIterator[Client | None]:
 
 
 @contextlib.asynccontextmanager
-async def brought_along(
+async def bundled_cluster(
     directory: Path,
     port: int = 0,
     load: Iterable[Path] = (),
@@ -49,9 +49,9 @@ async def brought_along(
     is_wanted: bool = False,
     tls: bool = False,
     kubernetes: Version = DEFAULT_VERSION,
-    tell: Callable[[str], object] = click.echo,
+    echo: Callable[[str], object] = click.echo,
 ) -> AsyncIterator[Client | None]:
-    """Provide an API server and a scheduler in this process, with `directory`/kubeconfig; `tell` gets the address.
+    """Provide an API server and a scheduler in this process, with `directory`/kubeconfig; `echo` gets the address.
 
     If they are not installed, there is no cluster, or ClusterUnavailable if it `is_wanted`.
     """
@@ -65,18 +65,18 @@ async def brought_along(
     try:
         server = Server(port=port, tls=tls, release=RELEASES[kubernetes])
         load_manifests(server, load)
-        async with server, scheduled(server) as client:
+        async with server, with_scheduler(server) as client:
             directory.mkdir(parents=True, exist_ok=True)
             write_kubeconfig(directory / KUBECONFIG, server.url, server.token, server.ca)
-            tell(f"serving {server.url}")
-            tell(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
+            echo(f"serving {server.url}")
+            echo(f"try: kubectl --kubeconfig {directory / KUBECONFIG} get nodes,pods,resourceclaims")
             yield client
     except (JournalError, ServerError) as error:
         raise ClusterUnavailable(str(error)) from error
 
 
 @contextlib.asynccontextmanager
-async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
+async def api_server_with_node(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
     """Provide an API server that has only a node, without a scheduler or a kubelet: a client, and a kubeconfig.
 
     Raises ClusterUnavailable.
@@ -98,7 +98,7 @@ async def alone(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterat
 
 
 @contextlib.asynccontextmanager
-async def scheduled(server: "Server") -> AsyncIterator[Client]:
+async def with_scheduler(server: "Server") -> AsyncIterator[Client]:
     """Schedule a running server's pods during the context; provide a client of it."""
     from controlplane.scheduler import Scheduler
 

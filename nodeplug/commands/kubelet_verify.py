@@ -21,7 +21,7 @@ from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.choice import Choice
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import remember_output
-from nodeplug.commands.kubelet_cluster import ClusterUnavailable, alone
+from nodeplug.commands.kubelet_cluster import ClusterUnavailable, api_server_with_node
 from nodeplug.commands.seconds import Seconds
 from resourceapi.client import ClientError
 
@@ -97,9 +97,9 @@ def verify(
         raise click.UsageError("--device is the device that is claimed from a DRA driver: use it with --dra")
     if device and not all(device.partition("/")):
         raise click.BadParameter(f"{device!r} is not POOL/DEVICE, as in node/gpu-0.", param_hint="--device")
-    tell = _Told(failures_only) if form == "text" else lambda _: None
+    on_check = _CheckPrinter(failures_only) if form == "text" else lambda _: None
     folder = _host_folder() if as_host else None
-    conformance = asyncio.run(_verified(command, seconds, kubernetes, tell, device, folder, is_driver=is_driver))
+    conformance = asyncio.run(_verified(command, seconds, kubernetes, on_check, device, folder, is_driver=is_driver))
     shown = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
     if form == "json":
         report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(shown)}
@@ -118,7 +118,7 @@ async def _verified(
     command: Sequence[str],
     seconds: float,
     kubernetes: Version,
-    tell: Callable[[Check], None],
+    on_check: Callable[[Check], None],
     device: str,
     folder: Path | None,
     *,
@@ -127,11 +127,11 @@ async def _verified(
     logging.disable(logging.CRITICAL)  # the report contains the results
     try:
         if not is_driver:
-            plugin = Conformance(command, seconds, tell, kubernetes, folder)
+            plugin = Conformance(command, seconds, on_check, kubernetes, folder)
             await plugin.run()
             return plugin
-        async with alone(NODE, kubernetes) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes, folder)
+        async with api_server_with_node(NODE, kubernetes) as (client, kubeconfig):
+            driver = DriverConformance(command, seconds, on_check, client, kubeconfig, device, kubernetes, folder)
             await driver.run()
         return driver
     except OSError as error:
@@ -160,7 +160,7 @@ def _host_folder() -> Path:
     return as_host.FOLDER
 
 
-class _Told:
+class _CheckPrinter:
     """Prints checks as they are made."""
 
     def __init__(self, failures_only: bool) -> None:

@@ -19,7 +19,7 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config.document import did_you_mean
 from nodeplug.control import client, witnesses
 from nodeplug.control import release as releasing
-from nodeplug.control.client import LONG, NotRunning
+from nodeplug.control.client import LONG_TIMEOUT, NotRunning
 from nodeplug.control.leases import Answer, LeaseView, Question
 from nodeplug.control.protocol import Refusal
 
@@ -69,7 +69,7 @@ def show(state: Path, output: Output, name: str) -> None:
     NAME is a unit, a device, a pod or a claim; NAMESPACE/NAME is a pod or claim of one namespace. If the pod of a
     lease is gone, this command ends the lease.
     """
-    found = tuple(_with_statements(state, x) for x in _meant(state, name))
+    found = tuple(_with_statements(state, x) for x in _leases_named(state, name))
     if output in ("json", "yaml"):
         click.echo(as_text(_Shown(found), output), nl=False)
         return
@@ -105,7 +105,7 @@ def release(state: Path, output: Output, resource: str, force: bool, unit: str) 
         names = ", ".join(sorted({x.resource for x in meant}))
         raise click.UsageError(f"several resources have a lease of {unit}; name one with --resource: {names}")
     question = releasing.Question(meant[0].resource, meant[0].api, unit, force)
-    ended = ask(state, question, releasing.Answer, LONG)
+    ended = ask(state, question, releasing.Answer, LONG_TIMEOUT)
     if output in ("json", "yaml"):
         click.echo(as_text(ended, output), nl=False)
         return
@@ -129,7 +129,7 @@ def _row(x: LeaseView, *, is_wide: bool) -> tuple[str, ...]:
     return (*row, clock(x.granted_at), x.phase, devices, ",".join(x.pod_uids)) if is_wide else row
 
 
-def _meant(state: Path, name: str) -> list[LeaseView]:
+def _leases_named(state: Path, name: str) -> list[LeaseView]:
     leased = ask(state, Question(), Answer).leases
     found = [x for x in leased if name in _names(x)]
     if not found:
@@ -139,7 +139,7 @@ def _meant(state: Path, name: str) -> list[LeaseView]:
 
 def _with_statements(state: Path, x: LeaseView) -> witnesses.Answer:
     try:
-        return client.ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG)
+        return client.ask(state, witnesses.Question(x.resource, x.api, x.unit), witnesses.Answer, LONG_TIMEOUT)
     except Refusal:  # it has ended since, for example when another lease of the pod was checked
         return witnesses.Answer(x, ())
     except NotRunning as error:

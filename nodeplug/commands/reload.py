@@ -18,12 +18,12 @@ from nodeplug.commands.running_daemon import NOT_RUNNING, REFUSED, ask, clock, s
 from nodeplug.commands.structured import as_text
 from nodeplug.control import client
 from nodeplug.control import status as asking
-from nodeplug.control.client import LONG, NotRunning
+from nodeplug.control.client import LONG_TIMEOUT, NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.reload import Answer, Question
 
-_PATIENCE = 60.0  # seconds for a daemon that restarts to answer
-_AGAIN = 0.1
+_RESTART_TIMEOUT = 60.0  # seconds for a daemon that restarts to answer
+_RETRY = 0.1
 
 
 @click.command(epilog=examples("nodeplug check NEW.yaml --against running", "nodeplug reload"))
@@ -35,7 +35,7 @@ def reload(state: Path, output: Output) -> None:
     A file with mistakes changes nothing; all mistakes are printed. The daemon also reads a changed file by itself.
     This command shows the result, and also reads a file to which a symbolic link of your own points.
     """
-    found = ask(state, Question(), Answer, LONG)
+    found = ask(state, Question(), Answer, LONG_TIMEOUT)
     is_data = output in ("json", "yaml")
     if is_data:
         pass  # at the end, when the outcome is known: scripts read one answer
@@ -43,7 +43,7 @@ def reload(state: Path, output: Output) -> None:
         click.echo(f"{found.file}: nothing has changed since {clock(found.loaded_at)}")
     else:
         click.echo("\n".join((f"{found.file}:", *change_lines(found.changes))))
-    if found.changes.starts_anew:
+    if found.changes.needs_restart:
         moved = (x.after for x in found.changes.fields if (x.where, x.field) == ("settings", "stateDirectory"))
         _until_begun(Path(next(map(json.loads, moved), state)), found.file)
     if is_data:
@@ -52,7 +52,7 @@ def reload(state: Path, output: Output) -> None:
 
 def _until_begun(state: Path, file: str) -> None:
     """Wait for the daemon that restarts; fail if it did not take the configuration."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _RESTART_TIMEOUT
     while True:
         try:
             now = client.ask(state, asking.Question(), asking.Answer)
@@ -60,6 +60,6 @@ def _until_begun(state: Path, file: str) -> None:
         except (NotRunning, Refusal) as error:
             if time.monotonic() >= deadline:
                 raise Failure(f"the daemon has not answered since it restarted: {error}", NOT_RUNNING) from None
-        time.sleep(_AGAIN)
+        time.sleep(_RETRY)
     if not now.configuration.is_current:
         raise Failure(f"{file}: the configuration stays as it was", REFUSED, now.configuration.problems)

@@ -46,7 +46,7 @@ def config_options(command: F) -> F:
         "path",
         show_default=f"that of the running daemon, or {_CONFIGURATION}",
         type=click.Path(path_type=Path, readable=False),
-        callback=lambda ctx, _parameter, given: given or _configuration_in_use(ctx.params["state"] or STATE_DIRECTORY),
+        callback=lambda ctx, _parameter, value: value or _configuration_in_use(ctx.params["state"] or STATE_DIRECTORY),
         help="The daemon's configuration.",
     )
     state = click.option(
@@ -59,7 +59,7 @@ def config_options(command: F) -> F:
     return config(state(command))
 
 
-def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.SECONDS) -> T:
+def ask(state: Path, question: Struct, kind: type[T], seconds: float = client.TIMEOUT) -> T:
     """Return the daemon's answer. Raises `Failure` if there is none within `seconds`."""
     try:
         return client.ask(state, question, kind, seconds)

@@ -16,7 +16,7 @@ from nodeplug.commands.leases import lease_lines
 from nodeplug.commands.options import Output, output_option
 from nodeplug.commands.running_daemon import REFUSED, ask, clock, duration, state_option
 from nodeplug.commands.structured import as_text
-from nodeplug.control.status import Answer, DeviceView, Question, before_the_first_pod
+from nodeplug.control.status import Answer, DeviceView, Question, first_pod_note
 
 _SHOWN_SHA = 12  # digits of the configuration's digest; json has all
 
@@ -51,11 +51,11 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield f"DRA driver {found.dra.driver}  {registered}  prepared claims: {found.dra.claims}"
     for problem in (*found.problems, *configuration.problems):
         yield f"wrong: {problem}"
-    if line := before_the_first_pod(found):
+    if line := first_pod_note(found):
         yield f"note: {line}"
     yield ""
     yield from _resources(found, is_wide=is_wide)
-    if devices := found.devices if is_wide else tuple(_unexplained(found)):
+    if devices := found.devices if is_wide else tuple(_unavailable_without_lease(found)):
         yield ""
         yield from _devices(devices)
     if found.withheld:
@@ -74,7 +74,7 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         yield from aligned(("WHEN", "LEVEL", "MESSAGE"), rows)
 
 
-def _unexplained(found: Answer) -> Iterator[DeviceView]:
+def _unavailable_without_lease(found: Answer) -> Iterator[DeviceView]:
     """Yield the devices that are unavailable, with a reason that no other table shows."""
     explained = {i for x in found.leases for i in x.devices} | {x.device for x in found.withheld}
     for x in found.devices:

@@ -20,7 +20,7 @@ from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.status import Answer, Question
-from nodeplug.topology.layout import NOBODY_KNOWN, NumaNode, layout
+from nodeplug.topology.layout import UNREPORTED_POD, NumaNode, layout
 from nodeplug.topology.svg import draw
 from nodeplug.topology.text import lines
 
@@ -74,7 +74,7 @@ def _rows(nodes: Sequence[NumaNode]) -> Iterator[str]:
     rows = (
         (
             *(numa.name, root.name, x.id, x.kind, x.state, ",".join(x.resources)),
-            ",".join(x.holders) or (NOBODY_KNOWN if x.is_leased else ""),
+            ",".join(x.holders) or (UNREPORTED_POD if x.is_leased else ""),
             x.reason,
         )
         for numa in nodes

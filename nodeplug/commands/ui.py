@@ -18,7 +18,7 @@ from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
 from nodeplug.commands.running_daemon import ask, state_option
 from nodeplug.control import client, events
-from nodeplug.control.client import LONG
+from nodeplug.control.client import LONG_TIMEOUT
 from nodeplug.page.feed import Feed
 from nodeplug.page.site import Site
 
@@ -42,7 +42,7 @@ def ui(state: Path, port: int, is_opened: bool) -> None:
 
 async def _serve(state: Path, port: int, *, is_opened: bool) -> None:
     async def asked(question: Struct, kind: type[Any]) -> Any:
-        return await _in_background(lambda: client.ask(state, question, kind, LONG))
+        return await _in_background(lambda: client.ask(state, question, kind, LONG_TIMEOUT))
 
     secret = f"/{secrets.token_urlsafe(16)}"
     site = Site(Feed(asked), secret)

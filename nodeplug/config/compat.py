@@ -37,7 +37,7 @@ _KUBEVIRT = {
 _WITH_VFIO = frozenset({"pci", "qat", "vfio"})  # kinds that can be held by a vfio driver
 
 
-class Expected(Struct, frozen=True):
+class CompatDefaults(Struct, frozen=True):
     """What a resource has unless it sets the value itself."""
 
     ids: Ids = "identity"
@@ -47,32 +47,32 @@ class Expected(Struct, frozen=True):
     device_info: str = ""
 
 
-def expected(
+def compat_defaults(
     document: Document, path: Path, word: Compat, name: str, selector: Selection, *, is_auxiliary: bool = False
-) -> Expected:
+) -> CompatDefaults:
     """Return what `word`, at `path`, means for the resource `name`; findings go to the document.
 
     `is_auxiliary`: its devices are sub-functions, which CNI plugins find by their names on the auxiliary bus.
     """
     if word == "nvidia":
-        return Expected("uuid", {NVIDIA_VARIABLE: "{uuid}"})
+        return CompatDefaults("uuid", {NVIDIA_VARIABLE: "{uuid}"})
     if word == "sriov":
         address = "{auxiliary}" if is_auxiliary else f"{{{PCI_BUS_ID}}}"
         cni = {"k8s.cni.cncf.io/deviceID": address, "k8s.cni.cncf.io/resourceName": name}
         variable = _variable("PCIDEVICE", name)
-        return Expected("pciBusID", {variable: address}, cni, device_info=f"{variable}_INFO")
+        return CompatDefaults("pciBusID", {variable: address}, cni, device_info=f"{variable}_INFO")
     meant = {kind for kind in KINDS if concerns(selector, kind)}
     kinds = {"vfio" if kind in _WITH_VFIO else kind for kind in meant}
     hint = "add `kind: vfio`, `kind: mdev` or `kind: usb`"
     if len(meant) == 1 and not kinds & _KUBEVIRT.keys():
         document.at(path, f"KubeVirt cannot pass a machine a device of kind {meant.pop()}", hint)
-        return Expected()
+        return CompatDefaults()
     if len(kinds) != 1 or not kinds & _KUBEVIRT.keys():
         document.at(path, "KubeVirt asks for PCI, mediated and USB devices in different ways", hint)
-        return Expected()
+        return CompatDefaults()
     (kind,) = kinds
     prefix, value = _KUBEVIRT[kind]
-    return Expected(env={_variable(prefix, name): value}, access=NodeAccess(_QEMU, _QEMU))
+    return CompatDefaults(env={_variable(prefix, name): value}, access=NodeAccess(_QEMU, _QEMU))
 
 
 def _variable(prefix: str, name: str) -> str:

@@ -97,7 +97,7 @@ class Document:
             if field is None:
                 hint = self._hints.get(wanted.cls, {}).get(key.text) or suggestion(key.text, fields)
                 self.at(inner, f"unknown key {key.text}", hint, key=True)
-                misspelt.add(meant(key.text, fields))
+                misspelt.add(similar_name(key.text, fields))
                 continue
             found = self._value(value, field.type, inner, _description(field.type))
             if found is not _MISSING:
@@ -122,7 +122,7 @@ class Document:
         text = node.text
         texts = [option for option in options if isinstance(option, mi.StrType | mi.LiteralType)]
         integer = next((option for option in options if isinstance(option, mi.IntType)), None)
-        taken_for = _taken_for(text) if node.plain else ""
+        taken_for = _yaml_type(text) if node.plain else ""
         if taken_for == "nothing":
             return self._wrong_type(path, "this has no value", f"give {_wanted(options)} or leave the key out")
         if taken_for == "a truth value" and any(isinstance(option, mi.BoolType) for option in options):
@@ -138,7 +138,7 @@ class Document:
             return self._wrong_type(path, f"YAML takes {text} for {taken_for}", f'write it in quotes: "{text}"')
         is_quoted = not node.plain and text in _BOOLEANS and any(isinstance(option, mi.BoolType) for option in options)
         if not is_open and (taken_for or is_quoted or not texts):
-            hint = "leave the quotes out" if not node.plain and _taken_for(text) else help_text
+            hint = "leave the quotes out" if not node.plain and _yaml_type(text) else help_text
             if node.plain and _NO_SPACE.match(text) and any(isinstance(option, mi.StructType) for option in options):
                 hint = "write a space after the colon: " + _NO_SPACE.sub(r"\1 ", text.split()[0])
             unit = " of seconds" if path and str(path[-1]).endswith("Seconds") else ""
@@ -186,10 +186,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant, as a question; empty if none is similar."""
-    return f"did you mean {near}?" if (near := meant(name, known)) else ""
+    return f"did you mean {near}?" if (near := similar_name(name, known)) else ""
 
 
-def meant(name: str, known: Collection[str]) -> str:
+def similar_name(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant; empty if none is similar.
 
     Names in one domain, such as resources, are compared by the part after it.
@@ -248,7 +248,7 @@ def _wanted(options: Iterable[mi.Type]) -> str:
     return " or ".join(words)
 
 
-def _taken_for(text: str) -> str:
+def _yaml_type(text: str) -> str:
     """Return the type that YAML 1.1 or 1.2 assigns to a plain text; empty if both take it for a text."""
     if text.lower() in ("", "~", "null"):
         return "nothing"

@@ -22,20 +22,20 @@ _WITH_UUID = frozenset(kind for kind, reader in BY_KIND.items() if "uuid" in rea
 _MAYBE_ON_PCI = _ALL - {"mdev", "misc", "usb"}
 _MAYBE_ON_USB = _ALL - {"dsa", "mdev", "misc", "nvme", "pci", "qat", "rdma", "vdpa", "vfio"}
 _GPU = frozenset({"gpu"})
-_NVIDIAS = Device("", "gpu", "", attributes={"vendor": "10de"})
+_NVIDIA_GPU = Device("", "gpu", "", attributes={"vendor": "10de"})
 
 
-def _is_of_others(selector: Selection) -> bool:
+def _selects_only_other_vendors(selector: Selection) -> bool:
     """Return whether a selector names vendors, and NVIDIA is not one of them."""
     match selector:
         case Attribute("vendor", _):
-            return bool(selector.why_not(_NVIDIAS))
+            return bool(selector.why_not(_NVIDIA_GPU))
         case Preset(_, inner):
-            return _is_of_others(inner)
+            return _selects_only_other_vendors(inner)
         case AllOf(selectors):
-            return any(map(_is_of_others, selectors))
+            return any(map(_selects_only_other_vendors, selectors))
         case AnyOf(selectors):
-            return bool(selectors) and all(map(_is_of_others, selectors))
+            return bool(selectors) and all(map(_selects_only_other_vendors, selectors))
         case _:
             return False
 
@@ -96,7 +96,7 @@ _RULES: Final = (
 
 def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> None:
     """Add findings about keys of a resource at `path` that none of the devices that it can select can have."""
-    if _names_other_vendors(document, path, entry, selector):
+    if _check_nvidia_keys(document, path, entry, selector):
         return
     kinds = frozenset(kind for kind in KINDS if concerns(selector, kind))
     shown = ", ".join(sorted(kinds)) or "none"
@@ -113,9 +113,9 @@ def check_kinds(document: Document, path: Path, entry: ResourceEntry, selector: 
             document.at(at, message, "put it first, or give the other one `select`")
 
 
-def _names_other_vendors(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> bool:
+def _check_nvidia_keys(document: Document, path: Path, entry: ResourceEntry, selector: Selection) -> bool:
     """Add a finding about the first key for NVIDIA's GPUs if other GPUs are selected; return whether there is one."""
-    if not _is_of_others(selector):
+    if not _selects_only_other_vendors(selector):
         return False
     is_set_by_key = {
         "userspace": entry.userspace is not UNSET,

@@ -11,7 +11,7 @@ from nodeplug.config.document import Document
 from nodeplug.config.errors import ConfigError, ConfigUnreadable, Finding
 from nodeplug.config.misplaced import MISPLACED
 from nodeplug.config.nodes import check_names, entries_for
-from nodeplug.config.resources import check_keys, check_settings, check_together, resource
+from nodeplug.config.resources import check_conflicts, check_keys, check_settings, resource
 from nodeplug.config.schema import API_VERSION, File, ResourceEntry
 from nodeplug.config.settings import Settings
 from nodeplug.config.tree import SIZE_LIMIT, Mapping, Node, Scalar, Unreadable, parse
@@ -45,10 +45,13 @@ class Config(Struct, frozen=True):
 
 
 def load(
-    path: Path, node: str = "", given: Entries[str, Any] | None = None, labels: Entries[str, str] | None = None
+    path: Path,
+    node: str = "",
+    environment_settings: Entries[str, Any] | None = None,
+    labels: Entries[str, str] | None = None,
 ) -> Config:
     """Read a configuration file, as `loads` does. Raises `ConfigError` with all mistakes."""
-    return loads(read(path), str(path), node, given, labels)
+    return loads(read(path), str(path), node, environment_settings, labels)
 
 
 def read(path: Path) -> bytes:
@@ -71,13 +74,13 @@ def loads(
     data: bytes,
     source: str = "configuration",
     node: str = "",
-    given: Entries[str, Any] | None = None,
+    environment_settings: Entries[str, Any] | None = None,
     labels: Entries[str, str] | None = None,
 ) -> Config:
     """Read the content of a configuration file: the resources for `node` with `labels`; without a node, all of them.
 
-    `labels` are None if they are unknown. `given` are settings by their names in the file, from the environment. The
-    file's own settings override them, and `settings.nodeName` overrides `node`. Raises `ConfigError` with all mistakes.
+    `labels` are None if they are unknown. `environment_settings` are settings by their names in the file. The file's
+    own settings override them, and `settings.nodeName` overrides `node`. Raises `ConfigError` with all mistakes.
     """
     try:
         root, twice = parse(data)
@@ -93,7 +96,7 @@ def loads(
         own = document.value.get("settings", {})
         if own.get("metricsAddress") == "":
             del own["metricsAddress"]
-        settings = msgspec.convert({**(given or {}), **own}, Settings)
+        settings = msgspec.convert({**(environment_settings or {}), **own}, Settings)
         check_settings(document, settings)
     entries = {
         i: msgspec.convert(values, ResourceEntry)
@@ -107,7 +110,7 @@ def loads(
     check_names(document, entries)
     here, waiting = entries_for(settings.node_name or node, labels, entries) if node else (entries, [])
     everywhere = {i: x for i, x in entries.items() if not x.on_nodes and not x.node_selector}
-    check_together(document, here if node else everywhere)
+    check_conflicts(document, here if node else everywhere)
     if document.findings or twice:
         raise ConfigError(source, document.findings + twice)
     resources = tuple(item for i, item in found.items() if item is not None and i in here)

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType, convert, structs
 
 import cdi
 from deviceplugin.limits import why_too_long
-from nodeplug.config.compat import NVIDIA_VARIABLE, Expected, expected
+from nodeplug.config.compat import NVIDIA_VARIABLE, CompatDefaults, compat_defaults
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
 from nodeplug.config.kinds import check_kinds
@@ -36,8 +36,8 @@ _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
 _SOCKET_NAME = 48
 _DRIVER_SOCKET = 27  # /plugins_registry/DRIVER-reg.sock, or /plugins/DRIVER/dra-HASH.sock: as short as possible
-_OWN_NODES = tuple(f"/dev/{x}" for x in ("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"))
-_OWN_FOLDERS = ("/dev/pts", SHARED_MEMORY, "/dev/mqueue")
+_STANDARD_NODES = tuple(f"/dev/{x}" for x in ("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx"))
+_STANDARD_FOLDERS = ("/dev/pts", SHARED_MEMORY, "/dev/mqueue")
 """What every container has: the runtime's own nodes and folders (OCI runtime specification, default devices)."""
 _NEVER_MOUNTED = ("/", "/boot", "/etc", "/home", "/root", "/run", "/usr", "/var", "/var/lib", "/var/run")
 
@@ -86,7 +86,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
         document.at((*path, "shares"), why)
     shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
-    _check_keys_together(document, path, entry)
+    _check_key_conflicts(document, path, entry)
     nodes = _nodes(document, (*path, "nodes"), entry.nodes)
     container_path = _container_path(document, (*path, "containerPath"), entry.container_path, group)
     env, annotations = _env(document, path, entry.env), _annotations(document, path, entry.annotations)
@@ -101,10 +101,12 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
         check_bound_kinds(document, path, selector)
     if selector is not None:
         check_kinds(document, path, entry, selector)
-    wanted = Expected()
+    wanted = CompatDefaults()
     if entry.compat is not UNSET and selector is not None:
         is_auxiliary = entry.ids == "auxiliary"
-        wanted = expected(document, (*path, "compat"), entry.compat, entry.name, selector, is_auxiliary=is_auxiliary)
+        wanted = compat_defaults(
+            document, (*path, "compat"), entry.compat, entry.name, selector, is_auxiliary=is_auxiliary
+        )
     if selector is None or document.is_wrong(path):
         return None
     if entry.api != "device-plugin":
@@ -150,24 +152,24 @@ def check_keys(document: Document, path: Path, values: Mapping[str, Any], settin
     right = {key: value for key, value in values.items() if not document.is_wrong((*path, key))}
     if "name" in right:
         _check_name(document, path, right["name"])
-    if select := _without_wrong(document, (*path, "select"), values.get("select")):
+    if select := _without_invalid(document, (*path, "select"), values.get("select")):
         selection(document, (*path, "select"), convert(select, str | Select))
     _env(document, path, right.get("env", {}))
     _annotations(document, path, right.get("annotations", {}))
     _mounts(document, (*path, "mounts"), convert(right.get("mounts", ()), tuple[MountEntry, ...]), settings)
 
 
-def _without_wrong(document: Document, path: Path, value: Any) -> Any:
+def _without_invalid(document: Document, path: Path, value: Any) -> Any:
     """Return a value without its invalid members; None if nothing is left."""
     if not document.is_wrong(path):
         return value
     if not isinstance(value, Mapping):
         return None
-    found = {key: _without_wrong(document, (*path, key), item) for key, item in value.items()}
+    found = {key: _without_invalid(document, (*path, key), item) for key, item in value.items()}
     return {key: item for key, item in found.items() if item is not None}
 
 
-def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
+def check_conflicts(document: Document, entries: Mapping[int, ResourceEntry]) -> None:
     """Add findings about resources (by their place in the list) that contradict each other."""
     env: dict[str, tuple[str, str]] = {}
     paths: dict[str, str] = {}
@@ -188,7 +190,7 @@ def check_together(document: Document, entries: Mapping[int, ResourceEntry]) -> 
         check_classes(document, entries)
 
 
-def why_not_a_name(name: str) -> str:
+def name_error(name: str) -> str:
     """Return why `name` is not an extended resource name (the kubelet's rule); empty if it is one."""
     domain, slash, rest = name.partition("/")
     if not slash:
@@ -206,7 +208,7 @@ def why_not_a_name(name: str) -> str:
     return ""
 
 
-def _check_keys_together(document: Document, path: Path, entry: ResourceEntry) -> None:
+def _check_key_conflicts(document: Document, path: Path, entry: ResourceEntry) -> None:
     """Add findings about keys of one resource that contradict each other."""
     if entry.reset and entry.is_shared:
         document.at((*path, "reset"), "a reset would affect the other containers that share the device")
@@ -244,7 +246,7 @@ def _nodes(document: Document, path: Path, written: Texts | UnsetType) -> tuple[
 
 
 def _check_name(document: Document, path: Path, name: str) -> None:
-    if why := why_not_a_name(name):
+    if why := name_error(name):
         document.at((*path, "name"), f"{name} cannot be a resource name: {why}")
 
 
@@ -279,7 +281,7 @@ def _container_path(document: Document, path: Path, text: str, group: Group | No
     if bad := [name for name in template.FIELDS if f"{{{name}}}" in text]:
         document.at(path, f"{{{bad[0]}}} is not an attribute of one device", "name an attribute")
     if check_path(document, path, text) and (
-        text in ("/", "/dev", *_OWN_NODES) or any(is_below(text, x) for x in ("/proc", "/sys", *_OWN_FOLDERS))
+        text in ("/", "/dev", *_STANDARD_NODES) or any(is_below(text, x) for x in ("/proc", "/sys", *_STANDARD_FOLDERS))
     ):
         document.at(path, f"no device can be at {text}", "use a path below /dev that no container has already")
     if isinstance(group, PathSet):

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 
 from checkpoint import Lease
 from hostdevices import Inventory
 from nodeplug.config import Config
 from nodeplug.config_file import changed_fields, differences
 from nodeplug.control.as_written import as_written
-from nodeplug.prospects import Prospect, prospects
+from nodeplug.lease_changes import LeaseChange, lease_changes
 from resources.assignment import assign
 from resources.resource import Resource
 
@@ -30,36 +30,36 @@ class FieldChange(Struct, frozen=True):
 class Changes(Struct, frozen=True, rename="camel"):
     """What another configuration changes: as text, field by field, and for each lease.
 
-    `starts_anew`: the daemon restarts with it, in the same process; pods keep their devices.
+    `needs_restart`: the daemon restarts with it, in the same process; pods keep their devices.
     """
 
     differences: tuple[str, ...] = ()
     fields: tuple[FieldChange, ...] = ()
-    starts_anew: bool = False
-    leases: tuple[Prospect, ...] = ()
+    needs_restart: bool = field(default=False, name="startsAnew")
+    leases: tuple[LeaseChange, ...] = ()
 
 
-def changes(before: Config, now: Config, inventory: Inventory, leases: Sequence[Lease], starts_anew: bool) -> Changes:
+def changes(before: Config, now: Config, inventory: Inventory, leases: Sequence[Lease], needs_restart: bool) -> Changes:
     """Compute what `now` changes; `inventory` has the devices for it. It can take a second: call it in a thread."""
     return Changes(
         tuple(differences(before, now)),
         tuple(_fields(before, now)),
-        starts_anew,
-        tuple(prospects(now, assign(inventory, now.resources), leases)),
+        needs_restart,
+        tuple(lease_changes(now, assign(inventory, now.resources), leases)),
     )
 
 
 def _fields(before: Config, now: Config) -> Iterator[FieldChange]:
-    yield from _of("settings", before.settings, now.settings)
+    yield from _changes_of("settings", before.settings, now.settings)
     old = {x.name: x for x in before.resources}
     for resource in now.resources:
         if resource.name in old:
-            yield from _of(resource.name, old[resource.name], resource)
+            yield from _changes_of(resource.name, old[resource.name], resource)
 
 
-def _of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterator[FieldChange]:
-    for field, (old, new) in changed_fields(before, now).items():
-        yield FieldChange(where, field, _text(old), _text(new))
+def _changes_of(where: str, before: Resource | Struct, now: Resource | Struct) -> Iterator[FieldChange]:
+    for name, (old, new) in changed_fields(before, now).items():
+        yield FieldChange(where, name, _text(old), _text(new))
 
 
 def _text(value: object) -> str:

@@ -15,9 +15,9 @@ from msgspec import Struct
 from nodeplug.control.protocol import Refusal, Reply
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
 
-SECONDS = 15.0
+TIMEOUT = 15.0
 """The time limit for an answer that needs only the daemon."""
-LONG = 75.0
+LONG_TIMEOUT = 75.0
 """The time limit for an answer that also needs the kubelet, the host or the API server. The daemon's own is shorter."""
 MOST_BYTES = 1 << 28
 """The most bytes of an answer; the status of 40,000 devices has some 20 MiB."""
@@ -33,7 +33,7 @@ class NoSocket(NotRunning):
     """No daemon has this state directory; one can have another."""
 
 
-def ask(directory: Path, question: Struct, kind: type[T], seconds: float = SECONDS) -> T:
+def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEOUT) -> T:
     """Return the answer of the daemon whose state is in `directory`. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
@@ -72,10 +72,10 @@ def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     received = bytearray()
     with connect(directory, seconds) as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        _until(deadline, connection)
+        _limit_to(deadline, connection)
         connection.sendall(msgspec.json.encode(question) + b"\n")
         while len(received) <= MOST_BYTES:
-            _until(deadline, connection)
+            _limit_to(deadline, connection)
             piece = connection.recv(_PIECE)
             if not piece:
                 break
@@ -83,7 +83,7 @@ def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
     return bytes(received)
 
 
-def _until(deadline: float, connection: socket.socket) -> None:
+def _limit_to(deadline: float, connection: socket.socket) -> None:
     """Limit the next call on the connection to the deadline. Raises TimeoutError if that has passed."""
     left = deadline - time.monotonic()
     if left <= 0:

@@ -22,20 +22,20 @@ log = logging.getLogger("nodeplug")
 
 
 async def converse(
-    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Callable[[], object]
+    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
 ) -> None:
-    """Answer the question on a connection; `asked` is called when the question has arrived.
+    """Answer the question on a connection; `on_request` is called when the question has arrived.
 
     Raises OSError and TimeoutError if the client does not read.
     """
-    writer.write(msgspec.json.encode(await _reply(running, reader, writer, asked)) + b"\n")
+    writer.write(msgspec.json.encode(await _reply(running, reader, writer, on_request)) + b"\n")
     writer.close()
     async with asyncio.timeout(SECONDS_TO_READ):
         await writer.wait_closed()
 
 
 async def _reply(
-    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Callable[[], object]
+    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
 ) -> Reply:
     try:
         async with asyncio.timeout(SECONDS_TO_ASK):
@@ -48,7 +48,7 @@ async def _reply(
         return Reply(error=f"no request came within {SECONDS_TO_ASK:g} s")
     if peer_of(writer.get_extra_info("socket")).uid not in (0, os.geteuid()):
         return Reply(error="only root may ask")
-    asked()
+    on_request()
     try:
         async with asyncio.timeout(SECONDS_TO_ANSWER):
             return Reply(await _answer(running, line))

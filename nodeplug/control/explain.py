@@ -81,7 +81,7 @@ class Facts(Struct):
         place = self.places.get(resource)
         return f"{self.source}:{place.select_line}" if place else ""
 
-    def everything(self) -> dict[str, Device]:
+    def all_devices(self) -> dict[str, Device]:
         """Return all devices by id; offered ones in the form in which they are offered."""
         return {**self.inventory.devices, **{x.id: x for each in self.assignment.devices.values() for x in each}}
 
@@ -129,11 +129,11 @@ def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
 
 def find(facts: Facts, name: str) -> Device | None:
     """Return the device with this id, in the form in which it is offered; or the one with this node or kernel name."""
-    everything = facts.everything()
-    if name in everything:
-        return everything[name]
-    by_node = (x for x in everything.values() if any(name in (node.path, node.target) for node in x.devnodes))
-    by_name = (x for x in everything.values() if x.name == name)
+    all_devices = facts.all_devices()
+    if name in all_devices:
+        return all_devices[name]
+    by_node = (x for x in all_devices.values() if any(name in (node.path, node.target) for node in x.devnodes))
+    by_name = (x for x in all_devices.values() if x.name == name)
     return next(chain(by_node, by_name), None)
 
 
@@ -183,7 +183,7 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
         else:
             outcome = "selects it, and cannot own it"
         comes_after = comes_after or is_owner
-        yield Rule(resource.name, facts.place(resource.name), _means(resource), outcome, is_owner)
+        yield Rule(resource.name, facts.place(resource.name), _selector_in_words(resource), outcome, is_owner)
 
 
 def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
@@ -204,7 +204,7 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
         missing += all_leased
     elif states and not any(x.health == "healthy" and not is_leased(x) for x in states):
         missing.append("none of its devices is healthy and free")
-    summary = f"selects {_means(resource)} ({facts.place(resource.name)}), through {resource.api}"
+    summary = f"selects {_selector_in_words(resource)} ({facts.place(resource.name)}), through {resource.api}"
     near = tuple(_near(facts, resource))
     held = _leases(running, lambda x: x.resource == resource.name)
     return Answer(resource.name, False, summary, tuple(missing), (), near, views, states, held)
@@ -224,7 +224,7 @@ def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
         yield Near(device.id, reason)
 
 
-def _means(resource: Resource) -> str:
+def _selector_in_words(resource: Resource) -> str:
     selector = resource.selector
     return describe(selector) if isinstance(selector, Selection) else "devices of another kind"
 
@@ -253,5 +253,5 @@ def _devices(running: Running, resource: str, device: str | None) -> tuple[Devic
     return tuple(x for x in devices(running) if x.resource == resource and device in (None, x.id))
 
 
-def _leases(running: Running, is_meant: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
-    return tuple(x for x in map(view, running.ledger.leases()) if is_meant(x))
+def _leases(running: Running, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
+    return tuple(x for x in map(view, running.ledger.leases()) if is_selected(x))

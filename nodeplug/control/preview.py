@@ -30,17 +30,17 @@ async def answer(running: Running, question: Question) -> Answer:
         now = await in_thread(partial(loads, content, question.source, node_name(), environment, labels))
     except ConfigError as error:
         raise Refusal("the configuration is wrong", tuple(error.lines())) from None
-    return await of_running(running, running.offering.config, now)
+    return await changes_in(running, running.offering.config, now)
 
 
-async def of_running(running: Running, before: Config, now: Config) -> Changes:
+async def changes_in(running: Running, before: Config, now: Config) -> Changes:
     """Return what `now` changes here. Raises `Refusal` if the host cannot be read."""
     inventory, leases = running.offering.inventory, running.ledger.leases()
-    starts_anew = before != now and running.starts_anew(now)
+    needs_restart = before != now and running.needs_restart(now)
     known = None if inventory is None or set(now.path_globs) - set(running.offering.config.path_globs) else inventory
 
     def work() -> Changes:
-        return changes(before, now, known or _scan(running.host, now), leases, starts_anew)
+        return changes(before, now, known or _scan(running.host, now), leases, needs_restart)
 
     try:
         return await in_thread(work)

@@ -26,7 +26,7 @@ class Answer(Struct, frozen=True):
 
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `readmit`. Raises `Refusal`."""
-    ids = await _meant(running, question.device)
+    ids = await _ids_to_readmit(running, question.device)
     before = tuple(x for x in withheld(running) if x.device in ids)
     try:
         await running.ledger.readmit(ids)
@@ -35,7 +35,7 @@ async def answer(running: Running, question: Question) -> Answer:
     return Answer(before)
 
 
-async def _meant(running: Running, name: str) -> Set[str]:
+async def _ids_to_readmit(running: Running, name: str) -> Set[str]:
     """Return the withheld ids that a name means: one, or those of a group's members. Raises `Refusal`."""
     known = running.ledger.withheld
     if name in known:

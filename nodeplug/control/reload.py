@@ -3,7 +3,7 @@
 from msgspec import Struct, structs
 
 from nodeplug.control.changes import Changes
-from nodeplug.control.preview import of_running
+from nodeplug.control.preview import changes_in
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.running import Running
 
@@ -35,7 +35,7 @@ async def answer(running: Running, question: Question) -> Answer:
     path = str(running.file.path)
     if reading.before is None:
         return Answer(path, before.loaded_at, Changes())
-    if not reading.starts_anew:
+    if not reading.needs_restart:
         await running.offering.configured()
-    found = await of_running(running, reading.before, running.file.config)
-    return Answer(path, running.file.status.loaded_at, structs.replace(found, starts_anew=reading.starts_anew))
+    found = await changes_in(running, reading.before, running.file.config)
+    return Answer(path, running.file.status.loaded_at, structs.replace(found, needs_restart=reading.needs_restart))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Running(Struct, frozen=True, kw_only=True):
     """The daemon's parts. Everything belongs to its event loop.
 
-    `file` is None if it follows none, `dra` if it has no DRA side. `starts_anew` returns whether the daemon restarts
-    for a configuration. `serves_at_once`: also beside an older instance, before this one has the state. `began` is the
-    time of the start, by the loop's clock.
+    `file` is None if it follows none, `dra` if it has no DRA side. `needs_restart` returns whether the daemon restarts
+    for a configuration. `serves_without_state`: also beside an older instance, before this one has the state. `started`
+    is the time of the start, by the loop's clock.
     """
 
     host: "Host"
@@ -37,13 +37,13 @@ class Running(Struct, frozen=True, kw_only=True):
     dra: "DraPlugin | None"
     file: "ConfigFile | None"
     offering: "Offering"
-    starts_anew: "Callable[[Config], bool]"
-    serves_at_once: bool
-    began: float
+    needs_restart: "Callable[[Config], bool]"
+    serves_without_state: bool
+    started: float
 
     def not_ready(self) -> list[str]:
         """Return the reasons why the daemon is not ready; none if it is ready, or waits for the state."""
-        if not (self.ledger.is_owned or self.serves_at_once):
+        if not (self.ledger.is_owned or self.serves_without_state):
             return []
         why = self.offering.why_incomplete()
         if self.offering.inventory is None:

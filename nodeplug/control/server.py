@@ -19,12 +19,12 @@ from typing import TypeAlias
 from folderwatch import FolderWatch, FolderWatcher
 from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
 from nodeplug.control.running import Running
-from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bound, opened
+from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
 
 _MOST_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers in progress at the end
 _SECONDS_TO_ACCEPT = 0.1  # for clients that connected just before the socket went: asyncio loses half-accepted ones
-_AGAIN = 5.0  # seconds until the next attempt to listen
+_RETRY = 5.0  # seconds until the next attempt to listen
 _Identity: TypeAlias = tuple[int, int]  # device and inode
 log = logging.getLogger("nodeplug")
 
@@ -46,7 +46,7 @@ class ControlServer:
         watch = self._watcher.watch(self._path.parent, changed.set, SOCKET_NAME.__eq__)
         try:
             while True:
-                await self._listen_while_there(watch, changed)
+                await self._serve_until_removed(watch, changed)
         finally:
             watch.close()
             for idle in self._open - self._answering:
@@ -59,11 +59,11 @@ class ControlServer:
             if self._open:
                 await asyncio.wait(self._open)
 
-    async def _listen_while_there(self, watch: FolderWatch, changed: asyncio.Event) -> None:
+    async def _serve_until_removed(self, watch: FolderWatch, changed: asyncio.Event) -> None:
         """Answer at this instance's socket until it is removed."""
         server, identity = await self._listen()
         try:
-            while _is_at(self._path, identity):
+            while _is_same_socket(self._path, identity):
                 await changed.wait()
                 changed.clear()
             log.warning("%s was removed or replaced: the daemon creates it again", self._path)
@@ -71,7 +71,7 @@ class ControlServer:
             await asyncio.sleep(_SECONDS_TO_ACCEPT)
         finally:
             server.close()
-            if _is_at(self._path, identity):
+            if _is_same_socket(self._path, identity):
                 with contextlib.suppress(OSError):
                     self._path.unlink()
 
@@ -79,8 +79,8 @@ class ControlServer:
         level = logging.ERROR
         while True:
             try:
-                with opened(self._path.parent) as folder:  # asyncio checks the bound path again
-                    listening = bound(folder)
+                with open_directory(self._path.parent) as folder:  # asyncio checks the bound path again
+                    listening = bind_socket(folder)
                     # not start_server, which loads TLS to check that the socket has none
                     server = await asyncio.start_unix_server(
                         self._serve, sock=listening, limit=_MOST_BYTES, backlog=ONE_AT_ONCE
@@ -99,7 +99,7 @@ class ControlServer:
                     error.strerror or error,
                 )
                 level = logging.DEBUG
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         this = asyncio.current_task()
@@ -131,7 +131,7 @@ def _identity(path: Path) -> _Identity:
     return stat.st_dev, stat.st_ino
 
 
-def _is_at(path: Path, identity: _Identity) -> bool:
+def _is_same_socket(path: Path, identity: _Identity) -> bool:
     try:
         return _identity(path) == identity
     except OSError:

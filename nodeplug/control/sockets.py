@@ -17,7 +17,7 @@ MOST_CONNECTIONS: Final = 8
 
 
 @contextlib.contextmanager
-def opened(directory: Path) -> Iterator[int]:
+def open_directory(directory: Path) -> Iterator[int]:
     """Keep a folder open during the context. Raises OSError."""
     folder = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -26,7 +26,7 @@ def opened(directory: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def bound(folder: int) -> socket.socket:
+def bind_socket(folder: int) -> socket.socket:
     """Return a socket that is bound in an open folder, replacing an earlier one; it does not listen yet.
 
     Only processes of the same user can connect to it. Temporary files of killed processes are removed. Raises OSError.
@@ -53,7 +53,7 @@ def connect(directory: Path, seconds: float) -> socket.socket:
 
     If the queue of waiting connections is full, a non-blocking connect fails at once: this one waits.
     """
-    with opened(directory) as folder:
+    with open_directory(directory) as folder:
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(seconds))

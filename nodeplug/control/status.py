@@ -145,7 +145,7 @@ async def answer(running: Running, question: Question) -> Answer:
     with contextlib.suppress(HostExhausted):
         empty = await in_thread(running.offering.why_empty)
     scan = running.offering.scan_status()
-    uptime = asyncio.get_running_loop().time() - running.began
+    uptime = asyncio.get_running_loop().time() - running.started
     leases = running.ledger.leases()
     configuration = _configuration(running)
     ledger = LedgerView(
@@ -178,7 +178,7 @@ async def answer(running: Running, question: Question) -> Answer:
     )
 
 
-def before_the_first_pod(found: Answer) -> str:
+def first_pod_note(found: Answer) -> str:
     """Return a line for a node whose kubelet has listed no pod yet, which is a normal state; empty for other nodes."""
     if found.ledger.is_complete or any(found.ledger.problem in line for line in found.problems):
         return ""

@@ -37,12 +37,12 @@ async def answer(running: Running, question: Question) -> Answer:
     if len(reason) > LONGEST or not (reason.isprintable() or not reason):
         raise Refusal(f"a reason is one line of at most {LONGEST} characters")
     facts = await facts_of(running)
-    ids = _meant(facts, question.device)
+    ids = _ids_to_withhold(facts, question.device)
     try:
         await running.ledger.withhold([_withheld(running, i, reason) for i in sorted(ids)])
     except (LedgerUnavailable, WithholdRefused) as error:
         raise Refusal(str(error)) from None
-    concerned = {i for x in facts.everything().values() if ids & x.ids.union(x.parents) for i in x.ids}
+    concerned = {i for x in facts.all_devices().values() if ids & x.ids.union(x.parents) for i in x.ids}
     held = tuple(view(x) for x in running.ledger.leases() if x.devices & (concerned | ids))
     return Answer(tuple(x for x in withheld(running) if x.device in ids), held)
 
@@ -53,7 +53,7 @@ def _withheld(running: Running, device: str, reason: str) -> Withheld:
     return known if known is not None and not reason else Withheld(device, reason, time.time())
 
 
-def _meant(facts: Facts, name: str) -> Set[str]:
+def _ids_to_withhold(facts: Facts, name: str) -> Set[str]:
     """Return the ids to withhold: for a group its members, with their parts, because the group can lose them later.
 
     Raises `Refusal`.
@@ -63,8 +63,8 @@ def _meant(facts: Facts, name: str) -> Set[str]:
         raise Refusal(f"{name} is a resource; withhold one of its devices: {has}")
     device = find(facts, name)
     if device is None:
-        raise Refusal(f"there is no device {name} here; {_hint(name, facts.everything())}")
-    alike = [x.id for x in facts.inventory.devices.values() if name != device.id and _is_called(x, name)]
+        raise Refusal(f"there is no device {name} here; {_hint(name, facts.all_devices())}")
+    alike = [x.id for x in facts.inventory.devices.values() if name != device.id and _has_name(x, name)]
     if len(alike) > 1:
         raise Refusal(f"several devices are called {name}: {', '.join(sorted(alike)[:8])}; name one by its id")
     if is_group_id(device.id, facts.assignment.owners.get(device.id, "?")):
@@ -73,7 +73,7 @@ def _meant(facts: Facts, name: str) -> Set[str]:
     return {device.id}
 
 
-def _is_called(device: Device, name: str) -> bool:
+def _has_name(device: Device, name: str) -> bool:
     return device.name == name or any(name in (node.path, node.target) for node in device.devnodes)
 
 

@@ -5,6 +5,6 @@ reason: no pod gets a device by a conversion that it could not have before.
 """
 
 from nodeplug.convert.conversion import Conversion
-from nodeplug.convert.convert import FORMATS, convert, whose
+from nodeplug.convert.convert import FORMATS, convert, plugins_of
 
-__all__ = ["FORMATS", "Conversion", "convert", "whose"]
+__all__ = ["FORMATS", "Conversion", "convert", "plugins_of"]

@@ -112,7 +112,7 @@ WRAPPING = Wrapping(kind="Configuration", api_group="akri.sh", settings=_setting
 """The objects that contain its settings."""
 
 
-class _Different(Exception):
+class _NotConvertible(Exception):
     """A rule that no selector can express."""
 
 
@@ -122,27 +122,27 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
     try:
         details = file.details
         if file.handler != _UDEV:
-            raise _Different(f"the handler {file.handler} finds no devices on the node itself")
+            raise _NotConvertible(f"the handler {file.handler} finds no devices on the node itself")
         if details.group_recursive:
-            raise _Different(
+            raise _NotConvertible(
                 "Akri makes one device of all that a rule finds below a device (groupRecursive); see `group.within`"
             )
         if file.capacity < 1:
-            raise _Different("no pod could have one (capacity)")
+            raise _NotConvertible("no pod could have one (capacity)")
         rules = [_selector(rule) for rule in details.udev_rules]
         if not rules:
-            raise _Different("it has no rules (udevRules)")
+            raise _NotConvertible("it has no rules (udevRules)")
         if file.vfio_passthrough.lower() == "true":
-            raise _Different(
+            raise _NotConvertible(
                 "for functions for virtual machines use `kind: vfio` and `compat: kubevirt` (vfioPassthrough)"
             )
         if file.resource_name not in ("", name):
-            raise _Different(f"KubeVirt requests {file.resource_name} (devicePluginResourceName), and not {name}")
+            raise _NotConvertible(f"KubeVirt requests {file.resource_name} (devicePluginResourceName), and not {name}")
         if file.resource_name and any(rule.get("kind") != "usb" for rule in rules):
-            raise _Different(
+            raise _NotConvertible(
                 "KubeVirt can use only USB devices of it: SUBSYSTEM must be usb (devicePluginResourceName)"
             )
-    except _Different as reason:
+    except _NotConvertible as reason:
         yield LeftOut(name, str(reason))
         return
     values: Values = {"name": name, "select": rules[0] if len(rules) == 1 else {"any": rules}}
@@ -164,18 +164,18 @@ def _selector(rule: str) -> Values:
     while place < len(rule):
         match = _FILTER.match(rule, place)
         if match is None:
-            raise _Different(f"{rule}: what begins with `{rule[place:].strip()}` is not a known match")
+            raise _NotConvertible(f"{rule}: what begins with `{rule[place:].strip()}` is not a known match")
         place = match.end()
         matches.append(match.groups())
     if _USB in matches:
         matches = [x for x in matches if x != _WHOLE_USB]
-    found = [_meant(rule, field, key, text) for field, key, operator, text in matches if operator == "=="]
-    excluded = [_meant(rule, field, key, text) for field, key, operator, text in matches if operator == "!="]
+    found = [_selector_values(rule, field, key, text) for field, key, operator, text in matches if operator == "=="]
+    excluded = [_selector_values(rule, field, key, text) for field, key, operator, text in matches if operator == "!="]
     chosen = [x for x in found if x.keys() & {"kind", "path"}]
     if not chosen:
-        raise _Different(f"{rule}: it matches every part of such a device; select some with SUBSYSTEM or KERNEL")
+        raise _NotConvertible(f"{rule}: it matches every part of such a device; select some with SUBSYSTEM or KERNEL")
     if excluded and not any("kind" in x for x in chosen):
-        raise _Different(f"{rule}: an exclusion needs a kind of devices; set it with SUBSYSTEM")
+        raise _NotConvertible(f"{rule}: an exclusion needs a kind of devices; set it with SUBSYSTEM")
     attributes = {name: text for x in found for name, text in x.get("attributes", {}).items()}
     values: Values = {key: text for x in chosen for key, text in x.items()}
     if attributes:
@@ -185,7 +185,7 @@ def _selector(rule: str) -> Values:
     return values
 
 
-def _meant(rule: str, field: str, key: str | None, text: str) -> Values:
+def _selector_values(rule: str, field: str, key: str | None, text: str) -> Values:
     texts = text.split("|")
     if field == "SUBSYSTEM" and all(x in _KINDS for x in texts):
         return {"kind": one_or_all([_KINDS[x] for x in texts])}
@@ -194,7 +194,7 @@ def _meant(rule: str, field: str, key: str | None, text: str) -> Values:
     if field in ("ATTR", "ATTRS", "ENV") and key in _ATTRIBUTES and (field == "ENV") == key.isupper():
         return {"attributes": {_ATTRIBUTES[key]: one_or_all(texts)}}
     shown = f"{field}{{{key}}}" if key is not None else field
-    raise _Different(f"{rule}: nothing here stands for {shown} with `{text}`{_CLOSE.get(shown, '')}")
+    raise _NotConvertible(f"{rule}: nothing here stands for {shown} with `{text}`{_CLOSE.get(shown, '')}")
 
 
 def _path(name: str) -> str:

@@ -84,7 +84,7 @@ WRAPPING = Wrapping(
 def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut]:
     """Yield one resource, or one for each existing kind of partition."""
     if file.driver_type in _MACHINES:
-        yield _of_machines(file, domain)
+        yield _passthrough_resource(file, domain)
         return
     there = [x for x in scan(host, (GPU,)).devices.values() if x.attributes.get("vendor") == "1002"]
     most = file.device_count if file.device_count is not None else file.gpu.device_count
@@ -113,7 +113,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
         yield LeftOut(f"{domain}/..._nps...", _CONVERT)
 
 
-def _of_machines(file: File, domain: str) -> Offered:
+def _passthrough_resource(file: File, domain: str) -> Offered:
     """Return the resource of GPUs for virtual machines: GPUs, or their virtual functions, bound to vfio-pci."""
     select: Values = {"kind": "vfio", "attributes": {"vendor": "1002", "driver": "vfio-pci", "class": ["03*", "12*"]}}
     if file.driver_type == "vf-passthrough":

@@ -107,7 +107,7 @@ def is_folder(host: Host, path: str) -> bool:
 _FOLDERS = frozenset({"/dev/snd", "/dev/dri", "/dev/input", "/dev/infiniband", "/dev/bus/usb"})
 
 
-def of_paths(paths: Sequence[str]) -> Values:
+def select_paths(paths: Sequence[str]) -> Values:
     """Return a selector of devices by their nodes.
 
     A USB device or an NVMe controller also has the nodes of its parts.

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hostdevices import Host
 from nodeplug.config import ConfigError, Finding, loads
 from nodeplug.config.document import Document
-from nodeplug.config.resources import why_not_a_name
+from nodeplug.config.resources import name_error
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Sequence, Unreadable, parse_several
 from nodeplug.convert import (
@@ -125,11 +125,11 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     items = (
         _with_name(item) for each in zip(found.parts, documents, strict=True) for item in _items(*each, domain, host)
     )
-    resources = _as_ours(with_danger(with_one_owner(items), host))
+    resources = _without_invalid(with_danger(with_one_owner(items), host))
     return Conversion(source, _plugins(found), resources, tuple(found.others))
 
 
-def whose(data: bytes) -> str:
+def plugins_of(data: bytes) -> str:
     """Return the plugins that a configuration file is for, by its keys alone; empty if they match no known plugin."""
     try:
         found, _ = _read(data, "", "")
@@ -152,26 +152,26 @@ def _plugins(found: Manifest) -> str:
 def _with_name(item: Offered | LeftOut) -> Offered | LeftOut:
     """Return a resource whose name no kubelet accepts as left out; the others are converted."""
     name = item.resource["name"] if isinstance(item, Offered) else ""
-    why = why_not_a_name(name) if name else ""
+    why = name_error(name) if name else ""
     return LeftOut(name, f"it cannot be a resource name: {why}") if why else item
 
 
-def _as_ours(items: Iterable[Offered | LeftOut]) -> list[Offered | LeftOut]:
+def _without_invalid(items: Iterable[Offered | LeftOut]) -> list[Offered | LeftOut]:
     """Return the resources; one that our file cannot express, alone or after the others, is left out, with why."""
     known = list(items)
-    if _why_not(known):
-        known = [_unless_wrong(item, [item]) for item in known]
-    while _why_not(known):  # two resources conflict
-        last = bisect.bisect_left(range(len(known)), True, key=lambda last: bool(_why_not(known[: last + 1])))
-        known[last] = _unless_wrong(known[last], known[: last + 1])
+    if _config_errors(known):
+        known = [_left_out_if_invalid(item, [item]) for item in known]
+    while _config_errors(known):  # two resources conflict
+        last = bisect.bisect_left(range(len(known)), True, key=lambda last: bool(_config_errors(known[: last + 1])))
+        known[last] = _left_out_if_invalid(known[last], known[: last + 1])
     return known
 
 
-def _unless_wrong(item: Offered | LeftOut, among: list[Offered | LeftOut]) -> Offered | LeftOut:
-    return LeftOut(item.resource["name"], why) if isinstance(item, Offered) and (why := _why_not(among)) else item
+def _left_out_if_invalid(item: Offered | LeftOut, among: list[Offered | LeftOut]) -> Offered | LeftOut:
+    return LeftOut(item.resource["name"], why) if isinstance(item, Offered) and (why := _config_errors(among)) else item
 
 
-def _why_not(items: list[Offered | LeftOut]) -> str:
+def _config_errors(items: list[Offered | LeftOut]) -> str:
     """Return the findings of `nodeplug check` for a file with these resources; empty if it is valid."""
     try:
         loads(Conversion("", "", items).text().encode())

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hostdevices import Host
 from hostdevices.globs import is_glob
-from nodeplug.convert.conversion import LeftOut, Offered, Values, of_paths
+from nodeplug.convert.conversion import LeftOut, Offered, Values, select_paths
 
 
 class HostDevice(Struct, frozen=True, rename="camel"):
@@ -63,7 +63,7 @@ def _nodes(file: File) -> Values | str:
     if len(members) > 1:
         return {"group": {"paths": members}, **values}
     (one,) = file.host_devices
-    return {**of_paths([one.host_path]), **_inside(one.container_path, one.host_path), **values}
+    return {**select_paths([one.host_path]), **_inside(one.container_path, one.host_path), **values}
 
 
 def _inside(container_path: str, host_path: str) -> Values:

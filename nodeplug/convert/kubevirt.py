@@ -122,7 +122,7 @@ def _select(each: PciDevice | MediatedDevice) -> Values | str:
 
 def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:
     """Return the selector of a set of USB devices, or why there is none."""
-    meant = [{"vendor": _four(x.vendor), "product": _four(x.product)} for x in selectors]
+    meant = [{"vendor": _four_digits(x.vendor), "product": _four_digits(x.product)} for x in selectors]
     if not meant:
         return "it does not select USB devices (selectors)"
     if len(meant) == 1:
@@ -133,5 +133,5 @@ def _usb(selectors: Sequence[UsbSelector], host: Host) -> Values | str:
     return {"kind": "usb", "any": [{"attributes": attributes} for attributes in meant]}
 
 
-def _four(digits: str) -> str:
+def _four_digits(digits: str) -> str:
     return digits.lower().removeprefix("0x").zfill(4)

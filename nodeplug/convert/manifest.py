@@ -64,7 +64,7 @@ def manifest(
     for root in meant:
         try:
             each = [Part(x, inner, _kind(root), labels=labels) for x, inner, labels in files_of(root)]
-            if each or (each := _of_nodes(root, formats, keys, entry)):
+            if each or (each := _parts_of_nodes(root, formats, keys, entry)):
                 parts += each
                 continue
             known, inner = unwrapped(root, formats, name, entry)
@@ -86,7 +86,7 @@ def _objects(roots: Sequence[Node]) -> Iterator[Node]:
             yield root
 
 
-def _of_nodes(root: Node, formats: Formats, keys: Mapping[str, Sequence[str]], wanted: str) -> list[Part]:
+def _parts_of_nodes(root: Node, formats: Formats, keys: Mapping[str, Sequence[str]], wanted: str) -> list[Part]:
     """Return the files of a ConfigMap that has one for each node, or for each kind of node; else none."""
     if _kind(root) != CONFIG_MAP or not isinstance(root, Keys) or len(entries := entries_of(root)) < 2 or wanted:
         return []

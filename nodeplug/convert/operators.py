@@ -16,7 +16,7 @@ from nodeplug.config.tree import Node, Scalar, Unreadable
 from nodeplug.convert.wrapping import below, parsed, text_of
 
 
-class _Made(Struct, frozen=True):
+class _Generated(Struct, frozen=True):
     """What an operator generates from its objects of `api_group`, and how to get that."""
 
     api_group: str
@@ -29,20 +29,20 @@ POLICY = "NicClusterPolicy"
 _POLICIES = "mellanox.com"
 _PLUGINS = {"rdmaSharedDevicePlugin": "rdma-shared", "sriovDevicePlugin": "sriov"}
 _HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
-_FUNCTIONS = _Made(
+_FUNCTIONS = _Generated(
     "sriovnetwork.openshift.io",
     "the offered functions are in the ConfigMap that the SR-IOV operator makes from all its policies",
     "convert that, `kubectl get configmap device-plugin-config -o yaml` in the operator's namespace,"
     " with `--domain openshift.io`",
 )
-_CLAIMED = _Made(
+_CLAIMED = _Generated(
     "sriovnetwork.k8snetworkplumbingwg.io",
     "this belongs to a DRA driver, whose devices have no resource names that pods could continue to request",
     "write a resource with `api: dra`; docs/migration.md, Claims that other DRA drivers served, says what its"
     " attributes are called",
 )
-_MADE = {
-    "ClusterPolicy": _Made(
+_GENERATED = {
+    "ClusterPolicy": _Generated(
         "nvidia.com",
         "the offered devices are in the DaemonSet that NVIDIA's operator makes from a ClusterPolicy",
         "convert that, `kubectl get daemonset nvidia-device-plugin-daemonset -o yaml` in the operator's namespace,"
@@ -57,7 +57,8 @@ _MADE = {
 
 def is_an_operators(root: Node) -> bool:
     """Return whether an object belongs to one of these operators, and not to another program with the same kind."""
-    group = _MADE[kind].api_group if (kind := _word(root, "kind")) in _MADE else _POLICIES if kind == POLICY else ""
+    kind = _word(root, "kind")
+    group = _GENERATED[kind].api_group if kind in _GENERATED else _POLICIES if kind == POLICY else ""
     return bool(group) and _word(root, "apiVersion").partition("/")[0] == group
 
 
@@ -68,7 +69,7 @@ def files_of(root: Node) -> Iterator[tuple[str, Node, Mapping[str, str]]]:
     """
     if not is_an_operators(root):
         return
-    if made := _MADE.get(_word(root, "kind")):
+    if made := _GENERATED.get(_word(root, "kind")):
         raise Unreadable(Finding(root.line, root.column, made.what, made.hint))
     found = {name: below(root, "spec", plugin, "config") for plugin, name in _PLUGINS.items()}
     texts = {name: x for name, x in found.items() if isinstance(x, Scalar) and x.text.strip()}

@@ -21,7 +21,7 @@ def with_one_owner(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | Lef
             yield item
             continue
         name = item.resource["name"]
-        needed, others = _means(item.resource)
+        needed, others = _selected_globs(item.resource)
         taken = {glob: owner for glob in (*needed, *others) if (owner := _owner(glob, owners))}
         reasons = ", ".join(
             f"{owner} has {' and '.join(glob for glob in taken if taken[glob] == owner)} already"
@@ -35,7 +35,7 @@ def with_one_owner(items: Iterable[Offered | LeftOut]) -> Iterator[Offered | Lef
         yield structs.replace(item, remarks=(*item.remarks, f"{reasons}, and keeps it.")) if taken else item
 
 
-def _means(resource: Values) -> tuple[list[str], list[str]]:
+def _selected_globs(resource: Values) -> tuple[list[str], list[str]]:
     """Return the globs that a resource needs all of, and those of which it needs one."""
     group, select = resource.get("group"), resource.get("select")
     if isinstance(group, dict) and "folder" in group:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, of_paths
+from nodeplug.convert.conversion import LeftOut, Offered, Values, is_folder, select_paths
 from resourceapi.cel.re2 import compile_regex
 from resourceapi.cel.re2_syntax import RegexError
 
@@ -68,7 +68,7 @@ def resources(file: File, domain: str, host: Host) -> Iterator[Offered | LeftOut
 
 
 def _resource(name: str, path: str, shares: int, host: Host) -> Values:
-    meant: Values = {"group": {"folder": path}} if is_folder(host, path) else of_paths([path])
+    meant: Values = {"group": {"folder": path}} if is_folder(host, path) else select_paths([path])
     return {"name": name, **meant, **({"shares": shares} if shares != 1 else {})}
 
 

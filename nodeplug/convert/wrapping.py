@@ -83,7 +83,7 @@ def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple
     `entry` is the entry of a ConfigMap that has several. Raises `Unreadable`.
     """
     if isinstance(root, Keys):
-        return _of_object(root, formats, name, entry)
+        return _unwrap_object(root, formats, name, entry)
     if isinstance(root, Sequence) and _has_device_flag(root):
         return name, _device_arguments(root)
     if isinstance(root, Sequence) and name and all(isinstance(x, Scalar) for x in root.items):
@@ -91,7 +91,7 @@ def unwrapped(root: Node, formats: Formats, name: str, entry: str = "") -> tuple
     return name, root
 
 
-def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str, Node]:
+def _unwrap_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str, Node]:
     kind = text_of(root, "kind")
     places = PERMITTING.get(kind, ())
     permitted = next((x for place in places if (x := below(root, *place, PERMITTED)) is not None), None)
@@ -103,7 +103,7 @@ def _of_object(root: Keys, formats: Formats, name: str, entry: str) -> tuple[str
     if kind == CONFIG_MAP:
         return name, parsed(_entry(root, entry))
     if kind == DAEMON_SET:
-        return _of_daemon_set(root, formats)
+        return _unwrap_daemon_set(root, formats)
     for found, (wrapping, _) in formats.items():
         is_its = not wrapping.api_group or text_of(root, "apiVersion").startswith(f"{wrapping.api_group}/")
         if kind and wrapping.kind == kind and is_its:
@@ -131,7 +131,7 @@ def _entry(config_map: Keys, wanted: str) -> Scalar:
     raise Unreadable(Finding(config_map.line, config_map.column, message, hint))
 
 
-def _of_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
+def _unwrap_daemon_set(root: Keys, formats: Formats) -> tuple[str, Node]:
     pod = below(root, "spec", "template", "spec")
     containers = below(pod, "containers") if isinstance(pod, Keys) else None
     for container in containers.items if isinstance(containers, Sequence) else ():

@@ -7,7 +7,7 @@ from nodeplug.config import ConfigError, Settings, read
 from nodeplug.control import client
 from nodeplug.control.client import NoSocket, NotRunning
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.status import Answer, Question, before_the_first_pod
+from nodeplug.control.status import Answer, Question, first_pod_note
 from nodeplug.digest import sha256
 from nodeplug.doctor.finding import Finding
 
@@ -29,7 +29,7 @@ def examine(settings: Settings, path: Path) -> Iterator[Finding]:
     for each in found.withheld:
         reason = f" ({each.reason})" if each.reason else ""
         yield Finding("note", _SUBJECT, f"{each.device} is withheld{reason}", f"nodeplug readmit {each.device}")
-    if line := before_the_first_pod(found):
+    if line := first_pod_note(found):
         yield Finding("note", _SUBJECT, line)
     try:
         content = read(path) if path.exists() else b""

@@ -20,18 +20,18 @@ def findings(path: Path, machine: Host, state: Path | None = None) -> Iterator[F
     settings = configuration.settings_of(config, state)
     has_dra = config is not None and any(x.api != "device-plugin" for x in config.resources)
     needs_registry = has_dra or settings.register_through_plugin_watcher
-    yield from _as_far_as_allowed("daemon", daemon.examine(settings, path))
-    yield from _as_far_as_allowed("kubelet", kubelet.examine(settings, needs_registry=needs_registry))
-    yield from _as_far_as_allowed("runtime", runtime.examine(machine, settings, config))
-    yield from _as_far_as_allowed("host", host.examine(machine, config))
-    yield from _as_far_as_allowed("observers", observers.examine(settings))
+    yield from _until_permission_error("daemon", daemon.examine(settings, path))
+    yield from _until_permission_error("kubelet", kubelet.examine(settings, needs_registry=needs_registry))
+    yield from _until_permission_error("runtime", runtime.examine(machine, settings, config))
+    yield from _until_permission_error("host", host.examine(machine, config))
+    yield from _until_permission_error("observers", observers.examine(settings))
     if has_dra:
         from nodeplug.doctor import cluster  # imported here: it brings TLS
 
         yield from cluster.examine(settings)
 
 
-def _as_far_as_allowed(subject: str, found: Iterator[Finding]) -> Iterator[Finding]:
+def _until_permission_error(subject: str, found: Iterator[Finding]) -> Iterator[Finding]:
     """Yield findings until one needs a permission that this user lacks."""
     try:
         yield from found

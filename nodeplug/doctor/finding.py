@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Outcome = Literal["ok", "note", "wrong"]
 
@@ -12,5 +12,5 @@ class Finding(Struct, frozen=True):
 
     outcome: Outcome
     subject: str
-    says: str
-    do: str = ""
+    message: str = field(name="says")
+    hint: str = field(default="", name="do")

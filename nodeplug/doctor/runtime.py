@@ -15,7 +15,7 @@ from hostdevices import Host
 from hostdevices.tree import Folder
 from nodeplug.config import Config, Settings
 from nodeplug.doctor.finding import Finding, Outcome
-from nodeplug.foreign_specs import described
+from nodeplug.foreign_specs import defined_cdi_devices
 
 _SUBJECT = "runtime"
 _CONTAINERD = (
@@ -77,12 +77,12 @@ def examine(host: Host, settings: Settings, config: Config | None) -> Iterator[F
         yield Finding(
             "note", _SUBJECT, f"CDI specs are written to {folder}, which runtimes do not read by default", hint
         )
-    yield from _described_twice(folder)
+    yield from _duplicate_cdi_devices(folder)
 
 
-def _described_twice(folder: Path) -> Iterator[Finding]:
+def _duplicate_cdi_devices(folder: Path) -> Iterator[Finding]:
     """Yield each foreign file that describes a device of ours: of two descriptions, a runtime uses neither."""
-    files, _ = described(Folder(""), [str(folder)])
+    files, _ = defined_cdi_devices(Folder(""), [str(folder)])
     ours = {path: names for path, names in files.items() if Path(path).name.startswith(FILE_PREFIX)}
     all_ours = set().union(*ours.values())
     for path, names in files.items():

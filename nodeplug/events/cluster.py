@@ -25,7 +25,7 @@ from msgspec import Struct
 from checkpoint import Lease
 from hostdevices.shown import shown
 from nodeplug.events.devices import DeviceChange
-from nodeplug.events.leases import who
+from nodeplug.events.leases import holder_in_words
 from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError, v1
 from telemetry import Event, Telemetry
@@ -101,13 +101,13 @@ class ClusterEvents:
 
     async def run(self) -> None:
         """Write the waiting notices, until cancelled. Handles all errors of the API server."""
-        unsubscribe = self._telemetry.events.subscribe(self._heard)
+        unsubscribe = self._telemetry.events.subscribe(self._on_event)
         try:
             while True:
                 await self._arrived.wait()
                 self._arrived.clear()
                 while self._waiting:
-                    await self._say(self._waiting.popleft())
+                    await self._publish(self._waiting.popleft())
         finally:
             unsubscribe()
             self._client.close()
@@ -121,19 +121,20 @@ class ClusterEvents:
             holders = {lease.holder: lease for lease in change.leases if lease.holder}
             for lease in holders.values():
                 if (about := _holder(lease)) is not None:
-                    note = f"Device {change.device} of {change.resource}, which {who(lease.holder)} has, {words}"
+                    holder = holder_in_words(lease.holder)
+                    note = f"Device {change.device} of {change.resource}, which {holder} has, {words}"
                     self._add(change.kind, note, about)
-            users = ", ".join(map(who, holders)) or who("")
+            users = ", ".join(map(holder_in_words, holders)) or holder_in_words("")
             note = f"Device {change.device} of {change.resource} {words}; with {users}"
-            self._add(change.kind, note, self._on_node)
+            self._add(change.kind, note, self._node_object)
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.kind in ("refused", "set-aside", "reload-refused"):
             about = " ".join(filter(None, (event.resource, event.device)))
-            self._add(event.kind, f"{about}: {event.message}" if about else event.message, self._on_node)
+            self._add(event.kind, f"{about}: {event.message}" if about else event.message, self._node_object)
 
     @property
-    def _on_node(self) -> About:
+    def _node_object(self) -> About:
         return About("Node", self._node, uid=self._node)  # as the kubelet does: `kubectl describe node` searches for it
 
     def _add(self, kind: str, note: str, about: About) -> None:
@@ -144,17 +145,17 @@ class ClusterEvents:
         self._waiting.append(Notice(reason, action, shown(note, _LONGEST_NOTE - 3), about))
         self._arrived.set()
 
-    async def _say(self, notice: Notice) -> None:
+    async def _publish(self, notice: Notice) -> None:
         try:
             for each in await self._of_pods(notice):
-                await self._say_one(each)
+                await self._publish_one(each)
         except _FAILURES as error:
             self._failed(str(error))
         except Exception:  # a defect of ours must end nothing else
             self._telemetry.cluster_events["failed"] += 1
             log.exception("an Event could not be written")
 
-    async def _say_one(self, notice: Notice) -> None:
+    async def _publish_one(self, notice: Notice) -> None:
         try:
             if outcome := await self._write(notice):
                 self._telemetry.cluster_events[outcome] += 1

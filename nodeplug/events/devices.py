@@ -9,7 +9,7 @@ from msgspec import Struct
 from checkpoint import Lease
 from hostdevices import Device, Inventory
 from hostdevices.inventory import known_ids
-from nodeplug.events.leases import MOST_NAMED, named, who
+from nodeplug.events.leases import MOST_NAMED, device_names, holder_in_words
 from resources.assignment import Assignment
 from telemetry import EventLog
 
@@ -65,12 +65,12 @@ def device_changes(before: Seen, now: Seen, leases_of: Callable[[str], Iterable[
     the first scan are not changes either, unless they are unhealthy.
     """
     # computed once, and only if a device has come or gone
-    knew, knows = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
+    known_before, known_now = (cache(partial(known_ids, x.inventory.devices)) for x in (before, now))
     is_first = not before.inventory.devices
     for resource in {**before.assignment.devices, **now.assignment.devices}:
         old, new = (x.assignment.devices.get(resource, ()) for x in (before, now))
         if old is not new and old != new:
-            for kind, device in _changes(old, new, knew, knows):
+            for kind, device in _changes(old, new, known_before, known_now):
                 if not (is_first and kind == "plugged"):
                     leases = tuple(_held(device, leases_of))
                     reason = "" if kind == "unplugged" else device.health.reason
@@ -84,20 +84,20 @@ def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
         holders = dict.fromkeys(lease.holder for lease in change.leases)
         words = _words(change.kind, change.reason)
         for holder in holders:
-            message = f"{words}; it is with {who(holder)}"
+            message = f"{words}; it is with {holder_in_words(holder)}"
             events.record(change.kind, message, resource=change.resource, device=change.device, holder=holder)
         if not holders:
             free.setdefault((change.kind, change.resource, change.reason), []).append(change.device)
     for (kind, resource, reason), devices in free.items():
         more = f" ({len(devices)} devices)" if len(devices) > MOST_NAMED else ""
-        events.record(kind, _words(kind, reason) + more, resource=resource, device=named(devices))
+        events.record(kind, _words(kind, reason) + more, resource=resource, device=device_names(devices))
 
 
 def _changes(
     old: tuple[Device, ...],
     new: tuple[Device, ...],
-    knew: Callable[[], frozenset[str]],
-    knows: Callable[[], frozenset[str]],
+    known_before: Callable[[], frozenset[str]],
+    known_now: Callable[[], frozenset[str]],
 ) -> Iterator[tuple[Kind, Device]]:
     was = {device.id: device for device in old}
     current = {device.id for device in new}
@@ -107,14 +107,14 @@ def _changes(
             yield "healthy" if device.health.healthy else "unhealthy", device
         elif known is None and not device.health.healthy:
             yield "unhealthy", device
-        elif known is None and not _is_there(device, knew()):
+        elif known is None and not _is_present(device, known_before()):
             yield "plugged", device
     for device in old:
-        if device.id not in current and not _is_there(device, knows()):
+        if device.id not in current and not _is_present(device, known_now()):
             yield "unplugged", device
 
 
-def _is_there(device: Device, known: frozenset[str]) -> bool:
+def _is_present(device: Device, known: frozenset[str]) -> bool:
     """Return whether a device is on the host, under any id; a group is there if all its members are."""
     return device.id in known or bool(device.children and known.issuperset(device.children))
 

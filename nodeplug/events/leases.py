@@ -66,7 +66,7 @@ def _moved(change: Change) -> tuple[list[Lease], list[Lease]]:
 def _record(events: EventLog, kind: EventKind, words: str, leases: Sequence[Lease]) -> None:
     if len(leases) < 2:  # nearly always, and with each Allocate
         for lease in leases:
-            message = f"{words} {who(lease.holder)}"
+            message = f"{words} {holder_in_words(lease.holder)}"
             events.record(kind, message, resource=lease.resource, device=lease.unit, holder=lease.holder)
         return
     groups: dict[tuple[str, str], list[str]] = {}
@@ -74,16 +74,16 @@ def _record(events: EventLog, kind: EventKind, words: str, leases: Sequence[Leas
         groups.setdefault((lease.resource, lease.holder), []).append(lease.unit)
     for (resource, holder), units in groups.items():
         more = f": {len(units)} units" if len(units) > MOST_NAMED else ""
-        message = f"{words} {who(holder)}{more}"
-        events.record(kind, message, resource=resource, device=named(units), holder=holder)
+        message = f"{words} {holder_in_words(holder)}{more}"
+        events.record(kind, message, resource=resource, device=device_names(units), holder=holder)
 
 
-def named(devices: Sequence[str]) -> str:
+def device_names(devices: Sequence[str]) -> str:
     """Return the first of some devices, separated by commas."""
     return devices[0] if len(devices) == 1 else ",".join(devices[:MOST_NAMED])
 
 
-def who(holder: str) -> str:
+def holder_in_words(holder: str) -> str:
     """Return a lease's holder in words."""
     match holder.split("/") if holder else ():
         case ["pod", namespace, pod, container]:

@@ -1,8 +1,8 @@
 """The data of the page: the complete state at first, then changes, in messages that all clients share.
 
 Rules:
-1. Without clients nothing is read. With clients, events trigger a new picture, at most once in `PACE` times its
-   duration, and every `AT_LEAST` seconds for changes without an event.
+1. Without clients nothing is read. With clients, events trigger a new picture, at most once in `DURATION_FACTOR` times
+   its duration, and every `LONGEST_INTERVAL` seconds for changes without an event.
 2. For a client only the number of its last message is stored; one that is too slow gets the complete state again.
 """
 
@@ -21,21 +21,21 @@ from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from telemetry import Event
 
-AT_LEAST: Final = 10.0
+LONGEST_INTERVAL: Final = 10.0
 """Seconds between pictures when nothing happens: the timeout of `events`."""
-SHORTEST: Final = 0.5
+SHORTEST_INTERVAL: Final = 0.5
 """Seconds between pictures when much happens."""
-PACE: Final = 10
+DURATION_FACTOR: Final = 10
 MOST_EVENTS: Final = 100
-_AGAIN = 2.0  # seconds until a daemon that does not answer is asked again
-_BEAT = 15.0  # seconds of silence after which viewers get a comment, which keeps the connection alive
+_RETRY = 2.0  # seconds until a daemon that does not answer is asked again
+_KEEPALIVE = 15.0  # seconds of silence after which viewers get a comment, which keeps the connection alive
 Ask: TypeAlias = Callable[[Struct, type[Any]], Awaitable[Any]]
 """Asks the daemon a question. Raises `Refusal`, and `NotRunning` if there is no daemon."""
 _Rows: TypeAlias = Mapping[str, Struct]
 log = logging.getLogger("nodeplug")
 
 
-class _Drawn(Struct, frozen=True):
+class _Snapshot(Struct, frozen=True):
     """The known state at one moment. `trouble` is the reason why it is not newer."""
 
     about: picture.About | None = None
@@ -50,86 +50,86 @@ class Feed:
     def __init__(self, ask: Ask) -> None:
         """Prepare; `ask` asks the daemon."""
         self._ask = ask
-        self._drawn = _Drawn()
+        self._snapshot = _Snapshot()
         self._events: tuple[Event, ...] = ()
         self._number = 0  # of the latest message; 0 before the first picture
         self._latest = b""  # the changes since the message before it
         self._whole = b""  # the full state, for all viewers that connect before the next message
         self._next = asyncio.Event()
-        self._looking = 0
+        self._viewers = 0
         self._task: asyncio.Task[None] | None = None
 
     async def messages(self) -> AsyncGenerator[bytes, None]:
         """Yield an event with the full state, then one for each change; periodically a comment if nothing changes."""
-        self._looking += 1
+        self._viewers += 1
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._draw(), name="page")
+            self._task = asyncio.get_running_loop().create_task(self._refresh(), name="page")
         try:
             sent = 0
             while True:
                 if sent == self._number:
                     upcoming = self._next
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_BEAT):
+                        async with asyncio.timeout(_KEEPALIVE):
                             await upcoming.wait()
                 if sent == self._number:
                     yield b":\n\n"
                     continue
                 is_next = sent and sent == self._number - 1
                 sent = self._number
-                yield self._latest if is_next else self._everything()
+                yield self._latest if is_next else self._full_state()
         finally:
-            self._looking -= 1
-            if not self._looking:
+            self._viewers -= 1
+            if not self._viewers:
                 self._task.cancel()
-                self._task, self._drawn, self._events = None, _Drawn(), ()
+                self._task, self._snapshot, self._events = None, _Snapshot(), ()
                 self._number, self._latest, self._whole = 0, b"", b""
 
-    async def _draw(self) -> None:
+    async def _refresh(self) -> None:
         after, log_began, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             try:
-                wait = AT_LEAST if log_began else 0.0  # the first time, at once and everything
+                wait = LONGEST_INTERVAL if log_began else 0.0  # the first time, at once and everything
                 happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
                 began = loop.time()
                 found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
                 took = loop.time() - began
-                self._publish(_drawn(found), happened.events[-MOST_EVENTS:])
+                self._publish(_snapshot(found), happened.events[-MOST_EVENTS:])
                 after, log_began = happened.latest, happened.log
-                await asyncio.sleep(max(SHORTEST, took * PACE))
+                await asyncio.sleep(max(SHORTEST_INTERVAL, took * DURATION_FACTOR))
             except (HostExhausted, NotRunning, Refusal) as error:
-                self._publish(msgspec.structs.replace(self._drawn, trouble=str(error)), ())
-                await asyncio.sleep(_AGAIN)
+                self._publish(msgspec.structs.replace(self._snapshot, trouble=str(error)), ())
+                await asyncio.sleep(_RETRY)
             except Exception:  # a defect of ours must not leave viewers without a message
                 log.exception("the state for the page could not be read")
-                self._publish(msgspec.structs.replace(self._drawn, trouble="nodeplug failed; see its log"), ())
-                await asyncio.sleep(_AGAIN)
+                self._publish(msgspec.structs.replace(self._snapshot, trouble="nodeplug failed; see its log"), ())
+                await asyncio.sleep(_RETRY)
 
-    def _publish(self, drawn: _Drawn, happened: tuple[Event, ...]) -> None:
-        before, self._drawn = self._drawn, drawn
+    def _publish(self, snapshot: _Snapshot, happened: tuple[Event, ...]) -> None:
+        before, self._snapshot = self._snapshot, snapshot
         self._events = (*self._events, *happened)[-MOST_EVENTS:]
-        if drawn == before and not happened:
+        if snapshot == before and not happened:
             return
         self._number, self._whole = self._number + 1, b""
         self._latest = _message(
-            drawn,
-            _changed(before.tiles, drawn.tiles),
-            _changed(before.leases, drawn.leases),
+            snapshot,
+            _changed(before.tiles, snapshot.tiles),
+            _changed(before.leases, snapshot.leases),
             happened,
-            gone={"tiles": _gone(before.tiles, drawn.tiles), "leases": _gone(before.leases, drawn.leases)},
+            gone={"tiles": _gone(before.tiles, snapshot.tiles), "leases": _gone(before.leases, snapshot.leases)},
         )
         self._next.set()
         self._next = asyncio.Event()
 
-    def _everything(self) -> bytes:
+    def _full_state(self) -> bytes:
         self._whole = self._whole or _message(
-            self._drawn, self._drawn.tiles, self._drawn.leases, self._events, gone=None
+            self._snapshot, self._snapshot.tiles, self._snapshot.leases, self._events, gone=None
         )
         return self._whole
 
 
-def _drawn(found: picture.Answer) -> _Drawn:
-    return _Drawn(
+def _snapshot(found: picture.Answer) -> _Snapshot:
+    return _Snapshot(
         found.about,
         {tile.id: tile for tile in found.tiles},
         {f"{lease.resource} {lease.api} {lease.unit}": lease for lease in found.leases},
@@ -145,7 +145,7 @@ def _gone(before: _Rows, now: _Rows) -> list[str]:
 
 
 def _message(
-    drawn: _Drawn,
+    snapshot: _Snapshot,
     tiles: _Rows,
     leases: _Rows,
     happened: tuple[Event, ...],
@@ -154,12 +154,12 @@ def _message(
     """Return a server-sent event; one with the full state has no `gone`."""
     data = msgspec.json.encode(
         {
-            "about": drawn.about,
+            "about": snapshot.about,
             "tiles": tiles,
             "leases": leases,
             "events": [{**msgspec.structs.asdict(event), "isWarning": event.is_warning} for event in happened],
             "gone": gone,
-            "trouble": drawn.trouble,
+            "trouble": snapshot.trouble,
         }
     )
     return b"".join((b"data: ", data, b"\n\n"))

@@ -4,7 +4,7 @@ Any client may be able to connect, and a page of another site can make a browser
 
 1. A request's Host must be an address or `localhost`: another name of this machine (DNS rebinding) is refused. No
    answer can be read, framed or run by a page of another site.
-2. At most `MOST_LOOKING` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
+2. At most `MOST_VIEWERS` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
    until then it has at most one message, of which `_PIECE` bytes are buffered.
 3. A connection carries one request, and a client that sends more is dropped.
 """
@@ -23,8 +23,8 @@ from nodeplug.control.running import Running
 from nodeplug.page.document import document
 from nodeplug.page.feed import Ask, Feed
 
-MOST_LOOKING: Final = 8
-MOST_TAKEN: Final = 32
+MOST_VIEWERS: Final = 8
+MOST_CONNECTIONS: Final = 32
 """The most connections that are answered at a time, including those of viewers."""
 SECONDS_TO_READ: Final = 20.0
 """The time limit for a piece of a message."""
@@ -59,7 +59,7 @@ def parsed(head: bytes) -> Request | None:
     return Request(parts[0], parts[1].partition("?")[0], hosts[0]) if len(hosts) == 1 else None
 
 
-def is_own_name(host: str) -> bool:
+def is_address_or_localhost(host: str) -> bool:
     """Return whether a Host header is an address or localhost, and not a name that others can point at this machine."""
     name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
     if port and not port.isdecimal():
@@ -84,12 +84,12 @@ class Site:
         self._feed = feed
         self._prefix = prefix
         self._is_local = is_local
-        self._taken: set[asyncio.Task[None]] = set()
-        self._looking: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._viewers: set[asyncio.Task[None]] = set()
 
-    def take(self, transport: asyncio.Transport, head: bytes) -> None:
+    def take_over(self, transport: asyncio.Transport, head: bytes) -> None:
         """Answer a request, starting with its head, on a connection that another server accepted."""
-        if len(self._taken) >= MOST_TAKEN:
+        if len(self._connections) >= MOST_CONNECTIONS:
             transport.abort()
             return
         loop = asyncio.get_running_loop()
@@ -98,11 +98,11 @@ class Site:
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        task = loop.create_task(self._respond_taken(head, reader, writer), name="page")
-        self._taken.add(task)
-        task.add_done_callback(self._taken.discard)
+        task = loop.create_task(self._respond_and_log(head, reader, writer), name="page")
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
 
-    async def _respond_taken(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _respond_and_log(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self.respond(head, reader, writer)
         except (OSError, TimeoutError):
@@ -120,9 +120,9 @@ class Site:
             refuse = partial(_plain, writer, has_body)
             if request is None:
                 await refuse("400 Bad Request", "not HTTP/1.1 with one Host")
-            elif not is_own_name(request.host):
+            elif not is_address_or_localhost(request.host):
                 await refuse("421 Misdirected Request", "use the address, or localhost")
-            elif self._is_local and not is_near(writer.get_extra_info("peername")[0]):
+            elif self._is_local and not is_loopback(writer.get_extra_info("peername")[0]):
                 await refuse("403 Forbidden", "with statusPage: local only clients on the node can see this page")
             elif request.path not in (f"{self._prefix}/", f"{self._prefix}/live"):
                 await refuse("404 Not Found", "there is / here")
@@ -140,7 +140,7 @@ class Site:
 
     async def close(self) -> None:
         """End all connections."""
-        busy = list(self._looking | self._taken)
+        busy = list(self._viewers | self._connections)
         for each in busy:
             each.cancel()
         if busy:
@@ -157,16 +157,16 @@ class Site:
         await _finish(writer)
 
     async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._looking) >= MOST_LOOKING:
+        if len(self._viewers) >= MOST_VIEWERS:
             await _plain(
                 writer,
                 True,
                 "503 Service Unavailable",
-                f"{MOST_LOOKING} clients have the page open already",
+                f"{MOST_VIEWERS} clients have the page open already",
                 "Retry-After: 10",
             )
             return
-        self._looking.add(this)
+        self._viewers.add(this)
         streaming = asyncio.create_task(self._stream(writer))
         leaving = asyncio.create_task(reader.read(1))
         try:
@@ -174,7 +174,7 @@ class Site:
             if streaming.done():
                 await streaming
         finally:
-            self._looking.discard(this)
+            self._viewers.discard(this)
             for each in (streaming, leaving):
                 each.cancel()
             await asyncio.gather(streaming, leaving, return_exceptions=True)
@@ -187,13 +187,13 @@ class Site:
                 await _send(writer, message)
 
 
-def is_near(peer: str) -> bool:
+def is_loopback(peer: str) -> bool:
     """Return whether an address is a loopback address."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def of_running(running: Running) -> Ask:
+def ask_in_process(running: Running) -> Ask:
     """Return a function that asks the daemon of this process."""
 
     async def ask(question: Struct, kind: type[Any]) -> Any:

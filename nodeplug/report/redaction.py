@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 _KEPT_TEMPLATE = re.compile(r"\{[A-Za-z0-9_./]+\}")
-_SET_BY_SOMEBODY: Final = frozenset({"env", "annotations", "additionalInfo", "additional_info"})
+_USER_DEFINED: Final = frozenset({"env", "annotations", "additionalInfo", "additional_info"})
 """Fields of a configuration whose values are free text."""
 REMOVED: Final = "<removed>"
 _NAMES = (
@@ -44,8 +44,7 @@ def without_values(configuration: Any) -> Any:
     if not isinstance(configuration, dict):
         return configuration
     return {
-        key: _emptied(value) if key in _SET_BY_SOMEBODY else without_values(value)
-        for key, value in configuration.items()
+        key: _emptied(value) if key in _USER_DEFINED else without_values(value) for key, value in configuration.items()
     }
 
 

@@ -28,7 +28,7 @@ class Item(Struct, frozen=True):
         """Describe the device in one line."""
         offered = f"offered as {', '.join(self.resources)}" if self.resources else "not offered"
         reason = f" ({self.reason})" if self.reason else ""
-        with_whom = f"; leased to {', '.join(self.holders) or NOBODY_KNOWN}" if self.is_leased else ""
+        with_whom = f"; leased to {', '.join(self.holders) or UNREPORTED_POD}" if self.is_leased else ""
         return f"{self.id}, {self.kind or 'device'}: {self.state}{reason}; {offered}{with_whom}"
 
 
@@ -47,7 +47,7 @@ class NumaNode(Struct, frozen=True):
 
 
 T = TypeVar("T")
-NOBODY_KNOWN = "a pod that the kubelet has not reported yet"
+UNREPORTED_POD = "a pod that the kubelet has not reported yet"
 
 
 def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:

@@ -19,7 +19,7 @@ from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Reply
 from nodeplug.control.sockets import SOCKET_NAME
 from tests.checkpoint.build import lease
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest
 
 _UNIT = {"resource": FUSE["name"], "api": "device-plugin", "unit": "misc-fuse"}
 _CONTENT = f'{{"resources": [{json.dumps(KVM)}]}}'
@@ -42,7 +42,7 @@ class _Daemon:
         self._folder = tempfile.TemporaryDirectory(prefix="fuzz")
         folder = Path(self._folder.name)
         self._loop = asyncio.new_event_loop()
-        self._asked = Asked(folder, folder / "kubelet", MadeUpHost(folder / "host", "fuse", "kvm"))
+        self._asked = DaemonUnderTest(folder, folder / "kubelet", MadeUpHost(folder / "host", "fuse", "kvm"))
         self._loop.run_until_complete(self._start())
 
     async def _start(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kubelet.conformance import NODE, Check, DriverConformance
 from kubelet.conformance.dra_driver import RESTARTS
-from nodeplug.commands.kubelet_cluster import alone
+from nodeplug.commands.kubelet_cluster import api_server_with_node
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -32,7 +32,7 @@ async def verify(
         checks.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
-    async with alone(NODE) as (client, kubeconfig):
+    async with api_server_with_node(NODE) as (client, kubeconfig):
         run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, device)
         await run.run()
     assert checks == run.checks

@@ -46,10 +46,10 @@ def rewrite_all(path: Path, resources: Sequence[Json], **settings: Any) -> None:
 
 
 def changes_of(
-    file: ConfigFile, watcher: FolderWatcher, starts_anew: Callable[[Config], bool] = lambda _: False
+    file: ConfigFile, watcher: FolderWatcher, needs_restart: Callable[[Config], bool] = lambda _: False
 ) -> contextlib.aclosing[AsyncGenerator[Config]]:
     """Yield the iterator that the daemon uses; it ends with the block."""
-    return contextlib.aclosing(file.changes(watcher, starts_anew))
+    return contextlib.aclosing(file.changes(watcher, needs_restart))
 
 
 def pod_of(resource: str, name: str = "a") -> Pod:
@@ -307,7 +307,7 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
     path, disk = tmp_path / "watched/config.yaml", tmp_path / "disk"
     path.symlink_to(disk)
     disk.write_text(json.dumps({"resources": [FUSE]}))
-    file = ConfigFile(path, load(path), disk.read_bytes(), again=0.01)
+    file = ConfigFile(path, load(path), disk.read_bytes(), retry_seconds=0.01)
     with contextlib.closing(FolderWatcher()) as watcher:
         changes = file.changes(watcher)
         change = asyncio.ensure_future(anext(changes))
@@ -329,7 +329,7 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
-    file = ConfigFile(path, load(path), path.read_bytes(), again=0.01)
+    file = ConfigFile(path, load(path), path.read_bytes(), retry_seconds=0.01)
     with contextlib.closing(FolderWatcher()) as watcher:
         changes = file.changes(watcher)
         change = asyncio.ensure_future(anext(changes))
@@ -346,10 +346,10 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
 async def test_without_an_inotify_instance_a_file_that_is_written_in_place_is_read_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.0)
+    monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.0)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
-    file = ConfigFile(path, load(path), path.read_bytes(), again=0.01)
+    file = ConfigFile(path, load(path), path.read_bytes(), retry_seconds=0.01)
     looks = asyncio.Semaphore(0)
     with contextlib.closing(FolderWatcher(poll_interval=0.01)) as watcher, path.open("r+b", buffering=0) as writer:
         async with changes_of(file, watcher) as changes, asyncio.timeout(30):
@@ -381,7 +381,7 @@ async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(t
 async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.config_file.MOST_SETTLE", 0.5)
+    monkeypatch.setattr("nodeplug.config_file.MOST_DEBOUNCE", 0.5)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())

@@ -15,7 +15,7 @@ from controlplane.apiserver import Server
 from hostdevices import Inventory, scan
 from hostdevices.inventory import Problem
 from hostdevices.presence import Presence
-from nodeplug.eviction import AT_ONCE, PAUSE, RETRY, Evictions
+from nodeplug.eviction import BURST, REFILL, RETRY, Evictions
 from resourceapi.client import AsyncClient, Credentials, Refused
 from telemetry import Event, Telemetry
 from tests.checkpoint.build import claimed, lease
@@ -201,13 +201,13 @@ async def test_nobody_is_evicted_by_a_name_alone(cluster: Cluster, caplog: pytes
 
 
 async def test_not_all_at_once(cluster: Cluster) -> None:
-    names = [f"app-{i}" for i in range(AT_ONCE + 1)]
+    names = [f"app-{i}" for i in range(BURST + 1)]
     for name in names:
         await cluster.pod(name)
     cluster.held = [lease(f"misc-fuse.{i}", "x/y", holder=f"pod/default/{x}/c") for i, x in enumerate(names)]
     cluster.unplug()
     assert len(await cluster.after(60)) == 1
-    assert await cluster.after(PAUSE) == []
+    assert await cluster.after(REFILL) == []
 
 
 async def test_what_the_server_refuses_is_said_once_and_tried_again(

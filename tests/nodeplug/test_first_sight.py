@@ -85,7 +85,7 @@ async def test_a_broken_device_that_is_plugged_in_is_never_offered_as_healthy(of
 async def test_a_broken_device_that_another_configuration_means_is_never_offered_as_healthy(
     offering: Offering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.01)
+    monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.01)
     offering.plug_in()
     async with running(offering.daemon(FUSE).run()):
         await until(lambda: offering.changes)

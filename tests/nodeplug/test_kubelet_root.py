@@ -10,8 +10,8 @@ import pytest
 
 from kubelet.node import Node
 from nodeplug.config import Settings
-from nodeplug.fronts import CannotOffer, of_this_kubelet
-from nodeplug.kubelet_root import note_kubelet, other_kubelet
+from nodeplug.fronts import CannotOffer, check_kubelet
+from nodeplug.kubelet_root import other_kubelet, record_kubelet
 from tests.checkpoint.build import opened
 from tests.nodeplug.conftest import StartDaemon, ended, pod
 from tests.nodeplug.control.test_doctor import examined
@@ -26,7 +26,7 @@ def noted(tmp_path: Path) -> Path:
     """A folder with the kubelets `a`, whose root is recorded, and `b`."""
     for name in ("a", "b"):
         (tmp_path / name / "device-plugins").mkdir(parents=True)
-    note_kubelet(settings(tmp_path, "a"))
+    record_kubelet(settings(tmp_path, "a"))
     return tmp_path
 
 
@@ -62,7 +62,7 @@ def empty_the_note(folder: Path) -> str:
 def test_a_kubelet_that_is_the_same_or_that_nobody_has_noted(noted: Path, change: Callable[[Path], str]) -> None:
     now = settings(noted, change(noted))
     assert other_kubelet(now) == ""
-    note_kubelet(now)
+    record_kubelet(now)
     (noted / "d").mkdir()
     assert f"{now.kubelet_root}: the kubelet" not in other_kubelet(now)
     assert f"of the kubelet at {now.kubelet_root}: " in other_kubelet(settings(noted, "d"))
@@ -81,7 +81,7 @@ def test_another_kubelet_says_what_to_do(noted: Path, *, there: bool) -> None:
 
 def test_a_kubelet_that_has_not_started_yet_is_still_known_by_its_folder(noted: Path) -> None:
     (noted / "a").rename(noted / "c")
-    note_kubelet(settings(noted, "a"))
+    record_kubelet(settings(noted, "a"))
     assert other_kubelet(settings(noted, "c")) == ""
 
 
@@ -115,7 +115,7 @@ async def test_no_lease_ends_by_the_words_of_another_kubelet(
         ledger = await opened(tmp_path / "state")
         assert [x.unit for x in ledger.leases()] == ["misc-fuse.0"]
         await ledger.end(ledger.leases())
-        of_this_kubelet(settings(socket_dir, "b"), ledger)
+        check_kubelet(settings(socket_dir, "b"), ledger)
         await ledger.close()
 
 
@@ -123,7 +123,7 @@ async def test_what_is_leased_and_cannot_be_read_may_be_of_another_kubelet(noted
     (noted / "state/ledger.sqlite3").mkdir()
     ledger = await opened(noted / "state")
     assert not ledger.is_loaded
-    of_this_kubelet(settings(noted, "a"), ledger)
+    check_kubelet(settings(noted, "a"), ledger)
     with pytest.raises(CannotOffer, match="cannot say when they end"):
-        of_this_kubelet(settings(noted, "b"), ledger)
+        check_kubelet(settings(noted, "b"), ledger)
     await ledger.close()

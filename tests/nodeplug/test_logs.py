@@ -16,7 +16,7 @@ import pytest
 
 from nodeplug import log_handler, logs
 
-LONG = "\x1b[31m\n" + "x" * 65_536
+LONG_TIMEOUT = "\x1b[31m\n" + "x" * 65_536
 _TAKES_ROOM = """
 import os, random
 while True:
@@ -44,7 +44,11 @@ pytestmark = pytest.mark.usefixtures("own_logging")
 def written(form: logs.LogFormat) -> str:
     stream = io.StringIO()
     logs.setup("info", form, stream)
-    log.warning("refused: %s", LONG, extra={"resource": LONG, "device": LONG, "claim": LONG, "holder": LONG})
+    log.warning(
+        "refused: %s",
+        LONG_TIMEOUT,
+        extra={"resource": LONG_TIMEOUT, "device": LONG_TIMEOUT, "claim": LONG_TIMEOUT, "holder": LONG_TIMEOUT},
+    )
     return stream.getvalue()
 
 
@@ -158,7 +162,7 @@ def _can_refuse() -> bool:
 def test_another_process_at_the_same_pipe_takes_the_room_and_nobody_waits_for_it(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_handler, "PATIENCE", 0)  # the writers collide more often
+    monkeypatch.setattr(log_handler, "WRITE_TIMEOUT", 0)  # the writers collide more often
     os.set_blocking(pipe.reader, True)
     logged, beat = os.pipe()
     os.set_blocking(beat, False)

@@ -8,7 +8,7 @@ import pytest
 
 from kubelet.node import Node
 from nodeplug.config import Settings
-from nodeplug.moved_specs import leave_folder_of_before
+from nodeplug.moved_specs import remove_specs_of_previous_folder
 from tests.nodeplug.conftest import StartDaemon, pod
 from tests.running import until
 
@@ -38,7 +38,7 @@ def before(tmp_path: Path) -> Path:
     folder = tmp_path / "before"
     folder.mkdir()
     (tmp_path / "state").mkdir()
-    leave_folder_of_before(settings(tmp_path, folder))
+    remove_specs_of_previous_folder(settings(tmp_path, folder))
     for name in (*OURS, TOOLKITS):
         (folder / name).touch()
     return folder
@@ -49,16 +49,16 @@ def settings(folder: Path, cdi: Path) -> Settings:
 
 
 def test_specs_of_others_stay(before: Path, tmp_path: Path) -> None:
-    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert [x.name for x in before.iterdir()] == [TOOLKITS]
     (before / OURS[0]).touch()  # written later by another daemon
-    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert (before / OURS[0]).exists()
 
 
 def test_another_name_of_the_same_folder_is_no_other_folder(before: Path, tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(before)
-    leave_folder_of_before(settings(tmp_path, tmp_path / "run"))
+    remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "run"))
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
 
 
@@ -68,11 +68,11 @@ def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
     """No removal is reported: a pod without that mount leaves its specs on the node."""
     before.rename(tmp_path / "unmounted")
     with caplog.at_level(logging.INFO):
-        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+        remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert f"{before} is not visible here: on the node, remove nodeplug-* in it" in caplog.text
     assert "are removed" not in caplog.text
     (tmp_path / "unmounted").rename(before)
-    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
 
 
@@ -82,16 +82,16 @@ def test_what_cannot_be_removed_is_said_and_tried_again(
     (before / OURS[0]).unlink()
     (before / OURS[0]).mkdir()
     for _ in range(2):
-        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+        remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
         assert f"CDI specs stay in the previous folder {before}" in caplog.text
         caplog.clear()
     (before / OURS[0]).rmdir()
     with caplog.at_level(logging.INFO):
-        leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+        remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert f"the previous ones in {before} are removed" in caplog.text
 
 
 def test_a_state_directory_that_is_none_is_left_to_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    leave_folder_of_before(settings(tmp_path, tmp_path / "now"))
+    remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert (tmp_path / "state").read_text() == ""

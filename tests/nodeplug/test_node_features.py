@@ -11,7 +11,7 @@ from hostdevices import Device
 from hostdevices.device import AttributeValue, Version
 from kubelet.node import Node
 from nodeplug import node_features
-from nodeplug.node_features import EXPIRES, LARGEST, NAME, NodeFeatures, feature_lines
+from nodeplug.node_features import EXPIRES, LARGEST_FILE, NAME, NodeFeatures, feature_lines
 from resources.assignment import Assignment
 from tests.nodeplug.conftest import StartDaemon, until_logged
 from tests.running import running, until
@@ -23,7 +23,7 @@ NOW = 1_790_000_000.0
 def read(path: Path, now: float) -> dict[str, str]:
     """Return the labels of a file at a time, by the rules of NFD's local source."""
     expires, labels = now, {}
-    assert path.stat().st_size <= LARGEST
+    assert path.stat().st_size <= LARGEST_FILE
     for line in map(str.strip, path.read_text().splitlines()):
         if line.startswith("# +expiry-time="):
             expires = datetime.datetime.fromisoformat(line.partition("=")[2]).timestamp()
@@ -84,7 +84,7 @@ async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """A machine without a battery-backed clock starts with its image's time, until it is synchronized."""
-    monkeypatch.setattr(node_features, "LOOK", 0.01)
+    monkeypatch.setattr(node_features, "CLOCK_INTERVAL", 0.01)
     now = NOW
     path = tmp_path / NAME
     features = NodeFeatures(tmp_path, tmp_path / "state", clock=lambda: now)

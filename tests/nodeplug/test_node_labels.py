@@ -39,7 +39,7 @@ class Told:
     def reading(self, stand: Stand, state: Path, name: str = "n1") -> NodeLabels:
         known = remembered(state, name)
         client = AsyncClient(lambda: Credentials(server=stand.server.url, token="t"), attempts=1)
-        return NodeLabels(client, name, state, known, self.labels.put_nowait, self.problems.put_nowait, again=0.01)
+        return NodeLabels(client, name, state, known, self.labels.put_nowait, self.problems.put_nowait, interval=0.01)
 
 
 async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_path: Path) -> None:

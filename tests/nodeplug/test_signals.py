@@ -13,7 +13,7 @@ from kubelet.node import Node
 from nodeplug.config import load
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon
-from nodeplug.signals import END_PATIENCE, _heard, run_until_signalled
+from nodeplug.signals import STOP_TIMEOUT, _signal_handlers, run_until_signalled
 from telemetry import Telemetry
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
@@ -87,13 +87,13 @@ async def test_an_instance_for_which_no_thread_is_left_ends_when_it_is_told_to(
                     await running
         finally:
             left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-        assert 0 < left <= END_PATIENCE
+        assert 0 < left <= STOP_TIMEOUT
         assert not list(node.device_plugins.glob("nodeplug-*"))
 
 
 async def test_a_signal_is_heard_though_many_others_came_before_the_loop_had_time() -> None:
     reread, stopped = asyncio.Event(), asyncio.Event()
-    with _heard({signal.SIGHUP: lambda _: reread.set(), signal.SIGTERM: lambda _: stopped.set()}):
+    with _signal_handlers({signal.SIGHUP: lambda _: reread.set(), signal.SIGTERM: lambda _: stopped.set()}):
         for _ in range(1000):
             os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)

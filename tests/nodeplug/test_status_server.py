@@ -239,7 +239,7 @@ async def test_an_address_that_is_taken_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, by the previous instance during an update."""
-    monkeypatch.setattr("nodeplug.status_server._AGAIN", 0.01)
+    monkeypatch.setattr("nodeplug.status_server._RETRY", 0.01)
     with caplog.at_level(logging.ERROR):
         async with serving() as first:
             second = StatusServer(f"127.0.0.1:{first.port}", lambda: (ONE,), list)

@@ -52,7 +52,7 @@ async def test_it_is_heard_of_a_process_without_a_descriptor_left(
 async def test_that_it_is_ready_is_said_until_it_is_heard(
     systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.systemd._AGAIN", 0.01)
+    monkeypatch.setattr("nodeplug.systemd._RETRY", 0.01)
     is_ready, loop = asyncio.Event(), asyncio.get_running_loop()
     async with running(notify_ready(is_ready.wait)):
         with no_more_descriptors():
@@ -84,7 +84,7 @@ async def test_nobody_wants_to_hear_it(
 
 
 def test_a_systemd_that_does_not_read_holds_nobody_up(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.systemd._PATIENCE", 0.01)
+    monkeypatch.setattr("nodeplug.systemd._SEND_TIMEOUT", 0.01)
     for _ in range(int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 5):
         notify("STATUS=" + "x" * 1000)
     assert systemd.recv(2000).startswith(b"STATUS=")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nodeplug.config import Config, from_environment, loads
-from nodeplug.signals import END_PATIENCE
+from nodeplug.signals import STOP_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd/nodeplug.service"
@@ -72,7 +72,7 @@ def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> Non
     assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("always", "2")
     assert unit["Service"]["Type"] == "notify"
     assert int(unit["Service"]["WatchdogSec"]) > 0
-    assert int(unit["Service"]["TimeoutStopSec"]) > END_PATIENCE
+    assert int(unit["Service"]["TimeoutStopSec"]) > STOP_TIMEOUT
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def objects() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def config(objects: dict[str, Any], container: dict[str, Any]) -> Config:
     given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
-    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode(), given=given)
+    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode(), environment_settings=given)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_an_update_has_the_new_pod_serve_beside_the_old_one(
         each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"] if "valueFrom" in each
     }
     assert facts == {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
-    assert config.settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"] > END_PATIENCE
+    assert config.settings.lock_wait_seconds > pod["terminationGracePeriodSeconds"] > STOP_TIMEOUT
     assert "ports" not in container
 
 

@@ -128,7 +128,7 @@ def _config(objects: Objects) -> Config:
     (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
     given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
     content = json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode()
-    return loads(content, given=given)
+    return loads(content, environment_settings=given)
 
 
 def _check_the_pod(objects: Objects) -> None:

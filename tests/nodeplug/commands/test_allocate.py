@@ -66,7 +66,7 @@ def _run(*arguments: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(allocate, [str(each) for each in arguments], input=stdin)
 
 
-def test_a_folder_is_read_and_each_node_answers(folder: Path) -> None:
+def test_folder_is_read_and_suitable_nodes_are_listed(folder: Path) -> None:
     result = _run(folder)
     assert result.exit_code == 0
     assert "2 of 2 nodes can serve the claims: node-a, node-b" in result.output
@@ -74,7 +74,7 @@ def test_a_folder_is_read_and_each_node_answers(folder: Path) -> None:
     assert "gpu.example.com/node-b/gpu-0" in result.output
 
 
-def test_wide_shows_each_node_with_whose_device_is_which(folder: Path) -> None:
+def test_wide_output_lists_every_node_and_device(folder: Path) -> None:
     for number in range(2, 6):
         (folder / f"node{number}.yaml").write_text(f"{{apiVersion: v1, kind: Node, metadata: {{name: node-{number}}}}}")
     assert "and 1 more" in _run(folder).output
@@ -87,7 +87,7 @@ def test_wide_shows_each_node_with_whose_device_is_which(folder: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("output", ["table", "wide"])
-def test_names_are_shown_as_they_are_and_mean_nothing_to_the_terminal(folder: Path, count: int, output: str) -> None:
+def test_markup_is_printed_and_control_characters_are_escaped(folder: Path, count: int, output: str) -> None:
     """Brackets are not interpreted as markup, and control characters are escaped."""
     (folder / "claim.yml").write_text(CLAIM.replace("NAME", r'"[/red]\x1b[31m"').replace("COUNT", str(count)))
     dump = DUMP.replace("node-a", r'"node[/a]\x1b[31m"').replace("name: gpu-1", r'name: "gpu[/b]\x07"')
@@ -101,7 +101,7 @@ def test_names_are_shown_as_they_are_and_mean_nothing_to_the_terminal(folder: Pa
         assert r"default/[/red]\x1b[31m" in result.output
 
 
-def test_yaml_is_the_claims_as_allocated(folder: Path) -> None:
+def test_yaml_output_is_the_allocated_claims(folder: Path) -> None:
     result = _run(folder, "-o", "yaml")
     written = yaml.safe_load(result.output)
     assert written["metadata"]["name"] == "wanted"
@@ -111,7 +111,7 @@ def test_yaml_is_the_claims_as_allocated(folder: Path) -> None:
     assert _run(folder, "-", "-o", "yaml", stdin=result.output).exit_code == 2, "there is nothing left to allocate"
 
 
-def test_why_not_comes_first_and_exits_1(folder: Path) -> None:
+def test_failed_allocation_prints_the_reason_first_and_exits_1(folder: Path) -> None:
     (folder / "claim.yml").write_text(_claim("wanted", 2))
     result = _run(folder)
     assert result.exit_code == 1
@@ -124,7 +124,7 @@ def test_why_not_comes_first_and_exits_1(folder: Path) -> None:
     assert "node-b: claim default/wanted, request g: needs 2, 1 of 1 devices left" in as_yaml.stderr
 
 
-def test_json_has_the_numbers(folder: Path) -> None:
+def test_json_has_the_device_counts_of_each_request(folder: Path) -> None:
     (folder / "claim.yml").write_text(_claim("wanted", 2))
     nodes = json.loads(_run(folder, "-o", "json").output)["nodes"]
     assert [(node["node"], node["allocations"]) for node in nodes] == [("node-a", None), ("node-b", None)]
@@ -151,13 +151,13 @@ def test_json_has_the_numbers(folder: Path) -> None:
         (["-claim/held", "-device/gpu.example.com/node-a/gpu-1"], "what if: the same nodes fit"),
     ],
 )
-def test_what_if(folder: Path, changes: list[str], line: str) -> None:
+def test_what_if_prints_the_change_of_suitable_nodes(folder: Path, changes: list[str], line: str) -> None:
     (folder / "claim.yml").write_text(_claim("wanted", 2))
     options = [option for change in changes for option in ("--what-if", change)]
     assert _run(folder, *options).output.splitlines()[0] == line
 
 
-def test_what_if_with_a_file_and_with_copies(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_if_accepts_files_and_copies(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     more = tmp_path_factory.mktemp("more") / "claim.yaml"
     more.write_text(_claim("second", 1))
     result = _run(folder, "--what-if", f"+{more}")
@@ -167,14 +167,14 @@ def test_what_if_with_a_file_and_with_copies(folder: Path, tmp_path_factory: pyt
     assert _run(folder, "--what-if", "-node/node-a").output.count("node-a") == 1, "it would no longer fit"
 
 
-def test_claims_and_nodes_can_be_picked(folder: Path) -> None:
+def test_claim_and_node_options_restrict_the_input(folder: Path) -> None:
     (folder / "more.yaml").write_text(_claim("big", 5))
     assert _run(folder).exit_code == 1
     result = _run(folder, "--claim", "wanted", "--node", "node-b")
     assert result.output.splitlines()[0] == "1 of 1 node can serve the claims: node-b"
 
 
-def test_rules_taint_devices(folder: Path) -> None:
+def test_device_taint_rules_exclude_devices(folder: Path) -> None:
     (folder / "rule.yaml").write_text(
         "{apiVersion: resource.k8s.io/v1, kind: DeviceTaintRule, metadata: {name: r}, spec: "
         "{deviceSelector: {pool: node-b}, taint: {key: broken, effect: NoSchedule}}}"
@@ -182,7 +182,7 @@ def test_rules_taint_devices(folder: Path) -> None:
     assert _run(folder).output.splitlines()[0] == "1 of 2 nodes can serve the claims: node-a"
 
 
-def test_without_nodes_those_of_the_slices_are_meant_and_templates_are_claims(tmp_path: Path) -> None:
+def test_nodes_default_to_those_of_slices_and_templates_are_claims(tmp_path: Path) -> None:
     slice_ = next(item for item in yaml.safe_load(DUMP)["items"] if item["kind"] == "ResourceSlice")
     template = {
         "apiVersion": "resource.k8s.io/v1",
@@ -212,7 +212,7 @@ def test_without_nodes_those_of_the_slices_are_meant_and_templates_are_claims(tm
         (["x.yaml", "--node", "n"], _claim("c", 1), "--node n: no such node; there are node"),
     ],
 )
-def test_input_that_cannot_be_used_exits_2(
+def test_unusable_input_exits_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], content: str | None, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 NODES = "/api/v1/nodes"
 
 
-def filled(server: Running) -> None:
+def create_objects(server: Running) -> None:
     devices = [{"name": "g0"}, {"name": "g1"}]
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     slice_spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
@@ -24,9 +24,9 @@ def filled(server: Running) -> None:
         requests.ok("POST", CLAIMS, {"metadata": {"name": "want"}, "spec": {"devices": {"requests": [wanted]}}})
 
 
-def test_claims_are_allocated_from_what_the_server_has(tmp_path: Path) -> None:
+def test_claims_are_allocated_from_the_objects_of_the_server(tmp_path: Path) -> None:
     with Running() as server:
-        filled(server)
+        create_objects(server)
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
         done = CliRunner().invoke(allocate, ["--kubeconfig", str(kubeconfig)])
         assert done.exit_code == 0, done.output
@@ -39,9 +39,9 @@ def test_claims_are_allocated_from_what_the_server_has(tmp_path: Path) -> None:
         assert "needs 2" in without.output
 
 
-def test_templates_of_the_server_stand_for_claims_where_there_are_none(tmp_path: Path) -> None:
+def test_templates_are_allocated_when_the_server_has_no_claims(tmp_path: Path) -> None:
     with Running() as server:
-        filled(server)
+        create_objects(server)
         made = {"metadata": {"name": "t"}}
         with server.http() as requests:
             claim = requests.ok("GET", f"{CLAIMS}/want")
@@ -51,7 +51,7 @@ def test_templates_of_the_server_stand_for_claims_where_there_are_none(tmp_path:
         assert (done.exit_code, "gpu.example.com/n1/g1" in done.output) == (0, True), done.output
 
 
-def test_a_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
+def test_missing_kubeconfig_and_unreachable_server_exit_2(tmp_path: Path) -> None:
     missing = CliRunner().invoke(allocate, ["--kubeconfig", str(tmp_path / "none")])
     assert (missing.exit_code, str(tmp_path / "none") in missing.output) == (2, True)
     with Running() as server:
@@ -60,6 +60,6 @@ def test_a_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     assert (gone.exit_code, "--kubeconfig" in gone.output) == (2, True)
 
 
-def test_without_files_or_a_server_it_says_what_to_name() -> None:
+def test_missing_input_exits_2_with_a_hint() -> None:
     done = CliRunner().invoke(allocate, [])
     assert (done.exit_code, "--kubeconfig" in done.output) == (2, True)

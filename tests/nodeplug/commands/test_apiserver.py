@@ -20,7 +20,7 @@ _POOL = (
 _NODE = "---\napiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {capacity: {cpu: '2'}}\n"
 
 
-def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
+def test_server_loads_manifests_and_stops_on_sigterm(tmp_path: Path) -> None:
     """Manifests are loaded before it serves, the kubeconfig is valid, and SIGTERM ends it with code 0."""
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests/one.yaml").write_text(_CLASS + _NODE + _POOL)
@@ -46,7 +46,7 @@ def test_it_loads_serves_and_stops(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
+def test_invalid_manifest_is_refused_with_file_and_reason(tmp_path: Path) -> None:
     """The message contains the file and the API's reason."""
     bad = tmp_path / "bad.yaml"
     bad.write_text(_CLASS.replace("gpu", "A_B"))
@@ -55,7 +55,7 @@ def test_a_manifest_that_is_refused(tmp_path: Path) -> None:
     assert f'{bad}: DeviceClass.resource.k8s.io "A_B" is invalid: metadata.name' in done.output
 
 
-def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_kubeconfig_is_named(tmp_path: Path) -> None:
     """The error names the requested file."""
     done = CliRunner().invoke(main, ["apiserver", "--kubeconfig", str(tmp_path / "missing/config")])
     assert (done.exit_code, done.output.splitlines()[-1]) == (
@@ -64,7 +64,7 @@ def test_a_kubeconfig_that_cannot_be_written(tmp_path: Path) -> None:
     )
 
 
-def test_modes_have_one_spelling() -> None:
+def test_authorization_mode_is_case_sensitive() -> None:
     """They are spelled as for kube-apiserver."""
     assert "[AlwaysAllow|RBAC]" in CliRunner().invoke(main, ["apiserver", "--help"]).output
     refused = CliRunner().invoke(main, ["apiserver", "--authorization-mode", "rbac"])
@@ -72,7 +72,7 @@ def test_modes_have_one_spelling() -> None:
     assert "Did you mean 'RBAC'?" in refused.output
 
 
-def test_a_port_that_is_taken() -> None:
+def test_port_in_use_is_named() -> None:
     """One line names the port."""
     import socket
 
@@ -85,6 +85,6 @@ def test_a_port_that_is_taken() -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.output
 
 
-def test_no_address_is_not_every_address() -> None:
+def test_empty_host_is_refused() -> None:
     refused = CliRunner().invoke(main, ["apiserver", "--host", ""])
     assert (refused.exit_code, "--host: an address to listen on" in refused.output) == (2, True)

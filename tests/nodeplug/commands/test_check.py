@@ -47,7 +47,7 @@ def check(*words: str | Path) -> Result:
     return CliRunner().invoke(main, ["check", *map(str, words)])
 
 
-def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
+def test_piped_output_lists_resources_and_devices(file: Path, root: Path) -> None:
     result = check(file, "--root", root)
     assert result.exit_code == 0, result.output
     serial = device_id("path", "serial/by-id/usb-FTDI")
@@ -61,7 +61,7 @@ def test_who_owns_what_in_a_pipe(file: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [50, 160])
-def test_who_owns_what_on_a_terminal(file: Path, root: Path, columns: int) -> None:
+def test_terminal_output_lists_resources_and_fits_the_width(file: Path, root: Path, columns: int) -> None:
     lines = on_a_terminal(columns, "check", file, "--root", root)
     assert all(len(line) <= columns for line in lines)
     words = " ".join(" ".join(lines).split())
@@ -70,7 +70,7 @@ def test_who_owns_what_on_a_terminal(file: Path, root: Path, columns: int) -> No
     assert "no resource 1 block-loop0 example.com/serial" in words
 
 
-def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
+def test_json_lists_resources_and_devices(file: Path, root: Path) -> None:
     result = check(file, "--root", root, "-o", "json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
@@ -101,7 +101,7 @@ def test_who_owns_what_for_scripts(file: Path, root: Path) -> None:
     assert found["problems"] == []
 
 
-def test_devices_of_a_kind_that_nobody_selects_are_counted(file: Path, tmp_path: Path) -> None:
+def test_unselected_devices_of_a_kind_are_counted(file: Path, tmp_path: Path) -> None:
     tree = Tree(tmp_path / "many")
     for number in range(3):
         name = f"loop{number}"
@@ -117,7 +117,7 @@ def test_devices_of_a_kind_that_nobody_selects_are_counted(file: Path, tmp_path:
     assert len(found["unassigned"]) == 3
 
 
-def test_wide_has_a_line_for_each_device_with_all_of_it(file: Path, root: Path) -> None:
+def test_wide_output_has_a_line_for_each_device(file: Path, root: Path) -> None:
     lines = check(file, "--root", root, "-o", "wide").stdout.splitlines()
     assert lines[0].split() == ["RESOURCE", "API", "SHARES", "DEVICE", "KIND", "NUMA", "HEALTH", "NODES", "ABOUT"]
     rows = [line.split(maxsplit=8) for line in lines[1:]]
@@ -128,7 +128,7 @@ def test_wide_has_a_line_for_each_device_with_all_of_it(file: Path, root: Path) 
     assert [row[3] for row in rows if row[0] == "-"] == ["block-loop0"]
 
 
-def test_yaml_says_what_json_says(file: Path, root: Path, tmp_path: Path) -> None:
+def test_yaml_equals_json(file: Path, root: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("resources: [{name: x/y, select: gpus}]\n")
     for words in ((file, "--root", root), (bad,)):
@@ -136,7 +136,7 @@ def test_yaml_says_what_json_says(file: Path, root: Path, tmp_path: Path) -> Non
         assert json.loads(found[0]) == yaml.safe_load(found[1])
 
 
-def test_everything_that_is_wrong_is_printed_as_a_compiler_does(tmp_path: Path) -> None:
+def test_errors_are_printed_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("resources:\n  - {name: gpu, select: gpus}\n  - {name: x/y, select: kvm, share: 2}\n")
     result = check(file)
@@ -149,7 +149,7 @@ def test_everything_that_is_wrong_is_printed_as_a_compiler_does(tmp_path: Path) 
     ]
 
 
-def test_everything_that_is_wrong_for_scripts(tmp_path: Path) -> None:
+def test_errors_are_printed_as_json(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("resources: [{name: x/y, select: gpus}]\n")
     result = check(file, "-o", "json")
@@ -167,7 +167,7 @@ def test_everything_that_is_wrong_for_scripts(tmp_path: Path) -> None:
     }
 
 
-def test_a_list_that_the_kubelet_would_refuse_is_refused_here(tmp_path: Path) -> None:
+def test_device_list_over_the_limit_of_the_kubelet_is_refused(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     for number in range(3):
         tree.node(f"/dev/x{number}", f"240:{number}")
@@ -182,7 +182,7 @@ def test_a_list_that_the_kubelet_would_refuse_is_refused_here(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", [b"\x00", b"\xff\xfe", b"[" * 1000, b"a: &a [*a]", b"", b"\t"])
-def test_no_file_makes_a_traceback(tmp_path: Path, text: bytes) -> None:
+def test_malformed_file_gives_one_error_line(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "f.yaml"
     file.write_bytes(text)
     result = check(file)
@@ -191,14 +191,14 @@ def test_no_file_makes_a_traceback(tmp_path: Path, text: bytes) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_directory_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.exit_code == 2
     assert result.stderr == f"{tmp_path}:1:1: this file cannot be read: Is a directory\n"
 
 
 @pytest.mark.parametrize("words", [["check"], ["classes"], ["convert"], ["run", "--config"]], ids=lambda x: x[0])
-def test_a_file_that_this_user_may_not_read_is_told_like_other_mistakes(
+def test_file_access_is_not_checked_before_reading(
     file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     """A click.Path that checks for readability would print its own text, without the place and `-o json`."""
@@ -216,7 +216,7 @@ def test_a_file_that_this_user_may_not_read_is_told_like_other_mistakes(
         ("- {devicematch: ^fuse$, nummaxdevices: 2}", "smarter-device-manager"),
     ],
 )
-def test_another_plugins_configuration_is_recognised(tmp_path: Path, text: str, plugin: str) -> None:
+def test_configuration_of_another_plugin_is_recognised(tmp_path: Path, text: str, plugin: str) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(text)
     last = check(file).stderr.splitlines()[-1]
@@ -225,27 +225,27 @@ def test_another_plugins_configuration_is_recognised(tmp_path: Path, text: str, 
     assert set(json.loads(check(file, "-o", "json").stdout)) == {"errors"}
 
 
-def test_an_own_configuration_is_nobody_elses(tmp_path: Path) -> None:
+def test_invalid_nodeplug_configuration_does_not_suggest_convert(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     for text in ("resource: []", "resources: [{nam: x/y}]", "kind: ConfigMap\ndata: {config.yaml: 'resources: []'}"):
         file.write_text(text)
         assert "convert" not in check(file).stderr
 
 
-def test_a_machine_that_is_none(file: Path, tmp_path: Path) -> None:
+def test_root_without_sys_is_refused(file: Path, tmp_path: Path) -> None:
     result = check(file, "--root", tmp_path)
     assert result.exit_code == 1
     assert "no folder sys/ here" in result.stderr
 
 
-def test_the_schema_needs_no_file(file: Path) -> None:
+def test_schema_option_needs_no_file(file: Path) -> None:
     result = check("--schema")
     assert result.exit_code == 0
     jsonschema.Draft202012Validator.check_schema(json.loads(result.stdout))
     assert check().exit_code == 2
 
 
-def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) -> None:
+def test_undefined_cdi_devices_and_invalid_specs_are_problems(file: Path, root: Path) -> None:
     """A container that uses such a device would not start. An invalid spec is reported as well."""
     file.write_text(
         'resources: [{name: example.com/fuse, select: fuse, cdiDevices: ["v.com/ab={name}", "v.com/bc=all"]}]'
@@ -260,7 +260,7 @@ def test_cdi_devices_that_nobody_describes_are_problems(file: Path, root: Path) 
     )
 
 
-def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:
+def test_gpus_without_driver_libraries_are_unavailable(file: Path, tmp_path: Path) -> None:
     """The command creates no driver folder."""
     root, state = build_machine(tmp_path / "gpus").root, tmp_path / "state"
     file.write_text(
@@ -278,7 +278,7 @@ def test_gpus_without_their_drivers_libraries_are_unavailable(file: Path, tmp_pa
     assert not state.exists()
 
 
-def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
+def test_resources_that_depend_on_unknown_labels_wait(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "resources: [{name: x/a, nodeSelector: {pool: p}, select: kvm, shares: 3}, {name: x/a, select: kvm},"
@@ -295,7 +295,7 @@ def test_what_depends_on_labels_waits_for_them(tmp_path: Path) -> None:
     assert "write NAME=VALUE" in check(file, "--node-label", "pool").stderr
 
 
-def test_a_name_in_the_file_goes_before_none_that_was_typed(tmp_path: Path) -> None:
+def test_node_option_must_equal_the_node_name_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "settings: {nodeName: node-a}\nresources: [{name: x/a, onNodes: node-a, select: kvm}, {name: x/b, select: tun}]"
@@ -310,7 +310,7 @@ def test_a_name_in_the_file_goes_before_none_that_was_typed(tmp_path: Path) -> N
         assert [x["name"] for x in found["resources"]] == ["x/a", "x/b"]
 
 
-def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
+def test_devices_at_other_paths_are_summarised_in_one_line(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     file = tmp_path / "node.yaml"
     file.write_text("resources: [{name: example.com/serial, select: {path: /dev/ttyUSB0}}]")
@@ -323,7 +323,7 @@ def test_what_is_merely_at_another_path_is_one_line(tmp_path: Path) -> None:
     assert "its node /dev/kvm does not match /dev/ttyUSB0" in wide
 
 
-def test_of_many_nodes_the_devices_own_come_first(tmp_path: Path) -> None:
+def test_nodes_of_the_device_come_before_shared_nodes(tmp_path: Path) -> None:
     tree = build_machine(tmp_path / "root")
     for name in ("nvidia-uvm-tools", "nvidia-modeset"):
         tree.node(f"/dev/{name}", "195:254")

@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
     return tree.root
 
 
-async def keep(folder: Path, *leases: Lease) -> Path:
+async def state_with_leases(folder: Path, *leases: Lease) -> Path:
     """Create the state directory of a daemon that has granted these leases."""
     ledger = await opened(folder / "state")
     await ledger.grant(leases)
@@ -41,7 +41,7 @@ def checked(folder: Path, root: Path, state: Path, *resources: dict[str, Any]) -
     return found
 
 
-def about(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+def changes_and_blocks(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return the change of each lease, and the devices that are withheld meanwhile."""
     return [(x["change"], [f"{each['resource']} {each['device']}" for each in x["blocks"]]) for x in found]
 
@@ -121,30 +121,30 @@ FUSES = FUSE | {"shares": 2}
         (claimed("misc-fuse@c", "c", "example.com/fuse", exclusive=""), [FUSE | {"api": "dra"}], ("", [])),
     ],
 )
-async def test_what_becomes_of_a_lease(
+async def test_lease_change_and_withheld_devices_are_reported(
     tmp_path: Path, root: Path, held: Lease, resources: list[dict[str, Any]], expected: tuple[str, list[str]]
 ) -> None:
-    state = await keep(tmp_path, held)
-    assert about(checked(tmp_path, root, state, *resources)) == [expected]
+    state = await state_with_leases(tmp_path, held)
+    assert changes_and_blocks(checked(tmp_path, root, state, *resources)) == [expected]
 
 
-async def test_only_what_the_leases_own_devices_are_part_of_is_kept_from_others(tmp_path: Path, root: Path) -> None:
-    state = await keep(tmp_path, lease("misc-fuse", "example.com/a"), lease("misc-kvm", "example.com/b"))
+async def test_lease_withholds_only_the_leased_device(tmp_path: Path, root: Path) -> None:
+    state = await state_with_leases(tmp_path, lease("misc-fuse", "example.com/a"), lease("misc-kvm", "example.com/b"))
     found = checked(tmp_path, root, state, {"name": "example.com/misc", "select": {"kind": "misc"}})
-    assert about(found) == [
+    assert changes_and_blocks(found) == [
         ("example.com/a is not offered any more", ["example.com/misc misc-fuse"]),
         ("example.com/b is not offered any more", ["example.com/misc misc-kvm"]),
     ]
 
 
-async def test_each_of_the_shares_that_pods_have_keeps_the_device(tmp_path: Path, root: Path) -> None:
+async def test_each_leased_share_withholds_the_device(tmp_path: Path, root: Path) -> None:
     held = [lease(f"misc-fuse.{i}", "example.com/fuse", shares=3) for i in range(3)]
-    found = checked(tmp_path, root, await keep(tmp_path, *held), FUSE)
-    assert [blocks for _, blocks in about(found)] == [["example.com/fuse misc-fuse"]] * 3
+    found = checked(tmp_path, root, await state_with_leases(tmp_path, *held), FUSE)
+    assert [blocks for _, blocks in changes_and_blocks(found)] == [["example.com/fuse misc-fuse"]] * 3
 
 
-async def test_for_scripts(tmp_path: Path, root: Path) -> None:
-    state = await keep(tmp_path, lease("misc-fuse", "example.com/old", holder=POD))
+async def test_json_has_every_field_of_a_lease(tmp_path: Path, root: Path) -> None:
+    state = await state_with_leases(tmp_path, lease("misc-fuse", "example.com/old", holder=POD))
     assert checked(tmp_path, root, state, FUSE) == [
         {
             "resource": "example.com/old",
@@ -159,7 +159,7 @@ async def test_for_scripts(tmp_path: Path, root: Path) -> None:
 
 @pytest.fixture
 async def state(tmp_path: Path) -> Path:
-    return await keep(
+    return await state_with_leases(
         tmp_path,
         lease("misc-fuse.0", "example.com/fuse", shares=2),
         lease("misc-kvm", "example.com/old", holder=POD),
@@ -174,7 +174,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_in_a_pipe(file: Path, root: Path, state: Path) -> None:
+def test_piped_output_has_one_line_for_each_lease(file: Path, root: Path, state: Path) -> None:
     result = check(file, "--root", root, "--state", state)
     assert result.exit_code == 0, result.output
     assert [" ".join(line.split()) for line in result.stdout.splitlines() if line.startswith("leased")] == [
@@ -186,20 +186,20 @@ def test_in_a_pipe(file: Path, root: Path, state: Path) -> None:
     ]
 
 
-def test_on_a_terminal(file: Path, root: Path, state: Path) -> None:
+def test_terminal_output_counts_leases_and_fits_the_width(file: Path, root: Path, state: Path) -> None:
     lines = on_a_terminal(100, "check", file, "--root", root, "--state", state)
     assert all(len(line) <= 100 for line in lines)
     words = " ".join(" ".join(lines).split())
     assert "leased 3 example.com/fuse misc-fuse.0 a pod that the kubelet has not reported yet: unchanged" in words
 
 
-async def test_where_nothing_is_leased_it_says_so(file: Path, root: Path, tmp_path: Path) -> None:
-    state = await keep(tmp_path)
+async def test_empty_ledger_is_shown_as_nothing_leased(file: Path, root: Path, tmp_path: Path) -> None:
+    state = await state_with_leases(tmp_path)
     assert check(file, "--root", root, "--state", state).stdout.splitlines()[-1].split() == ["leased", "-", "nothing"]
     assert "leased" not in check(file, "--root", root).stdout
 
 
-async def test_a_running_daemon_is_not_disturbed(file: Path, root: Path, tmp_path: Path) -> None:
+async def test_check_does_not_lock_the_ledger_of_a_running_daemon(file: Path, root: Path, tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "state")
     try:
         await ledger.grant([lease("misc-kvm", "example.com/old")])
@@ -210,13 +210,13 @@ async def test_a_running_daemon_is_not_disturbed(file: Path, root: Path, tmp_pat
         await ledger.close()
 
 
-def test_a_folder_without_leases_is_no_state_directory(file: Path, root: Path, tmp_path: Path) -> None:
+def test_folder_without_a_ledger_is_refused(file: Path, root: Path, tmp_path: Path) -> None:
     result = check(file, "--root", root, "--state", tmp_path)
     assert result.exit_code == 1
     assert f"Error: {tmp_path}: there is no ledger.sqlite3 here; the path is settings.stateDirectory" in result.stderr
 
 
-def test_a_database_that_is_none_is_an_error(file: Path, root: Path, tmp_path: Path) -> None:
+def test_invalid_lease_database_is_refused(file: Path, root: Path, tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite3").write_bytes(b"not a database at all" * 500)
     result = check(file, "--root", root, "--state", tmp_path)
     assert result.exit_code == 1

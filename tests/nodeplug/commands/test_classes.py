@@ -30,7 +30,7 @@ def classes(*words: str | Path) -> Result:
     return CliRunner().invoke(main, ["classes", *map(str, words)])
 
 
-def test_a_class_for_each_resource_that_is_offered_through_dra(file: Path) -> None:
+def test_every_dra_resource_has_a_class(file: Path) -> None:
     result = classes(file)
     assert result.exit_code == 0, result.output
     documents = list(yaml.safe_load_all(result.stdout))
@@ -55,26 +55,26 @@ def test_a_class_for_each_resource_that_is_offered_through_dra(file: Path) -> No
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_older_clusters_have_older_classes(version: str, file: Path) -> None:
+def test_classes_have_the_requested_api_version(version: str, file: Path) -> None:
     documents = list(yaml.safe_load_all(classes(file, "--api-version", version).stdout))
     assert {x["apiVersion"] for x in documents} == {f"resource.k8s.io/{version}"}
 
 
-def test_a_wrong_configuration_is_told_with_its_places(file: Path) -> None:
+def test_invalid_configuration_is_reported_with_its_places(file: Path) -> None:
     file.write_text("resources: [{name: x/y}]\n")
     result = classes(file)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"{file}:1:13: the key select is missing")
 
 
-def test_a_configuration_without_dra_has_no_classes(file: Path) -> None:
+def test_configuration_without_dra_resources_is_refused(file: Path) -> None:
     file.write_text("resources: [{name: x/y, select: kvm}]\n")
     result = classes(file)
     assert result.exit_code == 2
     assert result.stderr == f"{file}: no resource has `api: dra` or `api: both`\n"
 
 
-def test_in_a_pod_the_driver_is_the_pod_s(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_name_is_read_from_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODEPLUG_DRIVER_NAME", "pod.example.com")
     file.write_text(CONFIGURATION.replace("settings: {driverName: devices.example.com}", ""))
     assert 'device.driver == "pod.example.com"' in classes(file).stdout

@@ -15,29 +15,29 @@ from click.testing import CliRunner
 from nodeplug.cli import main
 
 
-def listed(group: click.Group) -> dict[str, click.Command]:
+def subcommands(group: click.Group) -> dict[str, click.Command]:
     context = click.Context(group)
     return {name: command for name in group.list_commands(context) if (command := group.get_command(context, name))}
 
 
-def every(group: click.Group, *above: str) -> dict[tuple[str, ...], click.Command]:
+def all_commands(group: click.Group, *above: str) -> dict[tuple[str, ...], click.Command]:
     """Return all commands by their words."""
     found: dict[tuple[str, ...], click.Command] = {}
-    for name, command in listed(group).items():
+    for name, command in subcommands(group).items():
         found[*above, name] = command
         if isinstance(command, click.Group):
-            found |= every(command, *above, name)
+            found |= all_commands(command, *above, name)
     return found
 
 
-def test_lists_of_commands_have_all_and_cut_nothing() -> None:
-    for words, command in every(main).items():
+def test_help_lists_every_command_without_truncation() -> None:
+    for words, command in all_commands(main).items():
         if isinstance(command, click.Group):
             text = CliRunner().invoke(main, [*words, "--help"]).stdout
             assert "..." not in text.partition("Commands:")[2]
-            assert all(f"\n  {name} " in text for name in listed(command))
+            assert all(f"\n  {name} " in text for name in subcommands(command))
     overview = CliRunner().invoke(main, ["--help"]).stdout
-    assert all(f"\n  {name} " in overview for name in listed(main))
+    assert all(f"\n  {name} " in overview for name in subcommands(main))
     assert "..." not in overview.partition("Options:")[2]
 
 
@@ -65,8 +65,8 @@ OTHER_OUTPUTS = {
 """Commands that print no table, with the reason."""
 
 
-def test_every_command_that_prints_a_table_prints_it_as_data_too() -> None:
-    commands = {" ".join(words): x for words, x in every(main).items() if not isinstance(x, click.Group)}
+def test_every_command_with_a_table_offers_wide_json_and_yaml() -> None:
+    commands = {" ".join(words): x for words, x in all_commands(main).items() if not isinstance(x, click.Group)}
     outputs = {
         name: {
             tuple(option.type.choices)
@@ -81,38 +81,38 @@ def test_every_command_that_prints_a_table_prints_it_as_data_too() -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    for words, command in every(main).items():
+    for words, command in all_commands(main).items():
         assert "nodeplug " + " ".join(words) in (command.epilog or "")
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["statsu"], "No such command 'statsu'. Did you mean 'status'?"),
         (["leases", "lst"], "No such command 'lst'. Did you mean 'list'?"),
         (["leases", "xyz"], "No such command 'xyz'. There are list, release, show."),
     ],
 )
-def test_a_typing_error_gets_what_was_meant(words: list[str], says: str) -> None:
+def test_unknown_command_error_names_valid_commands(words: list[str], message: str) -> None:
     result = CliRunner().invoke(main, words)
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {says}")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {message}")
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["completion", "bsh"], "'bsh' is not one of 'bash', 'fish', 'zsh'. Did you mean 'bash'?"),
         (["convert", "--from", "nvdia", "x"], "'sriov'. Did you mean 'nvidia'?"),
         (["status", "-o", "xml"], "'xml' is not one of 'table', 'wide', 'json', 'yaml'."),
     ],
 )
-def test_a_value_that_is_misspelt_gets_what_was_meant(words: list[str], says: str) -> None:
+def test_invalid_option_value_error_names_valid_values(words: list[str], message: str) -> None:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
-    assert result.stderr.endswith(f"{says}\n")
+    assert result.stderr.endswith(f"{message}\n")
 
 
-def test_packages_of_somebody_else_in_the_working_directory_are_left_alone(tmp_path: Path) -> None:
+def test_packages_in_the_working_directory_are_not_imported(tmp_path: Path) -> None:
     for name in ("hostdevices", "kubelet", "checkpoint"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
@@ -122,7 +122,7 @@ def test_packages_of_somebody_else_in_the_working_directory_are_left_alone(tmp_p
 
 
 @pytest.mark.parametrize("words", [["discover"], ["--help"], ["check", "--help"]])
-def test_an_answer_that_cannot_be_written_is_no_defect(words: list[str]) -> None:
+def test_full_stdout_is_reported_without_a_traceback(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "nodeplug", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -131,7 +131,7 @@ def test_an_answer_that_cannot_be_written_is_no_defect(words: list[str]) -> None
 
 
 @pytest.mark.parametrize("command", ["check /dev/stdin", "discover", "--help"])
-def test_a_standard_output_that_is_closed_is_no_defect(command: str) -> None:
+def test_closed_stdout_is_ignored(command: str) -> None:
     asking = f"exec {sys.executable} -m nodeplug {command} >&-"
     config = '{"resources": [{"name": "example.com/fuse", "select": "fuse"}]}'
     done = subprocess.run(["sh", "-c", asking], input=config, stderr=subprocess.PIPE, text=True, check=False)
@@ -144,7 +144,7 @@ def _environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
-def test_every_shell_can_read_its_completion(shell: str, tmp_path: Path) -> None:
+def test_completion_script_is_valid_in_every_shell(shell: str, tmp_path: Path) -> None:
     text = CliRunner().invoke(main, ["completion", shell]).stdout
     assert "_NODEPLUG_COMPLETE" in text
     if shutil.which(shell):
@@ -166,7 +166,7 @@ def test_bash_completes_commands_and_values() -> None:
     assert done.stdout.splitlines() == ["status", "json"]
 
 
-def test_fish_completes_commands_with_what_they_are() -> None:
+def test_fish_completes_commands_with_descriptions() -> None:
     fish = shutil.which("fish")
     if not fish:
         pytest.skip("no fish here")
@@ -177,7 +177,7 @@ def test_fish_completes_commands_with_what_they_are() -> None:
     assert lines["release"].startswith("End the lease of UNIT by hand; for a unit of a claim")
 
 
-def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
+def test_zsh_completes_commands_and_values(tmp_path: Path) -> None:
     """From a file in `fpath`; only the line editor of a terminal uses it."""
     zsh = shutil.which("zsh")
     if not zsh:
@@ -209,10 +209,13 @@ def test_zsh_completes_at_its_prompt(tmp_path: Path) -> None:
         os.close(terminal)
 
 
-def test_options_that_are_numbers_of_seconds_take_those_alone() -> None:
+def test_options_in_seconds_refuse_nan_inf_and_negatives() -> None:
     """A plain `float` would accept nan and inf."""
     options = [
-        (words, each) for words, command in every(main).items() for each in command.params if "float" in each.type.name
+        (words, each)
+        for words, command in all_commands(main).items()
+        for each in command.params
+        if "float" in each.type.name
     ]
     assert {each.name for _, each in options} >= {"timeout", "seconds", "api_delay"}
     for words, each in options:

@@ -25,7 +25,7 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
+def test_smarter_expression_becomes_a_resource_for_each_node(tree: Tree) -> None:
     text = """
 - {devicematch: '^video[0-9]*$', nummaxdevices: 20}
 - {devicematch: '^snd$', nummaxdevices: 2}
@@ -43,7 +43,7 @@ def test_smarter_names_what_is_on_the_node(tree: Tree) -> None:
     assert [name for name, resource in found.items() if resource.dangerous] == ["smarter-devices/rtc0"]
 
 
-def test_generic_groups(tree: Tree) -> None:
+def test_generic_groups_are_converted(tree: Tree) -> None:
     text = """
 device:
   - name: capture
@@ -67,7 +67,7 @@ device:
     assert (mount.host_path, mount.read_only) == ("/etc/modem", True)
 
 
-def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
+def test_sriov_function_ranges_become_vf_indices(tree: Tree) -> None:
     text = """{"resourceList": [
       {"resourceName": "a", "selectors": {"pfNames": ["ens1f0#0,2-7", "ens2f0", "ens1f0#9"], "vendors": ["14e4"]}},
       {"resourceName": "fpga", "resourcePrefix": "x.com", "deviceType": "accelerator",
@@ -84,14 +84,14 @@ def test_sriov_ranges_of_virtual_functions(tree: Tree) -> None:
     assert {name: resource.topology for name, resource in found.items()} == {"intel.com/a": True, "x.com/fpga": False}
 
 
-def test_names_are_no_globs_for_the_sriov_plugin(tree: Tree) -> None:
+def test_sriov_wildcards_in_names_are_escaped(tree: Tree) -> None:
     text = "resourceList: [{resourceName: a, selectors: {drivers: ['vfio*'], pfNames: ['ens?f0']}}]"
     (pool,) = yaml.safe_load(converted(tree, text).stdout)["resources"]
     assert pool["select"]["attributes"]["driver"] == "vfio[*]"
     assert pool["select"]["all"] == [{"attributes": {"pfName": "ens[?]f0"}}]
 
 
-def test_the_example_of_the_page(tree: Tree) -> None:
+def test_migration_page_example_equals_the_output(tree: Tree) -> None:
     page = (Path(__file__).parents[3] / "docs/migration.md").read_text()
     theirs, ours = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "yaml"))
     result = converted(tree, theirs)
@@ -99,7 +99,7 @@ def test_the_example_of_the_page(tree: Tree) -> None:
     assert result.stdout.replace(str(tree.host.root.parent / "theirs.yaml"), "config.json") == ours
 
 
-def test_shared_rdma_devices_are_one_device_for_many(tree: Tree) -> None:
+def test_rdma_hca_max_becomes_shares(tree: Tree) -> None:
     text = """{"periodicUpdateInterval": 300, "configList": [
       {"resourceName": "hca", "rdmaHcaMax": 1000,
        "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "linkTypes": ["infiniband"]}}]}"""
@@ -107,7 +107,7 @@ def test_shared_rdma_devices_are_one_device_for_many(tree: Tree) -> None:
     assert found["rdma/hca"].shares == 1000
 
 
-def test_nvidia_time_slicing(tree: Tree) -> None:
+def test_nvidia_time_slicing_becomes_shares(tree: Tree) -> None:
     text = """
 version: v1
 flags: {migStrategy: none, plugin: {passDeviceSpecs: true, deviceListStrategy: [envvar]}}
@@ -122,7 +122,7 @@ sharing:
     assert (resource.shares, resource.preferred, resource.ids) == (4, "distinct", "uuid")
 
 
-def test_nvidia_files_with_everything_that_its_page_names(tree: Tree) -> None:
+def test_nvidia_flags_become_variables_and_imex_names_the_recipe(tree: Tree) -> None:
     text = """
 version: v1
 flags:
@@ -137,7 +137,7 @@ flags:
     )
 
 
-def test_nvidia_mig_strategies(tree: Tree) -> None:
+def test_nvidia_mig_strategy_selects_gpus_and_profiles(tree: Tree) -> None:
     """NVIDIA's library reports the ids and profiles of MIG instances, so that the file enables it."""
     single = converted(tree, "{version: v1, flags: {migStrategy: single}}")
     (each,) = loads(single.stdout.encode()).resources
@@ -169,7 +169,7 @@ resources: {gpus: [{pattern: "*A100*", name: a100}], mig: [{pattern: 1g.10gb+me,
     assert "the file does not list the profiles" in mixed.stderr
 
 
-def test_what_nvidias_plugin_ignores_is_ignored(tree: Tree) -> None:
+def test_nvidia_keys_that_the_plugin_ignores_are_left_out(tree: Tree) -> None:
     text = """
 version: v1
 sharing:
@@ -180,7 +180,7 @@ sharing:
     assert "# `rename` and `devices` are left out" in result.stdout
 
 
-def test_nvidia_mps_goes_by_the_folders_of_the_control_daemon(tree: Tree) -> None:
+def test_nvidia_mps_uses_the_folders_of_the_control_daemon(tree: Tree) -> None:
     """NVIDIA's own control daemon keeps running; a container gets the same as before."""
     text = """
 version: v1
@@ -206,7 +206,9 @@ sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replic
         ("volume-mounts", None, "before, by mounts"),
     ],
 )
-def test_nvidias_ways_of_telling_the_runtime(tree: Tree, strategy: str, userspace: str | None, words: str) -> None:
+def test_nvidia_device_list_strategy_sets_variables_or_userspace(
+    tree: Tree, strategy: str, userspace: str | None, words: str
+) -> None:
     flags = f"{{nvidiaDriverRoot: /run/nvidia/driver, gdsEnabled: true, plugin: {{deviceListStrategy: {strategy}}}}}"
     result = converted(tree, f"{{version: v1, flags: {flags}}}")
     (found,) = resources(result).values()
@@ -240,7 +242,7 @@ items:
 """
 
 
-def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
+def test_manifest_is_searched_for_plugin_objects(tree: Tree) -> None:
     result = converted(tree, MANIFEST)
     assert list(resources(result)) == ["smarter-devices/video7", "npu.intel.com/accel"]
     first, *lines = result.stdout.splitlines()
@@ -256,14 +258,14 @@ def test_a_manifest_is_looked_through_for_what_is_a_plugins(tree: Tree) -> None:
     )
 
 
-def test_standard_input(tree: Tree) -> None:
+def test_configuration_is_read_from_stdin(tree: Tree) -> None:
     words = ["convert", "-", "--root", str(tree.host.root)]
     result = CliRunner().invoke(main, words, input="[{devicematch: ^video7$, nummaxdevices: 1}]")
     assert list(resources(result)) == ["smarter-devices/video7"]
     assert result.stdout.startswith("# Converted from standard input, a configuration of smarter")
 
 
-def test_of_several_entries_the_user_says_which(tree: Tree) -> None:
+def test_config_map_with_several_entries_needs_the_entry_option(tree: Tree) -> None:
     text = """
 kind: ConfigMap
 data:
@@ -277,7 +279,7 @@ data:
     assert message in converted(tree, text, "--entry", "pi").stderr
 
 
-def test_a_file_for_each_node_as_the_sriov_operator_writes_them(tree: Tree) -> None:
+def test_sriov_operator_entries_become_resources_of_their_nodes(tree: Tree) -> None:
     """With Go's spelling of fields without a JSON name, and with null values."""
     text = """
 kind: ConfigMap
@@ -300,7 +302,7 @@ data:
     assert ["onNodes" in x for x in one] == [False]
 
 
-def test_a_file_for_each_kind_of_node_as_nvidias_chart_has_them(tree: Tree) -> None:
+def test_nvidia_chart_entries_become_resources_of_their_label(tree: Tree) -> None:
     text = """
 kind: ConfigMap
 data:
@@ -315,7 +317,7 @@ data:
         assert (found.name, found.shares) == ("nvidia.com/gpu", shares)
 
 
-def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
+def test_entries_that_match_no_device_are_left_out(tree: Tree) -> None:
     """A selector that cannot be converted is left out, not widened."""
     for text, reason in (
         ("[{devicematch: ^video7$, nummaxdevices: 0}]", "no pod could have one (nummaxdevices is 0)"),
@@ -335,7 +337,7 @@ def test_what_nobody_could_have_is_not_offered_to_all(tree: Tree) -> None:
     assert found.shares == 1  # as in the plugin
 
 
-def test_parts_of_a_usb_device_do_not_come_with_its_node(tree: Tree) -> None:
+def test_usb_node_path_adds_no_nodes_of_children(tree: Tree) -> None:
     """The plugin passes on only the mounted node; a USB device here includes the nodes of its children."""
     stick = tree.usb(
         tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0403", product="6001", interfaces=("ff",)
@@ -349,7 +351,7 @@ def test_parts_of_a_usb_device_do_not_come_with_its_node(tree: Tree) -> None:
     assert [x.path.rpartition("/")[0] for x in device.devnodes] == ["/dev/bus/usb/001"]
 
 
-def test_a_config_map_and_arguments(tree: Tree) -> None:
+def test_config_map_and_arguments_are_converted(tree: Tree) -> None:
     config_map = """
 kind: ConfigMap
 data:
@@ -362,7 +364,7 @@ data:
     assert list(resources(converted(tree, arguments))) == ["x.com/a"]
 
 
-def test_subfunctions(tree: Tree) -> None:
+def test_sriov_subfunctions_are_selected(tree: Tree) -> None:
     text = """
 resourceList:
 - {resourceName: sf, deviceType: auxNetDevice, selectors: {vendors: [15b3], pfNames: [ens1f0], auxTypes: [sf]}}
@@ -389,7 +391,7 @@ resourceList:
     ]
 
 
-def test_functions_are_chosen_by_what_the_sriov_plugin_chooses_them_by(tree: Tree) -> None:
+def test_sriov_selectors_choose_the_same_functions(tree: Tree) -> None:
     text = """
 resourceList:
 - {resourceName: vdpa, selectors: {vdpaType: vhost, linkTypes: [ether]}}
@@ -414,7 +416,7 @@ resourceList:
     ]
 
 
-def test_a_dangerous_node_in_a_group_is_offered_as_it_was(tree: Tree) -> None:
+def test_dangerous_node_in_a_group_is_offered_with_a_comment(tree: Tree) -> None:
     for name, numbers in (("vcio", "100:0"), ("vchiq", "240:0")):
         tree.node(f"/dev/{name}", numbers)
     text = "devices: [{name: pi, groups: [{paths: [{path: /dev/vcio}, {path: /dev/vchiq}]}]}]"
@@ -425,7 +427,7 @@ def test_a_dangerous_node_in_a_group_is_offered_as_it_was(tree: Tree) -> None:
     assert len(assign(found, [resource]).devices[resource.name]) == 1
 
 
-def test_functions_of_igb_uio_stay_what_pods_had(tree: Tree) -> None:
+def test_igb_uio_function_is_offered_as_pci_function(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.0", pci_class="020000", driver="igb_uio")
     tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio", maps__map0__size="0x20000")
     text = "resourceList: [{resourceName: dpdk, selectors: {drivers: [igb_uio, vfio-pci]}}]"
@@ -433,7 +435,7 @@ def test_functions_of_igb_uio_stay_what_pods_had(tree: Tree) -> None:
     assert [x.id for x in assign(scan(tree.host), [resource]).devices[resource.name]] == ["pci-0000-3b-00-0"]
 
 
-def test_pools_hand_out_the_nodes_that_they_say(tree: Tree) -> None:
+def test_sriov_pools_add_only_the_requested_nodes(tree: Tree) -> None:
     text = """
 resourceList:
 - {resourceName: rdma, selectors: {isRdma: true, pciAddresses: ["0000:3b:00.1"]}}
@@ -455,7 +457,7 @@ resourceList:
     assert len(found["intel.com/plain"]) == 1
 
 
-def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
+def test_ddp_profiles_enable_devlink_and_match_exactly(tree: Tree) -> None:
     text = """{"resourceList": [
       {"resourceName": "gtp", "selectors": {"ddpProfiles": ["ICE OS [Default] Package"]}}]}"""
     result = converted(tree, text)
@@ -526,7 +528,7 @@ def test_ddp_profiles_need_the_drivers_to_be_asked(tree: Tree) -> None:
         ("[{devicematch: '(', nummaxdevices: 1}]", "not an expression"),
     ],
 )
-def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str) -> None:
+def test_unconvertible_entries_are_left_out_with_a_reason(tree: Tree, text: str, reason: str) -> None:
     result = converted(tree, text)
     assert result.exit_code == 1
     assert reason in result.stderr
@@ -552,14 +554,14 @@ def test_what_cannot_be_the_same_is_left_out(tree: Tree, text: str, reason: str)
         ("{kind: KubeVirt, spec: {}}", "this KubeVirt has no spec.configuration.permittedHostDevices"),
     ],
 )
-def test_a_file_that_is_not_understood(tree: Tree, text: str, message: str) -> None:
+def test_invalid_file_is_refused(tree: Tree, text: str, message: str) -> None:
     result = converted(tree, text)
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
 
 
-def test_a_node_that_two_resources_mean_has_the_first_one(tree: Tree) -> None:
+def test_node_of_two_resources_belongs_to_the_first(tree: Tree) -> None:
     text = """
 devices:
   - {name: audio, groups: [{paths: [{path: /dev/snd}]}]}

@@ -61,7 +61,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 
 @given(theirs=st.one_of(st.fixed_dictionaries({"devices": DEVICES}), MATCHES))
-def test_what_comes_of_it_is_taken_by_check(host: Host, theirs: Any) -> None:
+def test_every_conversion_is_a_valid_configuration(host: Host, theirs: Any) -> None:
     try:
         conversion = convert(json.dumps(theirs, ensure_ascii=False).encode(), "theirs", host)
     except ConfigError:

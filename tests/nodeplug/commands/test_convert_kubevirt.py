@@ -38,7 +38,7 @@ spec:
 """
 
 
-def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
+def test_permitted_host_devices_select_the_same_devices(tree: Tree) -> None:
     result = converted(tree, KUBEVIRT)
     assert result.exit_code == 1
     found = {x.name: x for x in loads(result.stdout.encode()).resources}
@@ -73,7 +73,7 @@ def test_the_devices_that_kubevirt_permits(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("place", ["spec: {virtualization: %s}", "spec: %s"])
-def test_what_kubevirts_operator_is_told_to_permit(tree: Tree, place: str) -> None:
+def test_hyperconverged_object_is_converted(tree: Tree, place: str) -> None:
     devices = """{permittedHostDevices: {
       pciHostDevices: [{pciDeviceSelector: "8086:6F54", resourceName: intel.com/qat},
         {pciDeviceSelector: "10DE:1DB6", resourceName: nvidia.com/V100, disabled: true}],
@@ -82,6 +82,6 @@ def test_what_kubevirts_operator_is_told_to_permit(tree: Tree, place: str) -> No
     assert list(found) == ["intel.com/qat", "kubevirt.io/storage"]
 
 
-def test_a_part_of_kubevirts_object(tree: Tree) -> None:
+def test_part_of_a_kubevirt_object_is_converted(tree: Tree) -> None:
     text = "configuration: {permittedHostDevices: {mediatedDevices: [{mdevNameSelector: V5, resourceName: x.io/v}]}}"
     assert list(resources(converted(tree, text))) == list(resources(converted(tree, f"spec: {{{text}}}"))) == ["x.io/v"]

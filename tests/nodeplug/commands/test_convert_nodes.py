@@ -62,7 +62,7 @@ def paths(devices: tuple[Device, ...]) -> list[list[str]]:
     return sorted(sorted(x.path for x in device.devnodes) for device in devices)
 
 
-def test_json_may_have_tabs(tree: Tree) -> None:
+def test_json_with_tabs_is_converted(tree: Tree) -> None:
     text = '{"resourceList": [\n\t{\t"resourceName":\t"a", "selectors": {"ddpProfiles": ["a \\"tab\\""]}}\n]}'
     assert [x.name for x in converted(tree, text).resources] == ["intel.com/a"]
     indented = text.replace("\n", "\n    ")
@@ -72,7 +72,7 @@ def test_json_may_have_tabs(tree: Tree) -> None:
     assert "standard input:2:20: unknown key resourceNam" in wrong.stderr  # the error still has its place
 
 
-async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_additional_info_of_functions_reaches_the_container(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     text = """{"resourceList": [
       {"resourceName": "net", "selectors": {"vendors": ["8086"]},
        "additionalInfo": {"*": {"token": "all", "site": "x"}, "0000:3b:02.0": {"token": "one"}}},
@@ -86,7 +86,7 @@ async def test_additional_information_of_functions(tree: Tree, tmp_path: Path, s
     assert not config.resources[1].additional_info  # the plugin reports it for network functions only
 
 
-async def test_usb_devices_of_one_group_are_had_together(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_usb_devices_of_a_group_are_allocated_together(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     """KubeVirt: a set of devices; the generic device plugin: all matching devices of the group."""
     sets = """
 kind: KubeVirt
@@ -108,7 +108,7 @@ spec:
     assert {x.path for x in one.devnodes} >= {f"/dev/bus/usb/001/{number}" for number in ("002", "004", "009")}
 
 
-def test_a_set_that_is_plugged_in_twice_is_left_out(tree: Tree) -> None:
+def test_usb_set_with_ambiguous_ids_is_left_out(tree: Tree) -> None:
     permitted = """kind: KubeVirt
 spec: {configuration: {permittedHostDevices: {usb: [{resourceName: kubevirt.io/set,
   selectors: [{vendor: "403", product: "6001"}, {vendor: "529", product: "1"}]}]}}}
@@ -118,7 +118,7 @@ spec: {configuration: {permittedHostDevices: {usb: [{resourceName: kubevirt.io/s
     assert "kubevirt.io/set is left out: there are several devices with one of its USB ids" in result.stderr
 
 
-def test_what_the_file_could_not_say_is_left_out_and_the_rest_is_there(tree: Tree) -> None:
+def test_invalid_entries_are_left_out_and_others_are_converted(tree: Tree) -> None:
     text = """
 devices:
   - {name: a, groups: [{paths: [{path: /dev/fuse}]}]}
@@ -133,7 +133,7 @@ devices:
     assert "squat.ai/b is left out: no device can be at /proc/x" in result.stderr
 
 
-def test_groups_of_one_node_may_have_unlike_counts(tree: Tree) -> None:
+def test_groups_of_one_node_keep_different_counts(tree: Tree) -> None:
     text = """
 devices:
   - name: any
@@ -151,7 +151,7 @@ devices:
     assert camera.container_path == "/dev/cameras/video0"
 
 
-def test_host_devices_are_all_had_by_every_container(tree: Tree) -> None:
+def test_every_container_gets_all_host_devices(tree: Tree) -> None:
     text = """
 kind: ConfigMap
 data:
@@ -173,7 +173,7 @@ data:
     assert paths(offered(tree, folder)["github.com/everpeace-mine"]) == [["/dev/mine/a", "/dev/mine/b"]]
 
 
-async def test_gaudi_cards_have_what_their_runtime_reads(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_gaudi_container_gets_the_variables_of_its_runtime(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     text = """
 kind: DaemonSet
 spec:
@@ -222,7 +222,7 @@ spec:
         ('ENV{DEVTYPE}=="usb_device", ATTR{idVendor}=="0529", SUBSYSTEM=="usb"', [["/dev/bus/usb/001/009"]]),
     ],
 )
-def test_rules_of_akri(tree: Tree, rule: str, found: list[list[str]]) -> None:
+def test_akri_rule_selects_matching_nodes(tree: Tree, rule: str, found: list[list[str]]) -> None:
     config = converted(tree, AKRI % ("udev", rule))
     (resource,) = config.resources
     assert (resource.name, resource.shares, resource.permissions) == ("akri.sh/mine", 5, "rw")
@@ -238,7 +238,7 @@ def with_properties(rule: str, *properties: str) -> str:
 NAMED = "{name: devicePluginResourceName, value: akri.sh/mine}"
 
 
-async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_akri_usb_device_gets_the_variable_of_kubevirt(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     config = converted(tree, with_properties('SUBSYSTEM=="usb", ATTR{idVendor}=="0529"', NAMED, "{name: else}"))
     async with plugins_of(tree.host, config.resources, tmp_path, socket_dir) as offering:
         container = await offering.allocate("machine", "akri.sh/mine")
@@ -257,14 +257,14 @@ async def test_a_usb_device_of_akri_that_kubevirt_takes(tree: Tree, tmp_path: Pa
         ),
     ],
 )
-def test_properties_of_akri_that_stay_behind(tree: Tree, rule: str, properties: list[str], reason: str) -> None:
+def test_unconvertible_akri_properties_are_named(tree: Tree, rule: str, properties: list[str], reason: str) -> None:
     text = with_properties(rule, *properties)
     result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
     assert result.exit_code == 1
     assert reason in result.stderr
 
 
-def test_a_property_of_akri_in_another_object_is_asked_for(tree: Tree) -> None:
+def test_akri_property_from_a_secret_is_refused(tree: Tree) -> None:
     text = with_properties('SUBSYSTEM=="usb"', "{name: vfioPassthrough, valueFrom: {secretKeyRef: {name: x, key: y}}}")
     result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
     assert result.exit_code == 2
@@ -295,7 +295,7 @@ def test_a_property_of_akri_in_another_object_is_asked_for(tree: Tree) -> None:
         ("udev", 'KERNEL=="a", RUN{program}+="x"', 'what begins with `RUN{program}+="x"` is not a known match'),
     ],
 )
-def test_what_akri_finds_and_no_selector_can(tree: Tree, handler: str, rule: str, reason: str) -> None:
+def test_unconvertible_akri_rules_are_named(tree: Tree, handler: str, rule: str, reason: str) -> None:
     text = AKRI % (handler, rule)
     result = CliRunner().invoke(main, ["convert", "-", "--root", str(tree.host.root)], input=text)
     assert result.exit_code == 1

@@ -71,7 +71,9 @@ def tree(tmp_path: Path) -> Tree:
         ("pf-passthrough", "resource_naming_strategy: single", {"amd.com/gpu": ["0000:43:00.0"]}),
     ],
 )
-def test_amds_device_config(tree: Tree, driver: str, arguments: str, offered: dict[str, list[str]]) -> None:
+def test_amd_device_config_selects_devices_of_its_driver_type(
+    tree: Tree, driver: str, arguments: str, offered: dict[str, list[str]]
+) -> None:
     if "driver_type" in arguments:
         text = DEVICE_CONFIG.replace(", driverType: %s", "") % ("true", arguments)
     else:
@@ -86,24 +88,24 @@ def test_amds_device_config(tree: Tree, driver: str, arguments: str, offered: di
     assert ["PCI_RESOURCE_AMD_COM_GPU" in str(dict(x.env)) for x in found] == [driver != "container"]
 
 
-def test_a_device_config_without_the_plugin_offers_nothing(tree: Tree) -> None:
+def test_amd_device_config_with_the_plugin_off_is_refused(tree: Tree) -> None:
     result = converted(tree, DEVICE_CONFIG % ("container", "false", ""))
     assert result.exit_code == 2
     assert ":8:25: its device plugin is off (spec.devicePlugin.enableDevicePlugin), and offers nothing" in result.stderr
 
 
-def test_our_own_device_config_is_no_configuration_of_amds(tree: Tree) -> None:
+def test_device_config_of_nodeplug_is_not_taken_for_amds(tree: Tree) -> None:
     assert "not a known configuration" in converted(tree, "{apiVersion: nodeplug.dev/v1, kind: DeviceConfig}").stderr
 
 
-def test_the_flag_for_what_amds_gpus_are(tree: Tree) -> None:
+def test_amd_driver_type_flag_selects_virtual_functions(tree: Tree) -> None:
     flags = "[-driver_type=vf-passthrough, -resource_naming_strategy=single]"
     (found,) = resources(converted(tree, flags, "--from", "amd")).values()
     assert found.name == "amd.com/gpu"
     assert [x.name for x in scan(tree.host).devices.values() if not found.selector.why_not(x)] == ["0000:43:02.0"]
 
 
-def test_a_nic_cluster_policy_has_two_plugins_files(tree: Tree) -> None:
+def test_nic_cluster_policy_converts_the_files_of_two_plugins(tree: Tree) -> None:
     """On nodes with the vendor's cards, where the operator runs its daemon sets."""
     result = converted(tree, NIC_CLUSTER_POLICY)
     assert result.exit_code == 0, result.output
@@ -154,14 +156,14 @@ def test_a_nic_cluster_policy_has_two_plugins_files(tree: Tree) -> None:
         ),
     ],
 )
-def test_what_to_give_instead(tree: Tree, text: str, message: str) -> None:
+def test_unsupported_object_error_names_what_to_convert(tree: Tree, text: str, message: str) -> None:
     for around in ("%s", "{kind: Namespace}\n---\n%s"):
         result = converted(tree, around % text)
         assert (result.exit_code, result.stdout) == (2, "")
         assert message in result.stderr
 
 
-def test_another_ones_object_of_that_name_is_passed_over(tree: Tree) -> None:
+def test_kind_of_another_api_group_is_ignored(tree: Tree) -> None:
     policy = "{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {}}"
     assert "this is not a known configuration" in converted(tree, policy).stderr
     assert "another object" not in converted(tree, f"{policy}\n---{NIC_CLUSTER_POLICY}").stdout

@@ -70,7 +70,7 @@ spec:
 """
 
 
-def test_gpus_go_by_their_driver_as_in_the_operators_sample(node: Node) -> None:
+def test_intel_gpus_are_offered_by_driver(node: Node) -> None:
     text = """
 apiVersion: deviceplugin.intel.com/v1
 kind: GpuDevicePlugin
@@ -104,7 +104,7 @@ spec:
         (["-bypath", "none", "-v", "2", "-shared-dev-num=2"], ["gpu.intel.com/i915", "gpu.intel.com/xe"]),
     ],
 )
-def test_flags_choose_gpus(node: Node, flags: list[str], offered: list[str]) -> None:
+def test_intel_gpu_flags_select_gpus(node: Node, flags: list[str], offered: list[str]) -> None:
     for text, words in ((str(flags), ["--from", "intel-gpu"]), (daemon_set("intel/intel-gpu-plugin:1", *flags), [])):
         result = node.converted(text, *words)
         assert result.exit_code == 0, result.output
@@ -145,14 +145,16 @@ def test_flags_choose_gpus(node: Node, flags: list[str], offered: list[str]) -> 
         ("{kind: DlbDevicePlugin}", {"dlb.intel.com/pf": ["path-dlb0"]}, "these are the nodes of the machine"),
     ],
 )
-def test_objects_of_the_operator(node: Node, text: str, offered: dict[str, list[str]], remark: str) -> None:
+def test_plugin_configuration_offers_the_same_ids(
+    node: Node, text: str, offered: dict[str, list[str]], remark: str
+) -> None:
     result = node.converted(text)
     assert result.exit_code == 0, result.output
     assert node.offered(result) == offered
     assert remark in result.stdout
 
 
-async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, socket_dir: Path) -> None:
+async def test_containers_get_the_same_ids_variables_and_nodes(node: Node, tmp_path: Path, socket_dir: Path) -> None:
     """Ids, variables and nodes are unchanged for pods that request the plugins' names."""
     objects = {"gpu": "{}", "npu": "{}", "sgx": "{}", "dsa": "{sharedDevNum: 2}", "qat": "{}"}
     resources = [
@@ -190,7 +192,7 @@ async def test_containers_are_given_what_they_were(node: Node, tmp_path: Path, s
         (daemon_set("rocm/k8s-device-plugin", env='{name: AMD_GPU_DEVICE_COUNT, value: "0"}'), "0 of the GPUs are"),
     ],
 )
-def test_what_has_no_counterpart_is_named(node: Node, text: str, reason: str) -> None:
+def test_options_without_a_counterpart_are_named(node: Node, text: str, reason: str) -> None:
     result = node.converted(text)
     assert result.exit_code == 1, result.output
     assert reason in result.stderr
@@ -210,13 +212,13 @@ def test_what_has_no_counterpart_is_named(node: Node, text: str, reason: str) ->
         (daemon_set("intel/intel-npu-plugin:1", "-shared-dev-num=many"), "this must be a whole number"),
     ],
 )
-def test_what_is_not_understood_is_refused(node: Node, text: str, message: str) -> None:
+def test_unknown_flags_keys_and_images_are_refused(node: Node, text: str, message: str) -> None:
     result = node.converted(text)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_nvidias_daemon_set(node: Node) -> None:
+def test_nvidia_daemon_set_is_converted(node: Node) -> None:
     variables = {"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "'true'", "GDS_ENABLED": "'true'"}
     env = ", ".join(f"{{name: {name}, value: {value}}}" for name, value in variables.items())
     text = daemon_set(
@@ -245,7 +247,7 @@ def test_nvidias_daemon_set(node: Node) -> None:
         ("xids,3", "79", None, "strict"),
     ],
 )
-def test_the_xids_that_nvidias_plugin_is_told_of(
+def test_nvidia_health_check_variables_set_the_ignored_xids(
     node: Node, disabled: str, enabled: str, ignored: list[int] | None, health: str
 ) -> None:
     variables = {"DP_DISABLE_HEALTHCHECKS": disabled, "DP_ENABLE_HEALTHCHECKS": enabled}
@@ -258,7 +260,7 @@ def test_the_xids_that_nvidias_plugin_is_told_of(
     assert ("before, only those of DP_ENABLE_HEALTHCHECKS" in result.stdout) is (disabled == "xids,3")
 
 
-def test_operators_begin_the_program_by_a_shell(node: Node) -> None:
+def test_plugin_started_by_a_shell_is_recognised(node: Node) -> None:
     """The daemon sets of NVIDIA's and AMD's GPU operators do this."""
 
     def converted(image: str, script: str, env: str = "") -> Result:
@@ -282,7 +284,7 @@ HELPERS = {
 
 
 @pytest.mark.parametrize(("image", "program"), HELPERS.items())
-def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program: str) -> None:
+def test_node_labellers_are_not_taken_for_plugins(node: Node, image: str, program: str) -> None:
     text = daemon_set(image, env="{name: MIG_STRATEGY, value: single}").replace("args:", f"command: [{program}], args:")
     assert program in text
     result = node.converted(text)
@@ -290,7 +292,7 @@ def test_programs_that_label_nodes_offer_nothing(node: Node, image: str, program
     assert "no container of this DaemonSet is a known plugin" in result.stderr
 
 
-def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: Node) -> None:
+def test_nvidia_config_manager_is_not_taken_for_the_plugin(node: Node) -> None:
     """NVIDIA's chart has it if there are several files: it is the first container, and the plugin has CONFIG_FILE."""
     image = "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
     text = daemon_set(image, env="{name: CONFIG_FILE, value: /config/config.yaml}")
@@ -301,7 +303,7 @@ def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: 
 
 
 @pytest.mark.parametrize(
-    ("image", "words", "whose"),
+    ("image", "words", "plugin"),
     [
         ("ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:latest", ["--log-level=10"], "sriov"),
         ("ghcr.io/mellanox/k8s-rdma-shared-dev-plugin", [], "rdma-shared"),
@@ -309,14 +311,14 @@ def test_the_program_beside_nvidias_that_chooses_a_file_is_not_the_plugin(node: 
         ("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", ["--config-file=/c.yaml"], "nvidia"),
     ],
 )
-def test_plugins_whose_file_is_not_in_their_daemon_set(node: Node, image: str, words: list[str], whose: str) -> None:
+def test_daemon_set_without_the_plugins_file_is_refused(node: Node, image: str, words: list[str], plugin: str) -> None:
     result = node.converted(daemon_set(image, *words))
     assert result.exit_code == 2
-    message = f"the devices of {whose} are in its file, and not in its DaemonSet; convert the ConfigMap that it mounts"
+    message = f"the devices of {plugin} are in its file, and not in its DaemonSet; convert the ConfigMap that it mounts"
     assert message in result.stderr
 
 
-def test_other_plugins_daemon_sets(node: Node) -> None:
+def test_daemon_sets_of_generic_gaudi_and_amd_plugins_are_converted(node: Node) -> None:
     text = daemon_set(
         "ghcr.io/squat/generic-device-plugin", "--device", "{name: a, groups: [{paths: [{path: /dev/kvm}]}]}"
     )
@@ -341,7 +343,9 @@ def test_other_plugins_daemon_sets(node: Node) -> None:
         ("CPX", "mixed", {"amd.com/cpx_nps1": 3}, "identity"),
     ],
 )
-def test_amd_names_by_strategy(tmp_path: Path, mode: str, strategy: str, offered: dict[str, int], ids: str) -> None:
+def test_amd_naming_strategy_sets_names_and_ids(
+    tmp_path: Path, mode: str, strategy: str, offered: dict[str, int], ids: str
+) -> None:
     tree = Tree(tmp_path / "root")
     mi300x(tree, mode, partitions=1 if mode == "SPX" else 3)
     node = Node(tree, tmp_path)
@@ -353,7 +357,7 @@ def test_amd_names_by_strategy(tmp_path: Path, mode: str, strategy: str, offered
     assert "# pulse: " in result.stdout
 
 
-def test_amd_without_gpus_to_look_at(tmp_path: Path) -> None:
+def test_amd_mixed_strategy_without_gpus_is_left_out(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     tree.path("/sys").mkdir(parents=True, exist_ok=True)
     node = Node(tree, tmp_path)

@@ -11,7 +11,7 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 
 
-def test_both_stories(tmp_path: Path) -> None:
+def test_demo_prints_the_steps_of_both_apis_in_order(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path / "host", "fuse", "kvm")
     shown = CliRunner().invoke(demo, ["--root", str(host.root)], catch_exceptions=False).output
     printed = (
@@ -37,13 +37,13 @@ def test_both_stories(tmp_path: Path) -> None:
         at = found
 
 
-def test_a_machine_with_nothing_to_offer(tmp_path: Path) -> None:
+def test_demo_reports_a_host_without_devices(tmp_path: Path) -> None:
     Tree(tmp_path).file("/proc/sys/kernel/random/boot_id", "x")
     shown = CliRunner().invoke(demo, ["--root", str(tmp_path)], catch_exceptions=False).output
     assert "nothing to" in shown
 
 
-def test_without_the_control_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_works_without_the_controlplane_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, `kubelet run` and the demo work without a cluster."""
     host = MadeUpHost(tmp_path / "host", "fuse")
     monkeypatch.setitem(sys.modules, "controlplane.apiserver", None)

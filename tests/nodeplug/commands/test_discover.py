@@ -72,7 +72,7 @@ def on_a_terminal(columns: int, *words: str | Path) -> list[str]:
 class TestJsonAndYaml:
     """Output for scripts."""
 
-    def test_everything_is_said_under_stable_names(self, root: Path) -> None:
+    def test_json_has_stable_names(self, root: Path) -> None:
         found = discover(root)
         assert set(found) == {"devices", "problems"}
         assert [device["id"] for device in found["devices"]] == ["misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0"]
@@ -80,7 +80,7 @@ class TestJsonAndYaml:
         assert found["devices"][1]["numaNodes"] == [1]
         assert found["devices"][1]["within"] == ["pci-0000-3b-00-0"]
 
-    def test_yaml_says_the_same(self, root: Path) -> None:
+    def test_yaml_equals_json(self, root: Path) -> None:
         result = run("discover", "--root", root, "-o", "yaml")
         assert yaml.safe_load(result.stdout) == discover(root)
 
@@ -90,7 +90,7 @@ class TestJsonAndYaml:
         assert problem["where"] == "/sys/devices/virtual/misc/fuse"
         assert "binary content" in problem["reason"]
 
-    def test_versions_are_told_apart_from_text(self, root: Path) -> None:
+    def test_version_attributes_are_distinct_from_text(self, root: Path) -> None:
         (root / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
         (root / "sys/class/infiniband/mlx5_0/fw_ver").write_text("20.31.1014\n")
         (device,) = discover(root, "--kind", "rdma")["devices"]
@@ -100,7 +100,7 @@ class TestJsonAndYaml:
 class TestWide:
     """One device per line, with all columns."""
 
-    def test_no_node_and_no_attribute_is_left_out(self, root: Path) -> None:
+    def test_every_column_and_attribute_is_printed(self, root: Path) -> None:
         header, *lines = run("discover", "--root", root, "-o", "wide").stdout.splitlines()
         assert header.split() == ["KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "WITHIN", "PATH", "ATTRIBUTES"]
         assert [line.split()[1] for line in lines] == ["misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0"]
@@ -112,32 +112,32 @@ class TestWide:
 class TestFilters:
     """The options --kind and --id."""
 
-    def test_kinds(self, root: Path) -> None:
+    def test_kind_option_filters_devices(self, root: Path) -> None:
         assert {device["kind"] for device in discover(root, "--kind", "nic", "--kind", "misc")["devices"]} == {
             "nic",
             "misc",
         }
         assert discover(root, "--kind", "gpu")["devices"] == []
 
-    def test_an_unknown_kind_is_a_usage_error_with_a_suggestion(self, root: Path) -> None:
+    def test_unknown_kind_is_a_usage_error_with_a_suggestion(self, root: Path) -> None:
         result = run("discover", "--root", root, "--kind", "nics")
         assert result.exit_code == 2
         assert "no such kind: 'nics'; did you mean 'nic'?" in result.stderr
 
-    def test_a_preset_is_no_kind(self, root: Path) -> None:
+    def test_preset_instead_of_a_kind_is_explained(self, root: Path) -> None:
         """Configurations contain `select: usb-serial`, which users try here as well."""
         errors = run("discover", "--root", root, "--kind", "usb-serial").stderr
         assert "no such kind: 'usb-serial'; it is a preset, for devices of kind tty\n" in errors
 
-    def test_where_nothing_is_near_all_kinds_are_named(self, root: Path) -> None:
-        said = run("discover", "--root", root, "--kind", "zigbee").stderr
-        assert "no such kind: 'zigbee'; known are accel, block, " in said
-        assert said.endswith(", watchdog\n")
+    def test_unknown_kind_without_a_similar_one_lists_all_kinds(self, root: Path) -> None:
+        error = run("discover", "--root", root, "--kind", "zigbee").stderr
+        assert "no such kind: 'zigbee'; known are accel, block, " in error
+        assert error.endswith(", watchdog\n")
 
-    def test_an_id_leads_back_to_the_device(self, root: Path) -> None:
+    def test_id_option_selects_the_device(self, root: Path) -> None:
         assert discover(root, "--id", "misc-fuse")["devices"] == [FUSE]
 
-    def test_details_of_one_device(self, root: Path) -> None:
+    def test_id_option_prints_the_details_of_the_device(self, root: Path) -> None:
         lines = run("discover", "--root", root, "--id", "pci-0000-3b-00-0").stdout.splitlines()
         assert lines[0] == "pci-0000-3b-00-0"
         words = [line.split() for line in lines[1:]]
@@ -145,7 +145,7 @@ class TestFilters:
         assert ["driver", "mlx5_core"] in words
         assert ["path", "/sys/devices/pci0000:00/0000:3b:00.0"] in words
 
-    def test_an_id_that_is_not_here_is_an_error_with_a_suggestion(self, root: Path) -> None:
+    def test_unknown_id_is_an_error_with_a_suggestion(self, root: Path) -> None:
         result = run("discover", "--root", root, "--id", "misc-fuss")
         assert result.exit_code == 1
         assert result.stderr == "no device 'misc-fuss' here; did you mean 'misc-fuse'?\n"
@@ -154,7 +154,7 @@ class TestFilters:
 class TestTable:
     """Output for people."""
 
-    def test_in_a_pipe_one_device_is_one_line(self, root: Path) -> None:
+    def test_piped_output_has_one_line_for_each_device(self, root: Path) -> None:
         lines = [line.split() for line in run("discover", "--root", root).stdout.splitlines()]
         assert lines[0] == ["KIND", "ID", "NAME", "NODES", "NUMA", "HEALTH", "ATTRIBUTES"]
         assert lines[1][:6] == ["misc", "misc-fuse", "fuse", "/dev/fuse", "-", "ok"]
@@ -162,13 +162,13 @@ class TestTable:
         assert len(lines) == 4
 
     @pytest.mark.parametrize("columns", [40, 80, 120, 200])
-    def test_on_a_terminal_ids_are_whole_and_lines_fit(self, root: Path, columns: int) -> None:
+    def test_terminal_output_keeps_ids_whole_and_fits_the_width(self, root: Path, columns: int) -> None:
         lines = on_a_terminal(columns, "discover", "--root", root)
         assert max(map(len, lines)) <= columns
         words = {word for line in lines for word in line.split()}
         assert {"misc-fuse", "nic-0000-3b-00-0", "pci-0000-3b-00-0", "mac=02:00:00:00:00:01", "/dev/fuse"} <= words
 
-    def test_what_devices_say_of_themselves_cannot_control_the_terminal(self, root: Path) -> None:
+    def test_control_characters_in_device_names_are_escaped(self, root: Path) -> None:
         tree = root / "sys/devices/virtual/misc/\x1b[31mred"
         tree.mkdir(parents=True)
         (tree / "uevent").write_text("DEVNAME=evil\n")
@@ -181,7 +181,7 @@ class TestTable:
             assert "\x1b" not in text
         assert not any("\x1b[31m" in line for line in on_a_terminal(120, "discover", "--root", root))
 
-    def test_an_empty_host(self, tmp_path: Path) -> None:
+    def test_empty_host_has_no_devices(self, tmp_path: Path) -> None:
         (tmp_path / "sys").mkdir()
         assert on_a_terminal(80, "discover", "--root", tmp_path) == ["no devices"]
 
@@ -189,18 +189,18 @@ class TestTable:
 class TestCapture:
     """Captures, and reading them."""
 
-    def test_a_capture_is_a_root(self, root: Path, tmp_path: Path) -> None:
+    def test_capture_is_accepted_as_root(self, root: Path, tmp_path: Path) -> None:
         result = run("capture", tmp_path / "node.jsonl.gz", "--root", root)
         assert result.exit_code == 0
         assert "--mask replaces them" in result.stderr
         assert discover(tmp_path / "node.jsonl.gz") == discover(root)
 
-    def test_a_masked_one_says_so_and_tells_no_address(self, root: Path, tmp_path: Path) -> None:
+    def test_masked_capture_contains_no_address(self, root: Path, tmp_path: Path) -> None:
         result = run("capture", tmp_path / "node.jsonl.gz", "--root", root, "--mask")
         assert result.stderr.rstrip().endswith("masked")
         assert discover(tmp_path / "node.jsonl.gz")["devices"][1]["attributes"]["mac"] == "00:00:00:00:00:01"
 
-    def test_one_that_is_there_stays_as_it_is(self, root: Path, tmp_path: Path) -> None:
+    def test_existing_capture_is_not_overwritten(self, root: Path, tmp_path: Path) -> None:
         file = tmp_path / "node.jsonl.gz"
         assert run("capture", file, "--root", root).exit_code == 0
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -211,7 +211,7 @@ class TestCapture:
         assert file.read_bytes() == before
         assert run("capture", "-", "--root", root).stdout_bytes == before
 
-    def test_of_one_that_the_disk_does_not_take_whole_nothing_is_left(self, root: Path, tmp_path: Path) -> None:
+    def test_partial_capture_is_removed_when_the_disk_is_full(self, root: Path, tmp_path: Path) -> None:
         (tmp_path / "disk").mkdir()
         with mounted(tmp_path / "disk", "size=1m") as disk:
             fill(disk)
@@ -219,7 +219,7 @@ class TestCapture:
             assert (result.exit_code, result.stderr) == (1, f"Error: {disk}/node.gz: No space left on device\n")
             assert os.listdir(disk) == ["rest"]
 
-    def test_what_cannot_be_read_or_written_is_an_error_in_words(self, root: Path, tmp_path: Path) -> None:
+    def test_missing_folder_and_missing_root_are_errors(self, root: Path, tmp_path: Path) -> None:
         result = run("capture", tmp_path / "missing/node.gz", "--root", root)
         assert (result.exit_code, result.stderr) == (
             1,
@@ -230,7 +230,7 @@ class TestCapture:
         assert "there is no such file or folder" in result.stderr
 
     @pytest.mark.parametrize("command", ["discover", "topology", "doctor", "demo"])
-    def test_a_root_that_cannot_be_looked_at_is_an_error_in_words(self, command: str, tmp_path: Path) -> None:
+    def test_unreadable_root_is_an_error_without_a_traceback(self, command: str, tmp_path: Path) -> None:
         (tmp_path / "itself").symlink_to("itself")
         for root, why in ((tmp_path / ("a" * 300), "File name too long"), (tmp_path / "itself", "")):
             result = run(command, "--root", root)
@@ -239,15 +239,15 @@ class TestCapture:
             assert why in result.stderr
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-    def test_an_ordinary_user_captures_and_discovers_this_machine(self, tmp_path: Path) -> None:
+    def test_ordinary_user_captures_and_discovers_this_machine(self, tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", _AS_NOBODY, tmp_path], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         ids = {device["id"] for device in json.loads(done.stdout)["devices"]}
-        assert lasting(Host()) <= ids
-        assert lasting(Host(tmp_path / "node.jsonl.gz")) == lasting(Host())
+        assert stable_ids(Host()) <= ids
+        assert stable_ids(Host(tmp_path / "node.jsonl.gz")) == stable_ids(Host())
 
 
-def lasting(host: Host) -> set[str]:
+def stable_ids(host: Host) -> set[str]:
     """Return the ids of devices that do not change while tests run."""
     return {device.id for device in scan(host).devices.values() if device.kind in ("misc", "pci")}
 
@@ -266,7 +266,7 @@ discover_cli.discover.main(["-o", "json"], standalone_mode=False)
 """
 
 
-def test_what_is_wrong_with_a_device_now_is_said(root: Path, tmp_path: Path) -> None:
+def test_health_fault_is_shown_by_discover_and_check(root: Path, tmp_path: Path) -> None:
     """The same fault that the daemon reports for a new device; `check` reports it for a resource's devices."""
     tree = Tree(root)
     gaudi = tree.pci("0000:b3:00.0", vendor="1da3", driver="habanalabs", status="malfunction")

@@ -29,7 +29,7 @@ def devices_of(amounts: Json) -> Json:
     return {name: amount for name, amount in amounts.items() if "/" in name}
 
 
-async def test_from_a_template_to_cdi_names(socket_dir: Path) -> None:
+async def test_claim_from_a_template_gives_the_container_cdi_devices(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), template(), using("p", ["g"], templates={"g": "t"}))
@@ -51,7 +51,7 @@ async def test_from_a_template_to_cdi_names(socket_dir: Path) -> None:
 
 
 @scenario(197)
-async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
+async def test_failed_preparation_is_retried(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         driver.behaviours["NodePrepareResources"] = failing("no such gpu")
@@ -65,14 +65,14 @@ async def test_preparing_is_tried_until_it_works(socket_dir: Path) -> None:
         await stand.let_pass(80, "Pod", "p", "Running")
 
 
-async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
+async def test_repeated_event_increases_its_count(socket_dir: Path) -> None:
     """Recorded from a real kubelet in events-dra-prepare-retries-pr1."""
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         driver.behaviours["NodePrepareResources"] = failing("no such gpu")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
 
-        async def said(times: int, events: int = 1) -> Json:
+        async def event_with_count(times: int, events: int = 1) -> Json:
             """Wait for an Event with at least this count and this number of Events; return the first."""
             async with asyncio.timeout(SECONDS):
                 while True:
@@ -83,19 +83,19 @@ async def test_what_is_said_again_is_counted(socket_dir: Path) -> None:
                     assert len(found) <= events
                     await stand.clock.advance(80)
 
-        first = await said(1)
-        again = await said(first["count"] + 1)
+        first = await event_with_count(1)
+        again = await event_with_count(first["count"] + 1)
         assert again["metadata"]["uid"] == first["metadata"]["uid"]
         assert again["firstTimestamp"] == first["firstTimestamp"] <= again["lastTimestamp"]
         await stand.delete("Event", first["metadata"]["name"])
-        new = await said(again["count"] + 1)
+        new = await event_with_count(again["count"] + 1)
         assert new["metadata"]["uid"] != first["metadata"]["uid"]
         await stand.node.restart()
-        await said(1, events=2)
+        await event_with_count(1, events=2)
 
 
 @scenario(199)
-async def test_a_pod_that_is_gone_is_unprepared(socket_dir: Path) -> None:
+async def test_claim_of_a_force_deleted_pod_is_unprepared(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
@@ -106,7 +106,7 @@ async def test_a_pod_that_is_gone_is_unprepared(socket_dir: Path) -> None:
         await stand.until_free("c")
 
 
-async def test_a_pod_that_waits_for_its_kubelet_goes_with_it(socket_dir: Path) -> None:
+async def test_deleted_pod_with_a_finalizer_keeps_its_reservation(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         held = using("p", ["g"], claims={"g": "c"})
@@ -122,7 +122,7 @@ async def test_a_pod_that_waits_for_its_kubelet_goes_with_it(socket_dir: Path) -
 
 
 @scenario(200)
-async def test_a_claim_that_no_container_uses_is_prepared(socket_dir: Path) -> None:
+async def test_claim_that_no_container_uses_is_prepared(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", claims={"g": "c"}))
@@ -132,7 +132,7 @@ async def test_a_claim_that_no_container_uses_is_prepared(socket_dir: Path) -> N
 
 
 @scenario(201, 209)
-async def test_every_container_gets_its_own_requests(socket_dir: Path) -> None:
+async def test_every_container_gets_the_devices_of_its_requests(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.driver("a", "b", "c", "d")
         await stand.create(device_class(), claim("c1", request("x"), request("y")), claim("c2"))
@@ -150,7 +150,7 @@ async def test_every_container_gets_its_own_requests(socket_dir: Path) -> None:
 
 
 @scenario(202)
-async def test_a_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Path) -> None:
+async def test_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("a", "b")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
@@ -172,7 +172,7 @@ async def test_a_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Pa
 
 
 @scenario(210, 211, 219)
-async def test_a_pod_that_is_done_gives_everything_back(socket_dir: Path) -> None:
+async def test_succeeded_pod_releases_its_claim(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), template(), claim())
@@ -189,7 +189,7 @@ async def test_a_pod_that_is_done_gives_everything_back(socket_dir: Path) -> Non
 
 
 @scenario(213)
-async def test_a_pod_is_there_before_the_driver(socket_dir: Path) -> None:
+async def test_pod_runs_once_the_driver_has_published(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
         await stand.until_refused("p", "cannot allocate all claims")
@@ -198,7 +198,7 @@ async def test_a_pod_is_there_before_the_driver(socket_dir: Path) -> None:
 
 
 @scenario(220)
-async def test_a_claim_shared_by_two_pods_is_prepared_once(socket_dir: Path) -> None:
+async def test_claim_shared_by_two_pods_is_prepared_once(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim())
@@ -212,7 +212,7 @@ async def test_a_claim_shared_by_two_pods_is_prepared_once(socket_dir: Path) -> 
 
 
 @scenario(225, 240)
-async def test_extended_resources_come_from_a_claim(socket_dir: Path) -> None:
+async def test_extended_resource_is_allocated_through_a_claim(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.driver("gpu-0")
         await stand.create(device_class(extendedResourceName="example.com/gpu"))
@@ -223,7 +223,7 @@ async def test_extended_resources_come_from_a_claim(socket_dir: Path) -> None:
 
 
 @scenario(237)
-async def test_a_taint_ends_a_running_pod(socket_dir: Path) -> None:
+async def test_no_execute_taint_evicts_the_running_pod(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
@@ -234,7 +234,7 @@ async def test_a_taint_ends_a_running_pod(socket_dir: Path) -> None:
         await stand.until_gone("Pod", "p")
 
 
-async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
+async def test_rejected_pod_has_the_reason_in_its_status(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.plugin("example.com/x", "d0")
         await stand.create(pod("p", limits=[{"example.com/x": "3"}], nodeName=NODE))
@@ -244,7 +244,7 @@ async def test_a_rejected_pod_says_why(socket_dir: Path) -> None:
         assert not {"containerStatuses", "conditions"} & failed["status"].keys()
 
 
-def test_numbers_of_devices_are_quantities() -> None:
+def test_node_status_counts_devices_as_quantities() -> None:
     """Observation 16."""
     counts = {"example.com/x": 60_000, "example.com/y": 0}, {"example.com/x": 59_999}
     status = node_status("n", RELEASES["1.37"], *counts, {}, "now")
@@ -252,7 +252,7 @@ def test_numbers_of_devices_are_quantities() -> None:
     assert devices_of(status["allocatable"]) == {"example.com/x": "59999"}
 
 
-async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> None:
+async def test_node_has_labels_conditions_and_node_info(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.create(pod("p", nodeSelector={"kubernetes.io/os": "linux", "kubernetes.io/hostname": NODE}))
         await stand.until_phase("p", "Running")
@@ -267,7 +267,7 @@ async def test_a_node_is_what_pods_and_schedulers_look_for(socket_dir: Path) -> 
         assert all(each["lastHeartbeatTime"] for each in node["status"]["conditions"])
 
 
-async def test_the_lease_of_a_node_is_renewed_while_its_kubelet_runs(socket_dir: Path) -> None:
+async def test_node_lease_is_renewed_while_the_kubelet_runs(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         leases = stand.client.raw("coordination.k8s.io/v1", "leases", namespaced=True)
 
@@ -292,7 +292,7 @@ async def test_the_lease_of_a_node_is_renewed_while_its_kubelet_runs(socket_dir:
         assert len({(await lease_later())["spec"]["renewTime"] for _ in range(5)}) == 1
 
 
-async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
+async def test_node_status_counts_the_devices_of_plugins(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.create(pod("p", limits=[{"example.com/x": "1"}]))
         await stand.plugin("example.com/x", "d0", "d1")
@@ -303,7 +303,7 @@ async def test_devices_of_plugins_are_the_nodes(socket_dir: Path) -> None:
         assert stand.node.allocations("p", "c0")["example.com/x"]
 
 
-async def test_pods_that_did_not_come_from_the_server_are_left_alone(socket_dir: Path) -> None:
+async def test_pods_that_are_not_on_the_server_keep_running(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.node.admit(kubelet.pod("local", kubelet.container("c")))
         await stand.create(pod("p"))
@@ -313,7 +313,7 @@ async def test_pods_that_did_not_come_from_the_server_are_left_alone(socket_dir:
         assert stand.node.status("local").phase == "Running"
 
 
-async def test_a_restarted_kubelet_goes_on(socket_dir: Path) -> None:
+async def test_restarted_kubelet_keeps_running_pods_and_starts_new_ones(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))
@@ -327,7 +327,7 @@ async def test_a_restarted_kubelet_goes_on(socket_dir: Path) -> None:
         assert len(driver.claims("NodePrepareResources")) == 1
 
 
-async def test_health_is_shown_in_the_pods_status(socket_dir: Path) -> None:
+async def test_device_health_is_shown_in_the_pod_status(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         driver = await stand.driver("gpu-0")
         await stand.create(device_class(), claim(), using("p", ["g"], claims={"g": "c"}))

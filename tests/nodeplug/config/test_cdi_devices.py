@@ -5,7 +5,7 @@ import pytest
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
 
-def test_names_may_be_filled_with_what_a_device_is() -> None:
+def test_names_can_contain_device_attributes() -> None:
     found = one('select: nvidia-gpu\ncdiDevices: ["nvidia.com/gpu={uuid}", "example.com/slot={pciBusID}"]')
     assert found.cdi_devices == ("nvidia.com/gpu={uuid}", "example.com/slot={resource.kubernetes.io/pciBusID}")
 
@@ -23,12 +23,12 @@ def test_names_may_be_filled_with_what_a_device_is() -> None:
         ('["nodeplug.dev/claim={uuid}"]', "devices of nodeplug.dev/claim are described by nodeplug itself"),
     ],
 )
-def test_what_no_runtime_could_find_is_refused(names: str, message: str) -> None:
+def test_invalid_names_are_refused(names: str, message: str) -> None:
     (found,) = wrong_with(f"select: nvidia-gpu\ncdiDevices: {names}")
     assert message in found
 
 
-def test_names_of_our_own_kind_are_refused() -> None:
+def test_names_of_the_resources_kind_are_refused() -> None:
     text = "resources: [{name: example.com/gpu, select: nvidia-gpu, cdiDevices: ['example.com/gpu={uuid}']}]"
     (found,) = wrong(text)
     assert "devices of example.com/gpu are described by nodeplug itself" in found

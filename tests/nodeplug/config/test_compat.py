@@ -18,7 +18,7 @@ def named(name: str, text: str) -> Resource:
     return resource
 
 
-def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
+def test_sriov_sets_ids_variables_and_attributes() -> None:
     """The id is the address, which Multus passes on. The variable's name is in capitals, with `_` for `.` and `/`."""
     found = named("intel.com/sriov_dpdk", "select: sriov-vf, compat: sriov, api: both")
     assert found.ids == "pciBusID"
@@ -38,26 +38,28 @@ def test_sriov_is_what_multus_sriov_cni_and_dpdk_images_read() -> None:
         ("{kind: usb, id: usb-1*}", {"USB_RESOURCE_EXAMPLE_COM_MY-GPU": "{usbAddress}"}, {}),
     ],
 )
-def test_kubevirt_is_what_virt_launcher_reads(select: str, env: dict[str, str], attributes: dict[str, str]) -> None:
+def test_kubevirt_sets_the_variable_and_the_node_owner(
+    select: str, env: dict[str, str], attributes: dict[str, str]
+) -> None:
     """It finds the variable by the resource's name, including dashes; its user must be able to open the node."""
     found = named("example.com/my-gpu", f"select: {select}, compat: kubevirt, api: both")
     assert (found.ids, found.env, found.dra.attributes) == ("identity", env, attributes)
     assert found.access == NodeAccess(107, 107)
 
 
-def test_several_devices_are_joined_as_these_programs_take_them_apart() -> None:
+def test_several_devices_are_joined_with_commas() -> None:
     found = named("example.com/usb", "select: usb, compat: kubevirt")
     sticks = [device(f"usb-{n}", "usb", attributes={"usbAddress": f"1:{n}"}) for n in (3, 12)]
     env = container_response(found, {x.id: x for x in sticks}, with_cdi_names=False).envs
     assert env["USB_RESOURCE_EXAMPLE_COM_USB"] == "1:3,1:12"
 
 
-def test_nvidia_is_what_its_runtime_and_dcgm_read() -> None:
+def test_nvidia_sets_ids_and_visible_devices() -> None:
     found = named("nvidia.com/gpu", "select: nvidia-gpu, compat: nvidia, shares: 2")
     assert (found.ids, found.env) == ("uuid", {"NVIDIA_VISIBLE_DEVICES": "{uuid}"})
 
 
-def test_what_the_resource_says_goes_before() -> None:
+def test_explicit_keys_override_compat() -> None:
     found = one("""
         select: mdev
         compat: kubevirt
@@ -72,7 +74,7 @@ def test_what_the_resource_says_goes_before() -> None:
     assert found.dra.attributes == {"tier": "x"}
 
 
-def test_through_dra_alone_devices_have_our_ids() -> None:
+def test_ids_stay_unchanged_with_dra_only() -> None:
     found = one("select: sriov-vf\ncompat: sriov\napi: dra")
     assert (found.ids, found.device_info, list(found.dra.attributes)) == (
         "identity",
@@ -81,11 +83,11 @@ def test_through_dra_alone_devices_have_our_ids() -> None:
     )
 
 
-def test_where_only_plain_nodes_go_nobody_owns_them_otherwise() -> None:
+def test_node_owner_is_not_set_without_cdi() -> None:
     assert one("select: vfio\ncompat: kubevirt\ncdi: false").access is None
 
 
-def test_a_group_has_the_addresses_of_all_its_functions() -> None:
+def test_pci_functions_field_lists_all_functions_of_a_group() -> None:
     found = one('select: vfio\nenv: {ALL: "{pciFunctions}", FIRST: "{pciBusID}"}')
     functions = ("0000:41:00.0", "0000:41:00.1")
     group = replace(
@@ -102,14 +104,14 @@ def test_a_group_has_the_addresses_of_all_its_functions() -> None:
 
 
 @pytest.mark.parametrize("select", ["{id: usb-1*}", "{path: /dev/x}", "{kind: [usb, mdev]}"])
-def test_for_kubevirt_the_kind_must_be_known(select: str) -> None:
+def test_kubevirt_requires_one_known_kind(select: str) -> None:
     assert wrong_with(f"select: {select}\ncompat: kubevirt") == [
         "KubeVirt asks for PCI, mediated and USB devices in different ways; add `kind: vfio`, `kind: mdev` or"
         " `kind: usb`"
     ]
 
 
-def test_two_resources_for_nvidias_runtime_would_hide_each_others_devices() -> None:
+def test_two_resources_with_compat_nvidia_are_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a, select: nvidia-gpu, compat: nvidia}

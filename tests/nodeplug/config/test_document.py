@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from nodeplug.config import ConfigError, Settings, loads
-from nodeplug.config.document import Document, meant
+from nodeplug.config.document import Document, similar_name
 from nodeplug.config.reference import schema
 from nodeplug.config.tree import parse
 from nodeplug.version import VERSION
 from tests.nodeplug.config.text import wrong, wrong_with
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_of_a_file_are_reported_at_once() -> None:
     assert wrong("""
         settings:
           kubeletRoott: /k
@@ -46,7 +46,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_what_single_keys_have_wrong_is_told_beside_other_mistakes() -> None:
+def test_errors_of_values_are_reported_beside_unknown_keys() -> None:
     found = wrong("""\
         resources:
           - {name: bad, select: {preset: kvm, attributes: {speeed: 1, vendor: 0x1}}, share: 2}
@@ -70,26 +70,26 @@ def test_what_single_keys_have_wrong_is_told_beside_other_mistakes() -> None:
 @pytest.mark.parametrize(
     "text", ["0403", "1e10", "0x10de", "10:22:33", "017", "1_000", "1.10", ".5", "-1", "0o17", "+7"]
 )
-def test_ids_that_yaml_takes_for_numbers_must_be_in_quotes(text: str) -> None:
+def test_unquoted_number_for_a_text_is_refused(text: str) -> None:
     message = f'YAML takes {text} for a number; write it in quotes: "{text}"'
     assert wrong_with(f"select: {{id: {text}}}") == [message]
     assert wrong_with(f"select: {{id: [a, {text}]}}") == [message]
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "on", "off", "y", "N", "True"])
-def test_texts_that_yaml_takes_for_truth_values_must_be_in_quotes(text: str) -> None:
+def test_unquoted_truth_value_for_a_text_is_refused(text: str) -> None:
     found = wrong_with(f"select: {{id: {text}}}")
     assert found == [f'YAML takes {text} for a truth value; write it in quotes: "{text}"']
 
 
-def test_a_date_must_be_in_quotes() -> None:
+def test_unquoted_date_for_a_text_is_refused() -> None:
     assert wrong_with("select: {id: 2026-11-21}") == [
         'YAML takes 2026-11-21 for a date; write it in quotes: "2026-11-21"'
     ]
 
 
 @pytest.mark.parametrize("text", ["1-2.3", "0000:3b:00.0", "usb-1", "1.2.3", "e10", "v1", "0403f"])
-def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -> None:
+def test_unquoted_unambiguous_text_is_accepted(text: str) -> None:
     assert loads(f"resources: [{{name: x/y, select: {{id: [{text}]}}}}]".encode()).resources
 
 
@@ -123,34 +123,34 @@ def test_texts_that_no_yaml_takes_for_something_else_need_no_quotes(text: str) -
         ("access: {uid: 5000000000}", "5000000000 is more than 4294967294; the owner"),
     ],
 )
-def test_wrong_types(text: str, message: str) -> None:
+def test_values_of_the_wrong_type_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(f"select: kvm\n{text}")
     assert found.startswith(message)
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE"])
-def test_truth_values(text: str) -> None:
+def test_true_is_accepted_in_three_spellings(text: str) -> None:
     assert loads(f"resources: [{{name: x/y, select: kvm, cdi: {text}}}]".encode()).resources[0].cdi is True
 
 
 @pytest.mark.parametrize("text", ["5", "hello", "[]", "resources"])
-def test_a_file_that_is_no_mapping(text: str) -> None:
+def test_file_without_a_mapping_is_refused(text: str) -> None:
     assert wrong(text)[0].startswith("1:1: this must be a mapping, not")
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_missing_keys_have_their_defaults() -> None:
     config = loads(b"resources: []")
     assert config.settings == Settings()
     assert config.resources == ()
 
 
-def test_findings_show_no_control_characters() -> None:
+def test_control_characters_in_errors_are_escaped() -> None:
     with pytest.raises(ConfigError) as caught:
         loads(b'"\\e[2Jresources": 5', "f\n")
     assert caught.value.lines() == [r"f\n:1:1: unknown key \x1b[2Jresources; did you mean resources?"]
 
 
-def test_the_file_says_what_it_is_written_in() -> None:
+def test_unknown_api_version_is_refused() -> None:
     resources = "resources: [{name: x/y, select: kvm}]"
     assert loads(f"apiVersion: nodeplug.dev/v1\n{resources}\n".encode()).resources
     assert wrong(f"{resources}\napiVersion: nodeplug.dev/v2\n") == [
@@ -158,7 +158,7 @@ def test_the_file_says_what_it_is_written_in() -> None:
     ]
 
 
-def test_an_object_for_kubectl_is_named() -> None:
+def test_config_map_is_refused_with_a_hint() -> None:
     assert wrong("""
         apiVersion: v1
         kind: ConfigMap
@@ -171,17 +171,17 @@ def test_an_object_for_kubectl_is_named() -> None:
     ]
 
 
-def test_an_object_without_a_configuration_is_not_taken_for_one_with_it() -> None:
+def test_pod_is_refused_without_a_hint() -> None:
     assert wrong("apiVersion: v1\nkind: Pod\n") == ["2:7: this is a Pod for kubectl, not a configuration"]
 
 
-def test_a_missing_space_after_a_colon_is_named() -> None:
+def test_missing_space_after_a_colon_is_named() -> None:
     assert wrong("resources:\n  - name:x/y\n    select:kvm\n")[0].endswith(
         'not "name:x/y select:kvm"; write a space after the colon: name: x/y'
     )
 
 
-def test_values_for_the_chart_are_named() -> None:
+def test_helm_values_are_refused_with_a_hint() -> None:
     assert wrong("config: {resources: []}")[1:] == [
         "1:1: unknown key config; as in values for the Helm chart: write the text below it to a file, and use that file"
     ]
@@ -197,7 +197,7 @@ def _patterns(value: object) -> set[str]:
 
 
 @pytest.mark.parametrize("pattern", sorted(_patterns(schema())))
-def test_what_a_pattern_wants_is_told_in_words(pattern: str) -> None:
+def test_pattern_errors_describe_the_pattern_in_words(pattern: str) -> None:
     one = msgspec.defstruct("One", [("text", Annotated[str, msgspec.Meta(pattern=pattern)])])
     finding = Document(parse(b"text: '?'")[0], one).findings[0]
     assert finding.message.startswith('"?" must be ')
@@ -213,5 +213,5 @@ def test_what_a_pattern_wants_is_told_in_words(pattern: str) -> None:
         ("fuse", ""),
     ],
 )
-def test_what_was_probably_meant(name: str, near: str) -> None:
-    assert meant(name, ["example.com/fuse", "example.com/kvm"]) == near
+def test_similar_name_is_suggested(name: str, near: str) -> None:
+    assert similar_name(name, ["example.com/fuse", "example.com/kvm"]) == near

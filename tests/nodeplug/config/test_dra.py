@@ -15,13 +15,13 @@ from tests.dra_plugin.offering import DRIVER, device, offering, published
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
 
-def test_a_resource_is_for_the_device_plugin_api_unless_it_says_otherwise() -> None:
+def test_api_defaults_to_device_plugin() -> None:
     found = one("select: kvm")
     assert (found.api, found.dra) == ("device-plugin", DraOptions())
     assert one("select: kvm\napi: both").api == "both"
 
 
-def test_everything_that_a_whole_device_can_say() -> None:
+def test_every_key_of_a_whole_device_is_read() -> None:
     found = one("""
         select: gpu
         api: dra
@@ -50,9 +50,9 @@ def test_everything_that_a_whole_device_can_say() -> None:
     )
 
 
-def test_an_interface_moves_and_what_a_claim_may_choose_of_it() -> None:
-    def interface(said: str) -> InterfaceMoves | None:
-        return one(f"select: nic\napi: dra\ndra: {{interface: {said}}}").dra.interface
+def test_every_key_of_interface_is_read() -> None:
+    def interface(text: str) -> InterfaceMoves | None:
+        return one(f"select: nic\napi: dra\ndra: {{interface: {text}}}").dra.interface
 
     assert one("select: nic\napi: dra").dra.interface is None
     assert interface("move") == interface("{}") == InterfaceMoves()
@@ -70,11 +70,11 @@ def test_an_interface_moves_and_what_a_claim_may_choose_of_it() -> None:
         ("shares: 2\ndra: {interface: move}", "in one pod at a time"),
     ],
 )
-def test_an_interface_cannot_move_so(more: str, words: str) -> None:
+def test_invalid_interface_keys_are_refused(more: str, words: str) -> None:
     assert words in str(wrong_with(f"select: nic\napi: dra\n{more}"))
 
 
-def test_everything_that_parts_can_say() -> None:
+def test_every_key_of_partitions_is_read() -> None:
     found = one("""
         select: gpu
         api: both
@@ -97,13 +97,13 @@ def test_everything_that_parts_can_say() -> None:
     )
 
 
-def test_through_dra_nodes_are_always_cdi_devices_so_they_can_have_owners() -> None:
+def test_node_owner_without_cdi_is_accepted_for_dra_only() -> None:
     assert one("select: kvm\napi: dra\ncdi: false\naccess: {uid: 5}").access is not None
     (found,) = wrong_with("select: kvm\napi: both\ncdi: false\naccess: {uid: 5}")
     assert found.startswith("only CDI can set the owner of a device node")
 
 
-def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
+def test_list_limit_of_the_kubelet_does_not_apply_to_dra() -> None:
     assert one("select: kvm\napi: dra\nshares: 100000").shares == 100000
 
 
@@ -185,7 +185,7 @@ def test_the_kubelets_limit_of_lists_is_not_that_of_dra() -> None:
         ("api: dra\ndra: {counters: {a: 1}}", "nothing takes from these counters; add `partitions`"),
     ],
 )
-def test_what_a_resource_may_not_say_of_dra(text: str, message: str) -> None:
+def test_invalid_dra_keys_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(f"select: kvm\n{text}")
     assert found.startswith(message)
 
@@ -231,27 +231,27 @@ def test_what_a_resource_may_not_say_of_dra(text: str, message: str) -> None:
         ),
     ],
 )
-def test_what_partitions_may_not_say(text: str, more: str, messages: list[str]) -> None:
+def test_invalid_partitions_are_refused(text: str, more: str, messages: list[str]) -> None:
     found = wrong_with(f"select: kvm\napi: dra\ndra: {{counters: {{a: 8}}, partitions: [{text}]}}\n{more}")
     assert len(found) == len(messages)
     assert all(x.startswith(y) for x, y in zip(found, messages, strict=True))
 
 
-def test_partitions_and_counters_need_each_other() -> None:
+def test_partitions_without_counters_are_refused() -> None:
     assert wrong_with("select: kvm\napi: dra\ndra: {partitions: [{name: p, consumes: {a: 1}}]}") == [
         "partitions need `counters` to consume; say what a device has of each",
         "there is no counter a",
     ]
 
 
-def test_a_device_with_partitions_says_what_each_part_has() -> None:
+def test_capacity_of_a_device_with_partitions_is_refused() -> None:
     text = "{counters: {a: 1}, partitions: [{name: p, consumes: {a: 1}}], capacity: {b: 1}}"
     assert wrong_with(f"select: kvm\napi: dra\ndra: {text}") == [
         "a device with partitions is not offered as a whole; say what each partition has"
     ]
 
 
-def test_findings_have_their_places() -> None:
+def test_errors_of_the_api_have_their_places() -> None:
     assert wrong("""
         resources:
           - name: x/y
@@ -270,7 +270,7 @@ def test_findings_have_their_places() -> None:
     ]
 
 
-def test_device_classes_have_names_of_their_own() -> None:
+def test_duplicate_and_invalid_class_names_are_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a_b, select: kvm, api: dra}
@@ -284,7 +284,7 @@ def test_device_classes_have_names_of_their_own() -> None:
     ]
 
 
-def test_a_name_must_fit_into_an_attribute() -> None:
+def test_name_must_fit_into_an_attribute() -> None:
     (found,) = wrong(f"resources: [{{name: {'d' * 32}.{'d' * 32}/x, select: kvm, api: dra}}]\n")
     assert "is too long for DRA: an attribute has at most 64 bytes" in found
 
@@ -301,12 +301,12 @@ def test_a_name_must_fit_into_an_attribute() -> None:
         ("kubeconfig: config", '"config" must be an absolute path'),
     ],
 )
-def test_settings_of_dra(text: str, message: str) -> None:
+def test_invalid_dra_settings_are_refused(text: str, message: str) -> None:
     (found,) = wrong(f"settings: {{{text}}}\nresources: []\n")
     assert message in found
 
 
-def test_the_longest_driver_name_has_room_in_the_usual_folder_and_not_in_a_longer_one() -> None:
+def test_longest_driver_name_fits_only_the_default_kubelet_root() -> None:
     text = f"settings: {{driverName: {'a' * 63}, kubeletRoot: %s}}\nresources: []\n"
     assert loads((text % "/var/lib/kubelet").encode()).settings.driver_name == "a" * 63
     (found,) = wrong(text % "/var/lib/kubelet-1")
@@ -366,7 +366,7 @@ ENTRIES = entries(wholes(AMOUNTS), 1) | entries(wholes(POLICIES), 3) | entries(P
 
 
 @given(ENTRIES)
-def test_what_is_accepted_makes_slices_and_classes_that_servers_take(entry: dict[str, Any]) -> None:
+def test_accepted_resources_make_valid_slices_and_classes(entry: dict[str, Any]) -> None:
     try:
         (found,) = loads(json.dumps({"resources": [entry]}).encode()).resources
     except ConfigError:
@@ -376,7 +376,7 @@ def test_what_is_accepted_makes_slices_and_classes_that_servers_take(entry: dict
     assert not validate_create(device_class(found, DRIVER))
 
 
-def test_functions_get_another_driver() -> None:
+def test_every_form_of_bind_is_read() -> None:
     pci = "select: {kind: pci, attributes: {vendor: 10de}}\napi: dra\n"
     assert one(pci + "dra: {bind: vfio-pci}").dra.bind == DriverBinding("vfio-pci")
     assert one(pci + "dra: {bind: {iommufd: true}}").dra.bind == DriverBinding("vfio-pci", iommufd=True)
@@ -396,5 +396,5 @@ def test_functions_get_another_driver() -> None:
         ("select: {kind: pci}\ndra: {bind: vfio-pci}", "the resource is not offered through DRA"),
     ],
 )
-def test_another_driver_is_for_functions_of_claims(text: str, words: str) -> None:
+def test_invalid_bind_keys_are_refused(text: str, words: str) -> None:
     assert any(words in x for x in wrong_with(text))

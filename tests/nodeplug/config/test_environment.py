@@ -9,7 +9,7 @@ from nodeplug.config.settings import Settings
 FILE = b"resources: [{name: x/y, select: kvm}]\n"
 
 
-def test_every_variable_is_a_setting_of_its_kind() -> None:
+def test_variables_set_settings_of_every_type() -> None:
     values = {
         "kubeletRoot": "/k",
         "stateDirectory": "/s",
@@ -22,7 +22,7 @@ def test_every_variable_is_a_setting_of_its_kind() -> None:
         "tracing": "true",
         "featuresDirectory": "/f",
     }
-    given = from_environment({VARIABLES[name]: value for name, value in values.items()})
+    environment_settings = from_environment({VARIABLES[name]: value for name, value in values.items()})
     settings = Settings(
         kubelet_root="/k",
         state_directory="/s",
@@ -35,28 +35,28 @@ def test_every_variable_is_a_setting_of_its_kind() -> None:
         tracing=True,
         features_directory="/f",
     )
-    assert loads(FILE, given=given).settings == settings
+    assert loads(FILE, environment_settings=environment_settings).settings == settings
     assert not list(overridden(settings, {VARIABLES[name]: value for name, value in values.items()}))
 
 
-def test_the_file_goes_before_and_that_is_said() -> None:
+def test_file_overrides_variables_and_this_is_reported() -> None:
     environment = {"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": "/k"}
-    given = from_environment(environment)
-    settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", given=given).settings
+    environment_settings = from_environment(environment)
+    settings = loads(FILE + b"settings: {kubeletRoot: /own}\n", environment_settings=environment_settings).settings
     assert (settings.kubelet_root, settings.metrics_address) == ("/own", ":9400")
     assert list(overridden(settings, environment)) == [
         "settings.kubeletRoot is /own in the file, which overrides NODEPLUG_KUBELET_ROOT=/k"
     ]
 
 
-def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
-    given = from_environment({"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": ""})
-    settings = loads(FILE + b'settings: {metricsAddress: ""}\n', given=given).settings
+def test_empty_settings_and_variables_are_ignored() -> None:
+    environment_settings = from_environment({"NODEPLUG_METRICS_ADDRESS": ":9400", "NODEPLUG_KUBELET_ROOT": ""})
+    settings = loads(FILE + b'settings: {metricsAddress: ""}\n', environment_settings=environment_settings).settings
     assert (settings.kubelet_root, settings.metrics_address) == ("/var/lib/kubelet", ":9400")
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "says"),
+    ("variable", "text", "message"),
     [
         ("NODEPLUG_METRICS_ADDRESS", "9400", 'NODEPLUG_METRICS_ADDRESS: "9400" must be HOST:PORT'),
         ("NODEPLUG_METRICS_ADDRESS", ":70000", "NODEPLUG_METRICS_ADDRESS: 70000 is not a port"),
@@ -66,6 +66,6 @@ def test_an_empty_setting_and_an_empty_variable_say_nothing() -> None:
         ("NODEPLUG_DRIVER_NAME", "Nodeplug", "NODEPLUG_DRIVER_NAME: Nodeplug cannot be the name of a driver"),
     ],
 )
-def test_what_does_not_fit_in_a_file_does_not_here(variable: str, text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f"environment:1:1: {says}"):
+def test_invalid_variables_are_refused(variable: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"environment:1:1: {message}"):
         from_environment({variable: text})

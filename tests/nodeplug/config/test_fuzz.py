@@ -44,7 +44,7 @@ def refusal(data: bytes) -> ConfigError | None:
     return None
 
 
-def accepted_or_refused(data: bytes) -> None:
+def assert_accepted_or_refused(data: bytes) -> None:
     if error := refusal(data):
         lines = len(data.decode(errors="replace").splitlines()) + 1
         assert error.findings
@@ -53,13 +53,13 @@ def accepted_or_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_bytes(data: bytes) -> None:
-    accepted_or_refused(data)
+def test_any_bytes_are_accepted_or_refused(data: bytes) -> None:
+    assert_accepted_or_refused(data)
 
 
 @given(st.text(alphabet="abx:-?[]{}#&*!|>'\"%@`,\n\t \\0\u00e4\u2028", max_size=200))
-def test_texts_of_yamls_own_characters(text: str) -> None:
-    accepted_or_refused(text.encode())
+def test_any_yaml_characters_are_accepted_or_refused(text: str) -> None:
+    assert_accepted_or_refused(text.encode())
 
 
 @given(
@@ -67,12 +67,14 @@ def test_texts_of_yamls_own_characters(text: str) -> None:
     st.dictionaries(KEYS, VALUES, max_size=3),
     st.booleans(),
 )
-def test_structures_of_our_own_keys(resources: list[Any], own: dict[str, Any], flow: bool) -> None:
+def test_any_values_of_known_keys_are_accepted_or_refused(
+    resources: list[Any], own: dict[str, Any], flow: bool
+) -> None:
     named = [{"name": f"x/r{i}", "select": "kvm", **resource} for i, resource in enumerate(resources)]
     text = yaml.safe_dump({"resources": named, "settings": own}, default_flow_style=flow, allow_unicode=True)
-    accepted_or_refused(text.encode("utf-8", "surrogatepass"))
+    assert_accepted_or_refused(text.encode("utf-8", "surrogatepass"))
 
 
 @given(st.integers(0, len(BUILTIN)), st.integers(0, 30), st.binary(max_size=10))
-def test_damage_to_a_file_that_was_right(position: int, length: int, instead: bytes) -> None:
-    accepted_or_refused(BUILTIN[:position] + instead + BUILTIN[position + length :])
+def test_damaged_builtin_file_is_accepted_or_refused(position: int, length: int, instead: bytes) -> None:
+    assert_accepted_or_refused(BUILTIN[:position] + instead + BUILTIN[position + length :])

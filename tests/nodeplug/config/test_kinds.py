@@ -74,7 +74,7 @@ from tests.nodeplug.config.text import one, wrong_with
         ("select: gpu\nnodeSelector: {a: [b, c d]}", "no label can have the value c d; letters, digits, dots"),
     ],
 )
-def test_what_no_device_and_no_node_can_have(text: str, message: str) -> None:
+def test_keys_that_apply_to_no_device_or_node_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(text)
     assert found.startswith(message)
 
@@ -94,11 +94,11 @@ def test_what_no_device_and_no_node_can_have(text: str, message: str) -> None:
         "select: usb\ncontainerPath: /dev/tty0",
     ],
 )
-def test_what_some_of_them_can_have_is_not_refused(text: str) -> None:
+def test_keys_that_apply_to_some_devices_are_accepted(text: str) -> None:
     assert one(text).name == "x/y"
 
 
-def test_hints_have_no_links_that_only_a_page_can_show() -> None:
+def test_hints_contain_no_links() -> None:
     (found,) = wrong_with("select: nic\napi: dra\ndra: {interface: true}")
     assert found.endswith(
         "moves into the pod that claims it, and back when the pod ends. An object also defines what a claim may choose."

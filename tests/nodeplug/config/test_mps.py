@@ -9,14 +9,14 @@ from tests.nodeplug.config.text import wrong_with
 MPS = "mps: {pipeDirectory: /run/mps/pipe, shmDirectory: /run/mps/shm}"
 
 
-def made(text: str) -> Resource:
+def resource_with_mps(text: str) -> Resource:
     file = f"settings: {{allowedMounts: [/run/mps]}}\nresources: [{{name: x/y, select: nvidia-gpu, {MPS}, {text}}}]"
     (resource,) = loads(file.encode()).resources
     return resource
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("text", "percentage"),
     [
         ("shares: 4", "25"),
         ("shares: 3", "33"),
@@ -26,10 +26,10 @@ def made(text: str) -> Resource:
         ('shares: 4, env: {CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: "50"}', "50"),
     ],
 )
-def test_each_share_has_its_part(text: str, part: str | None) -> None:
-    resource = made(text)
+def test_each_share_gets_its_thread_percentage(text: str, percentage: str | None) -> None:
+    resource = resource_with_mps(text)
     assert resource.env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps/pipe"
-    assert resource.env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == part
+    assert resource.env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == percentage
     assert resource.mps == "/run/mps/pipe"
     assert [(x.host_path, x.container_path, x.read_only) for x in resource.mounts] == [
         ("/run/mps/pipe", "/run/mps/pipe", False),
@@ -61,6 +61,6 @@ def test_each_share_has_its_part(text: str, part: str | None) -> None:
         ),
     ],
 )
-def test_what_it_may_not_say(text: str, message: str) -> None:
+def test_invalid_mps_keys_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(text, settings="allowedMounts: [/run/mps]")
     assert found.startswith(message)

@@ -19,7 +19,7 @@ FILE = b"""
     ("node", "shares", "elsewhere"),
     [("big-7", 8, ()), ("huge-1", 8, ("x/other",)), ("small-2", 2, ("x/other",)), ("tiny", 1, ("x/other",))],
 )
-def test_of_one_name_the_first_that_is_for_a_node_counts(node: str, shares: int, elsewhere: tuple[str, ...]) -> None:
+def test_first_entry_for_the_node_is_used(node: str, shares: int, elsewhere: tuple[str, ...]) -> None:
     """Entries for other nodes hide nothing: this node uses its own entry."""
     config = loads(FILE, "f", node)
     assert next(x.shares for x in config.resources if x.name == "x/gpu") == shares
@@ -27,17 +27,17 @@ def test_of_one_name_the_first_that_is_for_a_node_counts(node: str, shares: int,
     assert config.elsewhere == elsewhere
 
 
-def test_the_files_own_name_of_the_node_goes_before() -> None:
+def test_node_name_of_the_file_overrides_the_argument() -> None:
     config = loads(FILE + b"    settings: {nodeName: small-1}\n", "f", "big-1")
     assert [x.shares for x in config.resources if x.name == "x/gpu"] == [2]
 
 
-def test_without_a_node_it_is_all_that_the_file_says() -> None:
+def test_all_entries_are_returned_without_a_node() -> None:
     """For the classes of the whole cluster."""
     assert [x.name for x in loads(FILE).resources] == ["x/gpu", "x/gpu", "x/other", "x/gpu", "x/tun"]
 
 
-def test_what_counts_nowhere_is_a_mistake() -> None:
+def test_entry_that_is_used_on_no_node_is_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a, select: kvm}
@@ -48,12 +48,12 @@ def test_what_counts_nowhere_is_a_mistake() -> None:
     ]
 
 
-def test_what_is_wrong_for_another_node_is_said_on_every_node() -> None:
+def test_errors_of_entries_for_other_nodes_are_reported() -> None:
     found = wrong("resources: [{name: x/a, onNodes: nowhere, select: kvmm}]\n")
     assert found == ["1:51: unknown preset kvmm; did you mean kvm?"]
 
 
-def test_a_node_has_the_name_that_its_pod_is_told_or_the_hosts() -> None:
+def test_node_name_comes_from_the_environment_or_the_host() -> None:
     assert node_name(environment={"NODE_NAME": "worker-1"}) == "worker-1"
     assert node_name(environment={}) == node_name(environment={}).lower() != ""
 
@@ -78,13 +78,13 @@ LABELLED = b"""
         ({}, 1),
     ],
 )
-def test_labels_choose_as_names_do(labels: dict[str, str], shares: int) -> None:
+def test_node_selector_chooses_entries_by_labels(labels: dict[str, str], shares: int) -> None:
     config = loads(LABELLED, "f", "n1", None, labels)
     assert [(x.name, x.shares) for x in config.resources] == [("x/tun", 1), ("x/gpu", shares), ("x/kvm", 1)]
     assert (config.waiting, config.selects_nodes) == ((), True)
 
 
-def test_unknown_labels_are_no_labels() -> None:
+def test_entries_wait_while_labels_are_unknown() -> None:
     """The first entry that depends on labels waits, and so do later ones, which could otherwise get its devices."""
     config = loads(LABELLED, "f", "n1")
     assert [x.name for x in config.resources] == ["x/tun"]

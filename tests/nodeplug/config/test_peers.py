@@ -105,7 +105,7 @@ def addresses(devices: tuple[Device, ...]) -> list[str]:
     return sorted(str(device.attributes["resource.kubernetes.io/pciBusID"]) for device in devices)
 
 
-def test_generic_device_plugin(tree: Tree) -> None:
+def test_generic_plugin_paths_can_be_expressed(tree: Tree) -> None:
     found = offered(
         tree,
         """
@@ -133,7 +133,7 @@ def test_generic_device_plugin(tree: Tree) -> None:
     }
 
 
-def test_generic_device_plugin_by_usb_ids(tree: Tree) -> None:
+def test_generic_plugin_usb_ids_can_be_expressed(tree: Tree) -> None:
     found = offered(
         tree,
         """
@@ -146,7 +146,7 @@ def test_generic_device_plugin_by_usb_ids(tree: Tree) -> None:
     assert nodes(found["webcam"]) == [["/dev/bus/usb/001/005", "/dev/video0"]]
 
 
-def test_sriov_network_device_plugin(tree: Tree) -> None:
+def test_sriov_plugin_selectors_can_be_expressed(tree: Tree) -> None:
     found = offered(
         tree,
         """
@@ -167,7 +167,7 @@ def test_sriov_network_device_plugin(tree: Tree) -> None:
     assert found["by-address"] == ()
 
 
-def test_smarter_device_manager(tree: Tree) -> None:
+def test_smarter_devices_can_be_expressed(tree: Tree) -> None:
     found = offered(
         tree,
         """
@@ -236,7 +236,7 @@ def published(tree: Tree, plugin: str, file: str) -> dict[str, tuple[Device, ...
         ),
     ],
 )
-async def test_published_configurations_of_the_sriov_plugin(
+async def test_published_sriov_configurations_give_pods_the_same_devices(
     tree: Tree, socket_dir: Path, tmp_path: Path, file: str, expected: dict[str, dict[str, list[str]]]
 ) -> None:
     """Ids, variables and nodes for a pod that requests all devices of a resource."""
@@ -254,7 +254,7 @@ async def test_published_configurations_of_the_sriov_plugin(
 
 
 @pytest.mark.parametrize("file", ["default.yaml", "rpi.yaml", "xavier.yaml"])
-def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file: str) -> None:
+def test_published_smarter_configurations_offer_the_same_nodes(tree: Tree, file: str) -> None:
     found = published(tree, "smarter-device-manager", file)
     assert {name: nodes(devices) for name, devices in found.items() if devices} == {
         "snd": [[f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]],
@@ -266,7 +266,7 @@ def test_published_configurations_of_the_smarter_device_manager(tree: Tree, file
     }
 
 
-def test_a_recorded_machine_offers_what_is_there() -> None:
+def test_recorded_machine_offers_only_existing_nodes() -> None:
     machine = Host(RECORDED)
     text = """[{devicematch: '^ttyS[0-9]*$', nummaxdevices: 1}, {devicematch: '^(fuse|kvm)$', nummaxdevices: 4}]"""
     config = loads(convert(text.encode(), "conf.yaml", machine).text().encode())
@@ -275,7 +275,9 @@ def test_a_recorded_machine_offers_what_is_there() -> None:
     assert found == {f"smarter-devices/{name}": [[f"/dev/{name}"]] for name in ("ttyS0", "fuse", "kvm")}
 
 
-async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, socket_dir: Path, tmp_path: Path) -> None:
+async def test_published_generic_arguments_give_pods_the_same_nodes(
+    tree: Tree, socket_dir: Path, tmp_path: Path
+) -> None:
     """All except `capture`: its nodes belong to `audio`, an earlier resource."""
     config = loads(converted(tree, "generic-device-plugin", "args.json").encode())
     everything = [f"/dev/snd/{name}C{number}{rest}" for name, number, rest in sorted(SOUND)]
@@ -287,7 +289,7 @@ async def test_published_arguments_of_the_generic_device_plugin(tree: Tree, sock
             assert (await offering.allocate(f"{user}-audio", "squat.ai/audio")).nodes == everything
 
 
-def test_shared_rdma_devices_are_had_together(tmp_path: Path) -> None:
+def test_shared_rdma_devices_are_allocated_together(tmp_path: Path) -> None:
     """As in that plugin, every container gets all devices of its pool."""
     tree = Tree(tmp_path / "root")
     _network(tree)

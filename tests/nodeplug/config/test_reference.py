@@ -16,18 +16,18 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "configuration.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 
-def test_the_reference_is_up_to_date() -> None:
+def test_reference_is_up_to_date() -> None:
     text = DOCUMENT.read_text()
     assert reference.with_reference(text) == text, f"run: python -m nodeplug.config.reference {DOCUMENT}"
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_are_right(example: str) -> None:
+def test_examples_of_the_page_are_valid(example: str) -> None:
     assert config.loads(example.encode()).resources
     jsonschema.validate(yaml.safe_load(example), reference.schema())
 
 
-def test_the_schema_is_a_schema_and_takes_the_builtin_configuration() -> None:
+def test_schema_is_valid_and_accepts_the_builtin_configuration() -> None:
     schema = json.loads(json.dumps(reference.schema()))
     jsonschema.Draft202012Validator.check_schema(schema)
     builtin = (Path(config.__file__).parents[1] / "builtin.yaml").read_text()
@@ -47,14 +47,14 @@ def test_the_schema_is_a_schema_and_takes_the_builtin_configuration() -> None:
         "settings: {kubeletRoot: k}\nresources: []",
     ],
 )
-def test_schema_and_reader_refuse_the_same(text: str) -> None:
+def test_schema_and_reader_refuse_the_same_files(text: str) -> None:
     with pytest.raises(config.ConfigError):
         config.loads(text.encode())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(text), reference.schema())
 
 
-def test_every_key_has_help() -> None:
+def test_every_key_has_a_description() -> None:
     described = reference.schema()["$defs"]
     assert set(described) > {File.__name__, "Settings", "ResourceEntry"}
     for struct in described.values():
@@ -62,7 +62,7 @@ def test_every_key_has_help() -> None:
             assert key.get("description"), name
 
 
-def test_the_builtin_configuration_offers_nothing_dangerous() -> None:
+def test_builtin_configuration_offers_nothing_dangerous() -> None:
     found = config.builtin()
     assert found.path_globs == ()
     assert not any(resource.dangerous for resource in found.resources)

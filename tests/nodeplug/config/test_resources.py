@@ -3,11 +3,11 @@
 import pytest
 
 from nodeplug.config import loads
-from nodeplug.config.resources import why_not_a_name
+from nodeplug.config.resources import name_error
 from resources.resource import Mount, NodeAccess
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
-LONG = "a" * 63
+LONG_TIMEOUT = "a" * 63
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ LONG = "a" * 63
         "fake-domain/resource",
         "a/B_c.d-e",
         f"{'a.' * 121}aa/x",
-        f"x/{LONG}",
+        f"x/{LONG_TIMEOUT}",
         "example.com/0",
         "kubernetes.io.example/x",
     ],
 )
-def test_extended_resource_names(name: str) -> None:
-    assert why_not_a_name(name) == ""
+def test_valid_names_are_accepted(name: str) -> None:
+    assert name_error(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_extended_resource_names(name: str) -> None:
         ("example.com/", "after the slash"),
         ("example.com/-x", "after the slash"),
         ("example.com/x-", "after the slash"),
-        (f"x/{LONG}a", "at most 63"),
+        (f"x/{LONG_TIMEOUT}a", "at most 63"),
         ("example.com/gpu\n", "after the slash"),
     ],
 )
-def test_names_that_the_kubelet_refuses(name: str, why: str) -> None:
-    assert why in why_not_a_name(name)
+def test_names_that_the_kubelet_refuses_are_refused(name: str, why: str) -> None:
+    assert why in name_error(name)
 
 
-def test_a_resource_with_everything() -> None:
+def test_every_key_of_a_resource_is_read() -> None:
     config = loads(b"""
         settings: {allowedMounts: [/usr/lib/firmware]}
         resources:
@@ -90,7 +90,7 @@ def test_a_resource_with_everything() -> None:
     assert gps.dangerous
 
 
-def test_access_says_only_what_is_given() -> None:
+def test_access_sets_only_the_written_keys() -> None:
     assert one('select: kvm\naccess: {mode: "660"}').access == NodeAccess(None, None, 0o660)
 
 
@@ -98,12 +98,12 @@ def test_access_says_only_what_is_given() -> None:
     ("text", "policy"),
     [("", "auto"), ("cdi: auto", "auto"), ('cdi: "auto"', "auto"), ("cdi: true", True), ("cdi: false", False)],
 )
-def test_nodes_go_both_ways_unless_the_resource_says_otherwise(text: str, policy: object) -> None:
+def test_cdi_policy_defaults_to_auto(text: str, policy: object) -> None:
     assert one(f"select: kvm\n{text}").cdi == policy
 
 
 @pytest.mark.parametrize("policy", ["auto", "true"])
-def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) -> None:
+def test_access_is_accepted_with_cdi_names(policy: str) -> None:
     found = one(f"select: kvm\ncdi: {policy}\naccess: {{gid: 20}}")
     assert found.access == NodeAccess(None, 20, None)
 
@@ -160,16 +160,16 @@ def test_access_needs_no_other_key_where_names_are_in_the_answer(policy: str) ->
         ("cdi: false\naccess: {uid: 5}", "only CDI can set the owner of a device node; leave `cdi: false` out"),
     ],
 )
-def test_what_a_resource_may_not_say(text: str, message: str) -> None:
+def test_invalid_keys_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(f"select: kvm\n{text}", settings="allowedMounts: [/fw]")
     assert found.startswith(message)
 
 
-def test_a_resource_selects_something() -> None:
+def test_missing_select_is_refused() -> None:
     assert wrong_with("shares: 2") == ["the key select is missing; it selects the devices"]
 
 
-def test_a_name_that_is_no_cdi_kind_cannot_have_cdi() -> None:
+def test_cdi_keys_require_a_name_that_is_a_cdi_kind() -> None:
     assert wrong("""
         resources:
           - {name: example.com/a.b, select: kvm}
@@ -182,7 +182,7 @@ def test_a_name_that_is_no_cdi_kind_cannot_have_cdi() -> None:
     ]
 
 
-def test_names_are_unique() -> None:
+def test_duplicate_names_are_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a, select: kvm}
@@ -193,7 +193,7 @@ def test_names_are_unique() -> None:
     ]
 
 
-def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None:
+def test_same_variable_in_two_resources_is_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a, select: kvm, env: {SAME: "1", OTHER: a, ID: "{ids}"}}
@@ -209,7 +209,7 @@ def test_variables_that_would_hide_each_other_in_a_container_with_both() -> None
     ]
 
 
-def test_devices_that_would_hide_each_other_in_a_container_with_both() -> None:
+def test_same_container_path_in_two_resources_is_refused() -> None:
     assert wrong("""
         resources:
           - {name: x/a, select: kvm, containerPath: /dev/mine}
@@ -237,12 +237,12 @@ def test_devices_that_would_hide_each_other_in_a_container_with_both() -> None:
         ("{kubeletRoot: /k, allowedMounts: [/k/pods]}", "/k/pods has files that no container must get"),
     ],
 )
-def test_settings(text: str, message: str) -> None:
+def test_invalid_settings_are_refused(text: str, message: str) -> None:
     (found,) = wrong(f"settings: {text if text[0] == '{' else f'{{{text}}}'}\nresources: []\n")
     assert message in found
 
 
-def test_settings_that_are_wrong_do_not_make_mounts_wrong() -> None:
+def test_invalid_allowed_mounts_cause_no_errors_of_mounts() -> None:
     assert wrong("""
         settings: {allowedMounts: /fw}
         resources:

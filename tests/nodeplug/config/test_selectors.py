@@ -13,16 +13,12 @@ from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
 from tests.nodeplug.config.text import one, wrong, wrong_with
 
 
-def test_a_preset_by_its_name_alone() -> None:
-    assert one("select: kvm").selector == preset("kvm")
-
-
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_can_be_named(name: str) -> None:
+def test_every_preset_can_be_selected_by_name(name: str) -> None:
     assert one(f"select: {name}").selector == preset(name)
 
 
-def test_all_keys_agree_and_of_a_list_one_entry() -> None:
+def test_keys_are_combined_with_and_list_entries_with_or() -> None:
     found = one("""
         select:
           preset: [gpu, accel]
@@ -58,7 +54,7 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("text", "parsed"),
     [
         (">=10Gi", ">=10737418240"),
         ("1.5Gi..2G", "1610612736..2000000000"),
@@ -67,8 +63,8 @@ def test_all_keys_agree_and_of_a_list_one_entry() -> None:
         ("1000", "1000"),
     ],
 )
-def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str) -> None:
-    assert one(f"select: {{attributes: {{memory: '{said}'}}}}").selector == Attribute("memory", (means,))
+def test_memory_is_read_as_a_kubernetes_quantity(text: str, parsed: str) -> None:
+    assert one(f"select: {{attributes: {{memory: '{text}'}}}}").selector == Attribute("memory", (parsed,))
 
 
 @pytest.mark.parametrize(
@@ -118,12 +114,12 @@ def test_an_amount_of_bytes_is_written_as_kubernetes_does(said: str, means: str)
         ("{cel: device.driver}", "unknown key cel"),
     ],
 )
-def test_wrong_selectors(text: str, message: str) -> None:
+def test_invalid_selectors_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(f"select: {text}")
     assert found.startswith(message)
 
 
-def test_the_place_of_a_wrong_attribute_is_its_name_and_of_a_wrong_value_the_value() -> None:
+def test_attribute_errors_have_the_place_of_the_name_or_value() -> None:
     assert wrong("""
         resources:
           - name: x/y
@@ -149,11 +145,11 @@ def test_the_place_of_a_wrong_attribute_is_its_name_and_of_a_wrong_value_the_val
         ("{attribute: pcieRoot}", SameAttribute("resource.kubernetes.io/pcieRoot")),
     ],
 )
-def test_groups(text: str, group: object) -> None:
+def test_groups_are_read(text: str, group: object) -> None:
     assert one(f"select: camera\ngroup: {text}").group == group
 
 
-def test_a_group_of_paths_selects_by_them() -> None:
+def test_group_of_paths_selects_these_paths() -> None:
     found = one("""
         group:
           paths:
@@ -165,7 +161,7 @@ def test_a_group_of_paths_selects_by_them() -> None:
     assert found.selector == Paths(("/dev/snd/controlC*", "/dev/snd/pcmC*D0c"))
 
 
-def test_a_folder_selects_all_nodes_in_it() -> None:
+def test_group_of_a_folder_selects_all_its_nodes() -> None:
     found = one("group: {folder: /dev/snd/}\ncontainerPath: /dev/audio")
     assert (found.group, found.selector) == (Folder("/dev/snd"), Paths(("/dev/snd/**/*",)))
 
@@ -189,12 +185,12 @@ def test_a_folder_selects_all_nodes_in_it() -> None:
         ("{within: [usb]}", "this must be a text, not a list"),
     ],
 )
-def test_wrong_groups(text: str, message: str) -> None:
+def test_invalid_groups_are_refused(text: str, message: str) -> None:
     (found,) = wrong_with(f"select: camera\ngroup: {text}")
     assert found.startswith(message)
 
 
-def test_the_globs_to_watch_are_all_those_below_dev() -> None:
+def test_path_globs_are_collected_from_all_resources() -> None:
     config = loads(b"""
         resources:
           - {name: x/a, select: {any: [kvm, {path: [/dev/ttyUSB*, /dev/x]}]}}
@@ -206,7 +202,7 @@ def test_the_globs_to_watch_are_all_those_below_dev() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("text", "message"),
     [
         ("select: tty", "unknown preset tty; it is a kind of device: `{kind: tty}`"),
         ("select: {any: [{preset: pci}]}", "unknown preset pci; it is a kind of device: `{kind: pci}`"),
@@ -230,11 +226,11 @@ def test_the_globs_to_watch_are_all_those_below_dev() -> None:
         ("select: kvm\nreplicas: 4", "unknown key replicas; did you mean shares?"),
     ],
 )
-def test_what_is_right_elsewhere_is_told_where(said: str, message: str) -> None:
-    assert wrong_with(said) == [message]
+def test_misplaced_words_are_refused_with_their_right_place(text: str, message: str) -> None:
+    assert wrong_with(text) == [message]
 
 
-def test_every_key_of_a_selector_is_told_apart_from_those_of_a_resource() -> None:
+def test_every_selector_key_is_recognised_beside_select() -> None:
     resource_keys = {x.encode_name for x in msgspec.structs.fields(ResourceEntry)}
     assert set(MISPLACED[ResourceEntry]) - {"replicas"} == {x.encode_name for x in msgspec.structs.fields(Select)}
     assert not resource_keys & set(MISPLACED[ResourceEntry])

@@ -9,7 +9,7 @@ from nodeplug.config import ConfigError, read
 from nodeplug.config.tree import DEPTH_LIMIT, SIZE_LIMIT, Mapping, Scalar, Sequence, Unreadable, parse, parse_several
 
 
-def test_every_node_knows_its_place_and_whether_it_is_quoted() -> None:
+def test_nodes_have_their_place_and_quoting() -> None:
     root, twice = parse(b"a: [b, 'c']\n'd': |\n  e\n")
     assert root == Mapping(
         (
@@ -22,7 +22,7 @@ def test_every_node_knows_its_place_and_whether_it_is_quoted() -> None:
     assert twice == []
 
 
-def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
+def test_duplicate_key_is_reported_and_the_first_is_used() -> None:
     root, (finding,) = parse(b"a: 1\nb: {c: 1,\n c: 2}\n")
     assert isinstance(root, Mapping)
     assert root.entries[1][1] == Mapping(((Scalar("c", True, 2, 5), Scalar("1", True, 2, 8)),), 2, 4)
@@ -30,7 +30,7 @@ def test_a_key_that_stands_twice_is_found_and_the_first_one_counts() -> None:
     assert finding.message == "the key c appears twice"
 
 
-def test_several_documents_each_with_its_places() -> None:
+def test_several_documents_keep_their_places() -> None:
     roots, twice = parse_several(b"---\n# nothing\n---\na: 1\na: 2\n---\n- a\n")
     assert roots == [
         Mapping(((Scalar("a", True, 4, 1), Scalar("1", True, 4, 4)),), 4, 1),
@@ -101,19 +101,19 @@ def test_several_documents_each_with_its_places() -> None:
         (b"#" * (SIZE_LIMIT + 1), 1, 1, "the file has more than 512 KiB"),
     ],
 )
-def test_what_is_not_taken(data: bytes, line: int, column: int, message: str) -> None:
+def test_unsupported_yaml_is_refused_with_its_place(data: bytes, line: int, column: int, message: str) -> None:
     with pytest.raises(Unreadable, match=message) as caught:
         parse(data)
     assert (caught.value.finding.line, caught.value.finding.column) == (line, column)
 
 
-def test_an_alias_bomb_is_stopped_at_the_first_alias() -> None:
+def test_alias_bomb_is_refused_at_the_first_alias() -> None:
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
     with pytest.raises(Unreadable, match="aliases are not supported"):
         parse(bomb.encode())
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="this is a named pipe; give a file, or - for standard input"):

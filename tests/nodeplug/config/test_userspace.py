@@ -4,7 +4,7 @@ from nodeplug.config import loads
 from tests.nodeplug.config.text import one, wrong_with
 
 
-def test_only_cdi_can_bring_a_drivers_files() -> None:
+def test_userspace_requires_cdi() -> None:
     assert one("select: nvidia-gpu\nuserspace: nvidia").userspace == "nvidia"
     assert one("select: nvidia-gpu\nuserspace: nvidia\ncdi: false\napi: dra").userspace == "nvidia"
     (found,) = wrong_with("select: nvidia-gpu\nuserspace: nvidia\ncdi: false")
@@ -13,7 +13,7 @@ def test_only_cdi_can_bring_a_drivers_files() -> None:
     assert found.startswith('unknown value "amd"')
 
 
-def test_where_the_driver_is() -> None:
+def test_driver_root_must_be_an_absolute_path() -> None:
     text = "settings: {driverRoot: %s}\nresources: []"
     assert loads((text % "/run/nvidia/driver").encode()).settings.driver_root == "/run/nvidia/driver"
     assert loads((text % "/").encode()).settings.driver_root == "/"

@@ -26,7 +26,7 @@ FUSE: Json = {"name": "example.com/fuse", "select": "fuse", "shares": 2}
 KVM: Json = {"name": "example.com/kvm", "select": "kvm"}
 
 
-class Asked:
+class DaemonUnderTest:
     """A daemon in this process, its configuration file, and commands for it."""
 
     def __init__(self, folder: Path, kubelet: Path, host: MadeUpHost) -> None:
@@ -71,7 +71,7 @@ class Asked:
             arguments += ["--state", str(self.state)]
         return await asyncio.to_thread(CliRunner().invoke, main, arguments)
 
-    async def plain(self, *words: str) -> Result:
+    async def run_as_is(self, *words: str) -> Result:
         """Run a command unchanged."""
         return await asyncio.to_thread(CliRunner().invoke, main, list(words))
 
@@ -83,11 +83,11 @@ class Asked:
 
 
 @pytest.fixture
-async def asked(
+async def daemon(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Asked]:
-    monkeypatch.setattr("nodeplug.config_file.SETTLE", 0.01)
-    made = Asked(tmp_path, socket_dir, made_up)
+) -> AsyncIterator[DaemonUnderTest]:
+    monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.01)
+    made = DaemonUnderTest(tmp_path, socket_dir, made_up)
     yield made
     await made.stop()
 

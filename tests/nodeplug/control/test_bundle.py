@@ -15,7 +15,7 @@ from nodeplug.cli import main
 from nodeplug.report import bundle
 from nodeplug.report.redaction import REMOVED
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 
 NAMES = {"versions.json", "configuration.yaml", "doctor.json", "status.json", "events.json", "metrics.txt", "log.txt"}
 
@@ -50,30 +50,28 @@ def files(content: bytes) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-async def test_without_a_file_it_is_about_the_one_of_the_running_daemon(
-    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
+async def test_configuration_defaults_to_the_file_of_the_running_daemon(
+    daemon: DaemonUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool
 ) -> None:
-    await asked.start(FUSE)
-    words = ["--root", str(asked.root)]
+    await daemon.start(FUSE)
+    words = ["--root", str(daemon.root)]
     if is_named:
-        words += ["--state", str(asked.state)]
+        words += ["--state", str(daemon.state)]
     else:
-        monkeypatch.setattr("nodeplug.commands.running_daemon.STATE_DIRECTORY", asked.state)
+        monkeypatch.setattr("nodeplug.commands.running_daemon.STATE_DIRECTORY", daemon.state)
     file = tmp_path / "report.tar.gz"
-    result = await asked.plain("bundle", str(file), *words)
+    result = await daemon.run_as_is("bundle", str(file), *words)
     assert result.exit_code == 0, result.output
     assert "example.com/fuse" in files(file.read_bytes())["configuration.yaml"]
-    examined = await asked.plain("doctor", *words)
-    assert f"ok    configuration  {asked.path} can be used" in examined.stdout
+    examined = await daemon.run_as_is("doctor", *words)
+    assert f"ok    configuration  {daemon.path} can be used" in examined.stdout
 
 
-async def test_a_daemon_whose_file_is_broken_is_asked_in_the_directory_that_is_named(
-    asked: Asked, tmp_path: Path
-) -> None:
-    await asked.start(FUSE)
-    asked.path.write_text("resources: 3")  # the state directory is no longer known from the file
+async def test_state_option_finds_a_daemon_whose_file_is_invalid(daemon: DaemonUnderTest, tmp_path: Path) -> None:
+    await daemon.start(FUSE)
+    daemon.path.write_text("resources: 3")  # the state directory is no longer known from the file
     file = tmp_path / "report.tar.gz"
-    result = await bundled(asked.path, file, "--state", asked.state)
+    result = await bundled(daemon.path, file, "--state", daemon.state)
     assert result.exit_code == 0, result.output
     found = files(file.read_bytes())
     assert json.loads(found["status.json"])["resources"][0]["name"] == "example.com/fuse"
@@ -82,11 +80,11 @@ async def test_a_daemon_whose_file_is_broken_is_asked_in_the_directory_that_is_n
     assert ("wrong", "configuration") in findings
 
 
-async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
-    await asked.start({**FUSE, "env": {"KEY": "hunter2"}})
-    asked.telemetry.events.record("refused", "Authorization: Bearer hunter2hunter2")
+async def test_bundle_of_a_running_daemon_is_complete_and_redacted(daemon: DaemonUnderTest, tmp_path: Path) -> None:
+    await daemon.start({**FUSE, "env": {"KEY": "hunter2"}})
+    daemon.telemetry.events.record("refused", "Authorization: Bearer hunter2hunter2")
     file = tmp_path / "report.tar.gz"
-    result = await bundled(asked.path, file)
+    result = await bundled(daemon.path, file)
     assert result.exit_code == 0, result.output
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = files(file.read_bytes())
@@ -100,12 +98,14 @@ async def test_a_node_with_a_daemon(asked: Asked, tmp_path: Path) -> None:
     assert "nodeplug_build_info" in found["metrics.txt"]
     assert "-u nodeplug.service" in found["log.txt"]
     assert json.loads(found["versions.json"])["libraries"]["msgspec"]
-    again = await bundled(asked.path, file)
+    again = await bundled(daemon.path, file)
     words = f"Error: {file} exists already and is not changed; name a new file\n"
     assert (again.exit_code, again.stderr) == (1, words)
 
 
-async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: Path, made_up: MadeUpHost) -> None:
+async def test_bundle_without_a_daemon_lists_what_is_missing(
+    tmp_path: Path, journal: Path, made_up: MadeUpHost
+) -> None:
     journal.unlink()
     path = tmp_path / "config.yaml"
     path.write_text("resources: [\n")
@@ -118,9 +118,7 @@ async def test_a_node_without_one_says_what_is_missing(tmp_path: Path, journal: 
     assert "missing: status.json: there is no " in result.stderr
 
 
-async def test_a_configuration_of_which_nobody_can_tell_whether_it_is_there_keeps_nothing_else_out(
-    tmp_path: Path, made_up: MadeUpHost
-) -> None:
+async def test_configuration_path_error_does_not_prevent_the_bundle(tmp_path: Path, made_up: MadeUpHost) -> None:
     """For example, on a failing disk; here its name is too long."""
     assert made_up.root.parent == tmp_path
     result = await bundled(tmp_path / ("x" * 300), "-")
@@ -130,7 +128,7 @@ async def test_a_configuration_of_which_nobody_can_tell_whether_it_is_there_keep
     assert "File name too long" in found["doctor.json"]
 
 
-async def test_files_that_never_end_keep_nothing_else_out(tmp_path: Path, made_up: MadeUpHost) -> None:
+async def test_oversized_and_recursive_files_are_left_out(tmp_path: Path, made_up: MadeUpHost) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("resources: &all [*all]\n")
     (made_up.root / "etc").mkdir()
@@ -143,7 +141,7 @@ async def test_files_that_never_end_keep_nothing_else_out(tmp_path: Path, made_u
     assert "aliases are not supported" in found["doctor.json"]
 
 
-def test_a_file_has_an_end() -> None:
+def test_long_file_is_cut_to_its_last_bytes() -> None:
     text = "x" * bundle.MOST_BYTES + "the end"
     content, missing = bundle.pack(iter([bundle.Member("log.txt", text)]))
     found = files(content)["log.txt"]

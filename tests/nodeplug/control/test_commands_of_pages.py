@@ -13,7 +13,7 @@ import pytest
 
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.control.conftest import KVM, Asked
+from tests.nodeplug.control.conftest import KVM, DaemonUnderTest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,17 +50,17 @@ RUN_BY = {
     r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
     r"python driver.py|kubectl --kubeconfig /tmp/k": "nodeplug/test_testing_page.py::test_the_driver_of_the_page",
     r"nodeplug allocate --kubeconfig": (
-        "nodeplug/commands/test_allocate_server.py::test_claims_are_allocated_from_what_the_server_has"
+        "nodeplug/commands/test_allocate_server.py::test_claims_are_allocated_from_the_objects_of_the_server"
     ),
-    r"nodeplug allocate": "nodeplug/commands/test_allocate.py::test_what_if_with_a_file_and_with_copies",
-    r"nodeplug apiserver": "nodeplug/commands/test_apiserver.py::test_it_loads_serves_and_stops",
+    r"nodeplug allocate": "nodeplug/commands/test_allocate.py::test_what_if_accepts_files_and_copies",
+    r"nodeplug apiserver": "nodeplug/commands/test_apiserver.py::test_server_loads_manifests_and_stops_on_sigterm",
     r"nodeplug k8srm apiserver": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
     r"nodeplug k8srm definitions": "controlplane/k8srm/test_definitions.py::test_they_are_printed_for_kubectl",
     r"nodeplug k8srm gen": (
         "controlplane/k8srm/test_gen_cli.py::test_a_list_with_sorted_keys_as_the_prototype_prints_it"
     ),
     r"nodeplug k8srm schedule": "controlplane/k8srm/test_schedule.py::test_command",
-    r"(make demo|nodeplug demo)": "nodeplug/commands/test_demo.py::test_both_stories",
+    r"(make demo|nodeplug demo)": "nodeplug/commands/test_demo.py::test_demo_prints_the_steps_of_both_apis_in_order",
     r"nodeplug run ": "nodeplug/test_run.py::",
     r"nodeplug events --follow": "nodeplug/control/test_events.py::",
     r"nodeplug dry-run ": "nodeplug/control/test_dry_run.py::",
@@ -81,9 +81,9 @@ NOT_RUN = {
 }
 """Commands that no test runs, with the reason."""
 
-ASK = ("events", "explain", "leases", "reload", "status", "topology")
+DAEMON_COMMANDS = ("events", "explain", "leases", "reload", "status", "topology")
 """Commands that query the daemon of a state directory."""
-WRONG = ("convert", "doctor", "leases release", "status")
+CAN_EXIT_WITH_1 = ("convert", "doctor", "leases release", "status")
 """Commands that can exit with 1 because of problems: there is no container runtime, and the daemon just started."""
 
 
@@ -104,58 +104,58 @@ def entry(line: str, table: dict[str, str]) -> str | None:
     return next((value for pattern, value in table.items() if re.match(pattern, line)), None)
 
 
-HERE = {
+RUN_HERE = {
     line: page.name for page in PAGES for line in lines(page) if not entry(line, RUN_BY) and not entry(line, NOT_RUN)
 }
 
 
-def test_what_runs_a_command_is_there() -> None:
+def test_every_named_test_exists() -> None:
     for named in (*RUN_BY.values(), *REPLAYED.values()):
         file, _, test = named.partition("::")
         assert f"def {test}" in (ROOT / "tests" / file).read_text(), named
 
 
-def test_every_entry_is_needed() -> None:
+def test_every_entry_matches_a_command() -> None:
     shown = {line for page in PAGES for line in lines(page)}
     unused = [pattern for pattern in (*RUN_BY, *NOT_RUN) if not any(re.match(pattern, line) for line in shown)]
     assert unused == []
 
 
-async def test_the_commands_of_pages(
-    asked: Asked, made_up: MadeUpHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_commands_of_pages_succeed(
+    daemon: DaemonUnderTest, made_up: MadeUpHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder with the files that pages name, with a daemon, and with a lease of a pod."""
     monkeypatch.chdir(tmp_path)
-    ledger = await opened(asked.state)
+    ledger = await opened(daemon.state)
     await ledger.grant([lease("misc-kvm", "example.com/kvm", holder="pod/default/train-0/c", pods="u1")])
     await ledger.close()
-    await asked.start(KVM, {"name": "example.com/gpu", "select": "fuse"})
+    await daemon.start(KVM, {"name": "example.com/gpu", "select": "fuse"})
     for name in ("node.yaml", "NEW.yaml"):
-        (tmp_path / name).write_text(asked.path.read_text())
+        (tmp_path / name).write_text(daemon.path.read_text())
     theirs = (ROOT / "docs/migration.md").read_text().split("```json\n")[1].split("```")[0]
     (tmp_path / "config.json").write_text(theirs)
     (tmp_path / "conf.yaml").write_text(json.dumps([{"devicematch": "^fuse$", "nummaxdevices": 20}]))
     for name in ("there.gz", "node.gz"):
-        assert (await asked.plain("capture", "--root", str(made_up.root), name)).exit_code == 0
+        assert (await daemon.run_as_is("capture", "--root", str(made_up.root), name)).exit_code == 0
     through_dra = {"resources": [{"name": "example.com/kvm", "select": "kvm", "api": "both"}]}
     (tmp_path / "through-dra.yaml").write_text(json.dumps(through_dra))
     failed = []
     # first the captures, which other commands use; last `release`, because other commands show its lease
-    for line in sorted(HERE, key=lambda each: ("release" in each) - ("capture" in each)):
+    for line in sorted(RUN_HERE, key=lambda each: ("release" in each) - ("capture" in each)):
         for part in line.split(" && "):
-            words, codes, output = understood(part)
+            words, codes, output = parsed(part)
             if words[0] == "capture":
                 Path(words[-1]).unlink(missing_ok=True)
-            words = [str(asked.state) if word == "running" else word for word in words]
-            result = await (asked.run if words[0] in ASK else asked.plain)(*words)
+            words = [str(daemon.state) if word == "running" else word for word in words]
+            result = await (daemon.run if words[0] in DAEMON_COMMANDS else daemon.run_as_is)(*words)
             if result.exit_code not in codes:
-                failed.append(f"{HERE[line]}: {part}: {result.exit_code}: {result.output[-300:]}")
+                failed.append(f"{RUN_HERE[line]}: {part}: {result.exit_code}: {result.output[-300:]}")
             if output:
                 Path(output).write_text(result.stdout)
     assert failed == []
 
 
-def understood(line: str) -> tuple[list[str], tuple[int, ...], str]:
+def parsed(line: str) -> tuple[list[str], tuple[int, ...], str]:
     """Return a line's words after `nodeplug`, its allowed exit codes, and the file that it writes to."""
     line = re.sub(r"^(sudo )?(nodeplug|python3 dist/nodeplug-\S+\.pyz|/opt/nodeplug/bin/nodeplug) ", "", line)
     line, _, pipe = line.partition(" | ")
@@ -163,6 +163,6 @@ def understood(line: str) -> tuple[list[str], tuple[int, ...], str]:
     words = shlex.split(line.replace("/etc/nodeplug/", ""))
     if words[0] == "classes":
         words[-1] = "through-dra.yaml"
-    codes = (0, 1) if " ".join(words).startswith(WRONG) else (0,)
+    codes = (0, 1) if " ".join(words).startswith(CAN_EXIT_WITH_1) else (0,)
     assert not pipe or re.match(r"(kubectl apply|jq|sudo tee) ", pipe), pipe
     return words, codes, "" if "/" in output else output.strip()

@@ -20,7 +20,7 @@ from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.pci_kernel import PciKernel
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest
 from tests.nodeplug.machine import Machine
 from tests.resourceapi.client.peer import Request, serving
 from tests.running import until
@@ -38,28 +38,28 @@ async def examined(config: Path, root: Path) -> tuple[int, list[tuple[str, str, 
     return result.exit_code, [(x["outcome"], x["subject"], x["says"]) for x in found]
 
 
-async def test_a_machine_that_has_all(asked: Asked, node: Node) -> None:
-    (asked.root / "etc/containerd").mkdir(parents=True)
-    (asked.root / "etc/containerd/config.toml").write_text("version = 3\n")
-    await asked.start(FUSE)
+async def test_complete_machine_has_no_errors(daemon: DaemonUnderTest, node: Node) -> None:
+    (daemon.root / "etc/containerd").mkdir(parents=True)
+    (daemon.root / "etc/containerd/config.toml").write_text("version = 3\n")
+    await daemon.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
-    code, found = await examined(asked.path, asked.root)
+    code, found = await examined(daemon.path, daemon.root)
     assert code == 0, found
     assert {subject for outcome, subject, _ in found if outcome == "ok"} == {
         *("configuration", "daemon", "kubelet", "runtime", "host")
     }
-    await asked.run("withhold", "/dev/fuse", "--reason", "noise")
-    asked.write(FUSE, {"name": "example.com/gps", "select": "usb-serial"})
-    code, found = await examined(asked.path, asked.root)
+    await daemon.run("withhold", "/dev/fuse", "--reason", "noise")
+    daemon.write(FUSE, {"name": "example.com/gps", "select": "usb-serial"})
+    code, found = await examined(daemon.path, daemon.root)
     assert code == 0
-    assert ("note", "daemon", f"it has not loaded the present contents of {asked.path}") in found
+    assert ("note", "daemon", f"it has not loaded the present contents of {daemon.path}") in found
     assert ("note", "daemon", "misc-fuse is withheld (noise)") in found
     (gps,) = (says for outcome, subject, says in found if (outcome, subject) == ("note", "host") and "gps" in says)
     assert gps.startswith("example.com/gps: no device here")
 
 
-async def test_a_machine_that_has_nothing(
+async def test_missing_kubelet_daemon_and_configuration_are_reported(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.yaml"
@@ -77,7 +77,7 @@ async def test_a_machine_that_has_nothing(
     assert ("wrong", "kubelet", f"there is no {socket_dir}/none: no kubelet has run on this node") in found
 
 
-def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is_down(
+def test_inaccessible_kubelet_socket_is_reported_with_the_hint_to_use_root(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODEPLUG_KUBELET_ROOT", str(socket_dir))
@@ -95,12 +95,12 @@ def test_of_a_socket_that_only_root_may_ask_nobody_else_says_that_the_kubelet_is
             found = list(findings(tmp_path / "config.yaml", host))
         finally:
             os.seteuid(before)
-    assert [(x.says, x.do) for x in found if x.subject == "kubelet"] == [
+    assert [(x.message, x.hint) for x in found if x.subject == "kubelet"] == [
         (f"{path}: Permission denied", "some checks need root: run this command as root")
     ]
 
 
-def test_who_may_not_look_everywhere_is_told_who_may(
+def test_inaccessible_folders_are_reported_with_the_hint_to_use_root(
     tmp_path: Path, socket_dir: Path, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, kubelet, host = tmp_path / "etc/config.yaml", socket_dir / "kubelet", made_up.host
@@ -120,28 +120,28 @@ def test_who_may_not_look_everywhere_is_told_who_may(
         for folder in (config.parent, kubelet):
             folder.chmod(0o700)
     says = [f"{config}:1:1: this file cannot be read: Permission denied"]
-    assert [x.says for x in found if x.subject == "configuration"] == says
-    assert [(x.outcome, x.do) for x in found if x.subject == "kubelet"] == [
+    assert [x.message for x in found if x.subject == "configuration"] == says
+    assert [(x.outcome, x.hint) for x in found if x.subject == "kubelet"] == [
         ("wrong", "some checks need root: run this command as root")
     ]
     assert "host" in {x.subject for x in found}
 
 
 @pytest.mark.parametrize("text", ['version = "3"', "plugins = 3", "plugins = [1]"])
-async def test_a_runtime_whose_configuration_is_nonsense_says_nothing(asked: Asked, text: str) -> None:
-    asked.write(FUSE)
-    (asked.root / "etc/containerd").mkdir(parents=True)
-    path = asked.root / "etc/containerd/config.toml"
+async def test_invalid_runtime_configuration_is_a_note(daemon: DaemonUnderTest, text: str) -> None:
+    daemon.write(FUSE)
+    (daemon.root / "etc/containerd").mkdir(parents=True)
+    path = daemon.root / "etc/containerd/config.toml"
     path.write_text(text)
-    _, found = await examined(asked.path, asked.root)
+    _, found = await examined(daemon.path, daemon.root)
     says = "/etc/containerd/config.toml does not show whether CDI is enabled; nothing that is offered needs it"
     assert ("note", "runtime", says) in found
 
 
-async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
-    asked.write(FUSE)
+async def test_stopped_kubelet_is_an_error(daemon: DaemonUnderTest, node: Node) -> None:
+    daemon.write(FUSE)
     await node.stop(kill=True)
-    code, found = await examined(asked.path, asked.root)
+    code, found = await examined(daemon.path, daemon.root)
     assert code == 1
     assert [x[2].startswith(("nothing listens at ", "there is no ")) for x in found if x[1] == "kubelet"] == [
         True,
@@ -150,7 +150,7 @@ async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "cdi", "outcome", "words"),
+    ("configuration", "cdi", "outcome", "words"),
     [
         (
             'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n',
@@ -165,26 +165,28 @@ async def test_a_kubelet_that_does_not_run(asked: Asked, node: Node) -> None:
         (None, True, "note", "no file here shows"),
     ],
 )
-async def test_a_runtime(asked: Asked, said: str | None, cdi: object, outcome: str, words: str) -> None:
-    asked.write({**FUSE, "cdi": cdi}, cdiDirectory="/var/run/cdi")
-    if said is not None:
-        (asked.root / "etc/containerd").mkdir(parents=True)
-        (asked.root / "etc/containerd/config.toml").write_text(said)
-    _, found = await examined(asked.path, asked.root)
+async def test_runtime_configuration_shows_whether_cdi_is_enabled(
+    daemon: DaemonUnderTest, configuration: str | None, cdi: object, outcome: str, words: str
+) -> None:
+    daemon.write({**FUSE, "cdi": cdi}, cdiDirectory="/var/run/cdi")
+    if configuration is not None:
+        (daemon.root / "etc/containerd").mkdir(parents=True)
+        (daemon.root / "etc/containerd/config.toml").write_text(configuration)
+    _, found = await examined(daemon.path, daemon.root)
     ((judged, _, says),) = [x for x in found if x[1] == "runtime"]
     assert judged == outcome
     assert words in says
 
 
-async def test_a_spec_of_somebody_else_that_describes_our_devices(asked: Asked) -> None:
-    await asked.start({**FUSE, "cdi": True})
-    settings = load(asked.path).settings
+async def test_cdi_device_that_another_spec_also_defines_is_an_error(daemon: DaemonUnderTest) -> None:
+    await daemon.start({**FUSE, "cdi": True})
+    settings = load(daemon.path).settings
     folder = Path(settings.cdi_directory)
     await until(lambda: list(folder.glob("nodeplug-*.json")))
     (ours,) = folder.glob("nodeplug-*.json")
 
     def found() -> list[str]:
-        return [x.says for x in runtime.examine(Host(asked.root), settings, None) if x.outcome == "wrong"]
+        return [x.message for x in runtime.examine(Host(daemon.root), settings, None) if x.outcome == "wrong"]
 
     text = ours.read_text()
     (folder / "other.yaml").write_text(text.replace("misc-fuse", "another"))
@@ -197,31 +199,33 @@ async def test_a_spec_of_somebody_else_that_describes_our_devices(asked: Asked) 
     ]
 
 
-async def test_a_runtime_of_a_distribution(asked: Asked) -> None:
-    asked.write({**FUSE, "cdi": True}, cdiDirectory="/var/run/cdi")
-    path = asked.root / "var/lib/rancher/rke2/agent/etc/containerd/config.toml"
+async def test_runtime_configuration_of_rke2_is_found(daemon: DaemonUnderTest) -> None:
+    daemon.write({**FUSE, "cdi": True}, cdiDirectory="/var/run/cdi")
+    path = daemon.root / "var/lib/rancher/rke2/agent/etc/containerd/config.toml"
     path.parent.mkdir(parents=True)
     path.write_text(f"{CRI}enable_cdi = true\n")
-    _, found = await examined(asked.path, asked.root)
-    assert ("ok", "runtime", f"CDI is enabled in containerd (/{path.relative_to(asked.root)})") in found
+    _, found = await examined(daemon.path, daemon.root)
+    assert ("ok", "runtime", f"CDI is enabled in containerd (/{path.relative_to(daemon.root)})") in found
 
 
 @pytest.mark.parametrize(
     ("features", "outcome", "words"),
     [('{"linux": {"netDevices": {"enabled": true}}}', "ok", "moves them"), ("{}", "wrong", "cannot move interfaces")],
 )
-async def test_a_runtime_that_is_to_move_interfaces(asked: Asked, features: str, outcome: str, words: str) -> None:
-    runtime = asked.root / "runc"
+async def test_runtime_is_checked_for_moving_interfaces(
+    daemon: DaemonUnderTest, features: str, outcome: str, words: str
+) -> None:
+    runtime = daemon.root / "runc"
     runtime.write_text(f"#!/bin/sh\necho '{features}'\n")
     runtime.chmod(0o755)
     moving = {"name": "x/nic", "select": "nic", "api": "dra", "dra": {"interface": "move"}}
-    asked.write(moving, cdiDirectory="/var/run/cdi", ociRuntime=str(runtime))
-    _, found = await examined(asked.path, asked.root)
+    daemon.write(moving, cdiDirectory="/var/run/cdi", ociRuntime=str(runtime))
+    _, found = await examined(daemon.path, daemon.root)
     ((judged, _, says),) = [x for x in found if x[1] == "runtime" and "x/nic: interfaces move" in x[2]]
     assert (judged, words in says) == (outcome, True)
 
 
-async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
+async def test_api_server_is_checked_for_resource_slices(machine: Machine, tmp_path: Path) -> None:
     await machine.classes()
     await machine.start()
     await machine.until_published()
@@ -235,7 +239,7 @@ async def test_an_api_server(machine: Machine, tmp_path: Path) -> None:
     assert [x[0] for x in found if x[1] == "API server"] == ["wrong"]
 
 
-async def test_an_api_server_that_answers_nonsense(tmp_path: Path) -> None:
+async def test_malformed_answer_of_the_api_server_is_an_error(tmp_path: Path) -> None:
     async def answer(request: Request) -> None:
         items = [{"metadata": {"name": "a"}, "spec": 3}]
         await request.answer({"kind": "ResourceSliceList", "metadata": {"resourceVersion": "1"}, "items": items})
@@ -248,38 +252,38 @@ async def test_an_api_server_that_answers_nonsense(tmp_path: Path) -> None:
         settings = Settings(kubeconfig=str(config))
         (found,) = await asyncio.to_thread(lambda: list(cluster.examine(settings)))
     assert (found.outcome, found.subject) == ("wrong", "API server")
-    assert "spec" in found.says
+    assert "spec" in found.message
 
 
-async def test_what_the_kernel_needs_to_give_devices_another_driver(tmp_path: Path) -> None:
+async def test_kernel_is_checked_for_iommu_groups_and_the_bind_driver(tmp_path: Path) -> None:
     kernel = PciKernel(tmp_path / "host")
     path = tmp_path / "config.yaml"
     bound = {"name": "x/y", "select": {"kind": "pci"}, "api": "dra", "dra": {"bind": "vfio-pci"}}
     path.write_text(json.dumps({"resources": [bound]}))
 
-    async def said() -> list[tuple[str, str]]:
+    async def bind_findings() -> list[tuple[str, str]]:
         _, found = await examined(path, kernel.made.root)
         return [(outcome, words) for outcome, _, words in found if words.startswith("x/y: claims have its devices")]
 
     words = "x/y: claims have its devices with the driver vfio-pci"
-    assert await said() == [("wrong", f"{words}, and are refused: there is no IOMMU group")]
+    assert await bind_findings() == [("wrong", f"{words}, and are refused: there is no IOMMU group")]
     kernel.function("0000:41:00.0", 7)
-    assert await said() == [("ok", f"{words}, which the kernel has")]
+    assert await bind_findings() == [("ok", f"{words}, which the kernel has")]
     kernel.unload("vfio-pci")
-    assert await said() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
+    assert await bind_findings() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
 
 
-def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receivers_of_traces_and_node_features_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(examine(Settings())) == []
     settings = Settings(tracing=True, features_directory=str(tmp_path / "features.d"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
         findings = list(examine(settings, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://somebody:secret@{where}/below"}))
     assert [(x.outcome, x.subject) for x in findings] == [("ok", "traces"), ("note", "node features")]
-    assert findings[0].says == f"a program listens at {where}/below"
+    assert findings[0].message == f"a program listens at {where}/below"
     (tmp_path / "features.d").mkdir()
     away, there = examine(settings, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{where}"})
     assert (away.outcome, there.outcome) == ("note", "ok")
-    assert f"http://{where} cannot be reached from here" in away.says
+    assert f"http://{where} cannot be reached from here" in away.message
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    assert next(examine(settings)).do == "pip install 'nodeplug[tracing]'"
+    assert next(examine(settings)).hint == "pip install 'nodeplug[tracing]'"

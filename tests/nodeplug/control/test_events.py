@@ -18,34 +18,34 @@ from nodeplug.control.events import MOST_WAITING, Answer, Question
 from nodeplug.control.sockets import connect
 from telemetry import EventKind
 from telemetry.events import WARNINGS
-from tests.nodeplug.control.conftest import FUSE, Asked, cells
+from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest, cells
 from tests.running import until
 
 
-async def test_the_table(asked: Asked) -> None:
-    await asked.start(FUSE)
-    nothing = await asked.run("events")
+async def test_table_lists_and_filters_events(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    nothing = await daemon.run("events")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing has happened\n")
-    nothing = await asked.run("events", "--warnings", "--resource", "example.com/fuse")
+    nothing = await daemon.run("events", "--warnings", "--resource", "example.com/fuse")
     assert nothing.stderr == "nothing to warn of has happened to example.com/fuse\n"
-    log = asked.telemetry.events
+    log = daemon.telemetry.events
     log.record("registered", "the kubelet has accepted the resource", resource="example.com/fuse")
     for _ in range(3):
         log.record("refused", "it is\x1b[31m hot", resource="example.com/gpu", device="gpu-0")
-    rows = cells((await asked.run("events")).stdout)
+    rows = cells((await daemon.run("events")).stdout)
     assert rows[0] == ["WHEN", "WHAT", "RESOURCE", "DEVICE", "MESSAGE"]
     assert rows[1][2:5] == ["registered", "example.com/fuse", "-"]
     assert rows[2][2:] == ["refused", "example.com/gpu", "gpu-0", "it", "is\\x1b[31m", "hot", "(3", "times)"]
-    (_, only) = cells((await asked.run("events", "--warnings")).stdout)
+    (_, only) = cells((await daemon.run("events", "--warnings")).stdout)
     assert only == rows[2]
-    (_, only) = cells((await asked.run("events", "--resource", "example.com/fuse")).stdout)
+    (_, only) = cells((await daemon.run("events", "--resource", "example.com/fuse")).stdout)
     assert only == rows[1]
 
 
-async def test_for_scripts(asked: Asked) -> None:
-    await asked.start(FUSE)
-    asked.telemetry.events.record("unplugged", "is gone", resource="a/b", device="d", holder="pod/default/p/c")
-    (found,) = (await asked.json("events"))["events"]
+async def test_json_has_every_field_of_an_event(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    daemon.telemetry.events.record("unplugged", "is gone", resource="a/b", device="d", holder="pod/default/p/c")
+    (found,) = (await daemon.json("events"))["events"]
     assert found | {"time": 0} == {
         "number": 1,
         "time": 0,
@@ -56,27 +56,27 @@ async def test_for_scripts(asked: Asked) -> None:
         "holder": "pod/default/p/c",
         "count": 1,
     }
-    assert (await asked.json("events", "--resource", "a/b"))["events"] == [found]
-    assert (await asked.json("events", "--resource", "example.com/fuse"))["events"] == []  # although it is offered
+    assert (await daemon.json("events", "--resource", "a/b"))["events"] == [found]
+    assert (await daemon.json("events", "--resource", "example.com/fuse"))["events"] == []  # although it is offered
 
 
-async def test_no_daemon(asked: Asked) -> None:
-    result = await asked.run("events", "--follow")
+async def test_missing_daemon_is_an_error(daemon: DaemonUnderTest) -> None:
+    result = await daemon.run("events", "--follow")
     assert (result.exit_code, "no daemon runs with this state directory" in result.stderr) == (4, True)
 
 
-async def test_who_follows_hears_of_what_comes_and_waits_for_a_daemon_that_ends(asked: Asked) -> None:
-    await asked.start(FUSE)
-    log = asked.telemetry.events
+async def test_follow_prints_new_events_and_waits_for_a_stopped_daemon(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    log = daemon.telemetry.events
     log.record("healthy", "one")
-    async with followed(asked.state) as (lines, errors):
+    async with followed(daemon.state) as (lines, errors):
         assert json.loads(await lines.readline())["message"] == "one"
         await until(lambda: log.waiting)
         log.record("healthy", "two")
         assert json.loads(await lines.readline())["message"] == "two"
         await until(lambda: log.waiting)
         began = asyncio.get_running_loop().time()
-        await asked.stop()
+        await daemon.stop()
         assert asyncio.get_running_loop().time() - began < 2.5  # the follower delayed no other command
         assert (await errors.readline()).startswith(b"waiting for the daemon: ")
 
@@ -99,18 +99,18 @@ async def followed(state: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asy
         await process.communicate()
 
 
-async def test_who_never_reads_costs_a_connection_and_leaves_room_for_others(asked: Asked) -> None:
-    await asked.start(FUSE)
-    with waiting(asked.state) as started:
+async def test_followers_that_never_read_leave_connections_for_others(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    with waiting(daemon.state) as started:
         await asyncio.to_thread(started)
-        await until(lambda: asked.telemetry.events.waiting == MOST_WAITING)
-        result = await asked.run("events")
+        await until(lambda: daemon.telemetry.events.waiting == MOST_WAITING)
+        result = await daemon.run("events")
         assert result.exit_code == 0
-        result = await asked.run("events", "--follow")
+        result = await daemon.run("events", "--follow")
         assert (result.exit_code, "others follow the events already" in result.stderr) == (1, True)
         for number in range(1000):
-            asked.telemetry.events.record("healthy", str(number))
-        assert (await asked.run("leases", "list")).exit_code == 0
+            daemon.telemetry.events.record("healthy", str(number))
+        assert (await daemon.run("leases", "list")).exit_code == 0
 
 
 @contextlib.contextmanager
@@ -126,14 +126,14 @@ def waiting(state: Path) -> Iterator[Callable[[], None]]:
         yield start
 
 
-async def test_numbers_of_another_log_mean_nothing(asked: Asked) -> None:
-    await asked.start(FUSE)
-    log = asked.telemetry.events
+async def test_event_numbers_of_another_log_are_ignored(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    log = daemon.telemetry.events
     for number in range(3):
         log.record("healthy", str(number))
 
     async def found(question: Question) -> tuple[list[str], bool]:
-        answer = await asyncio.to_thread(ask, asked.state, question, Answer)
+        answer = await asyncio.to_thread(ask, daemon.state, question, Answer)
         return [event.message for event in answer.events], answer.is_incomplete
 
     assert await found(Question(2, log.began)) == (["2"], False)
@@ -144,7 +144,7 @@ async def test_numbers_of_another_log_mean_nothing(asked: Asked) -> None:
     assert (messages[-1], is_incomplete) == ("999", True)
 
 
-def test_the_page_for_operators_names_every_kind() -> None:
+def test_operating_page_lists_every_event_kind() -> None:
     page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
     rows = re.findall(
         r"^\| `([a-z-]+)` \| (warning|) ?\|", page.partition("## Events")[2].partition("\n## ")[0], re.MULTILINE

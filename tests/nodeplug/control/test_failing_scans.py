@@ -9,7 +9,7 @@ from hostdevices.tree import Folder
 from hostdevices.tree import Node as DeviceNode
 from kubelet.node import Node
 from nodeplug.probe import ask
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest
 
 MISC = "devices of kind misc cannot be read: ZeroDivisionError: no such luck"
 SCAN = "the scan failed: ZeroDivisionError: no such luck; what was found before is offered"
@@ -37,56 +37,56 @@ class Defective(Folder):
             raise ZeroDivisionError("no such luck")
 
 
-async def problems_of(asked: Asked) -> Sequence[str]:
-    found: Sequence[str] = json.loads((await asked.run("status", "-o", "json")).stdout)["problems"]
+async def problems_of(daemon: DaemonUnderTest) -> Sequence[str]:
+    found: Sequence[str] = json.loads((await daemon.run("status", "-o", "json")).stdout)["problems"]
     return found
 
 
-async def until_it_says(asked: Asked, *problems: str) -> None:
+async def until_reported(daemon: DaemonUnderTest, *problems: str) -> None:
     """Wait until /readyz, the metrics, `status` and `doctor` report these problems and no others."""
-    address, words = str(asked.state.parent / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
+    address, words = str(daemon.state.parent / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
     async with asyncio.timeout(30):
         while (await asyncio.to_thread(ask, address, "/readyz")) != (not problems, words or "ok\n"):
             pass
     _, metrics = await asyncio.to_thread(ask, address, "/metrics")
     assert f"\nnodeplug_last_scan_successful {0 if problems else 1}.0\n" in metrics
     known = (MISC, SCAN)
-    assert [x for x in await problems_of(asked) if x in known] == list(problems)
-    examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root), "-o", "json")
+    assert [x for x in await problems_of(daemon) if x in known] == list(problems)
+    examined = await daemon.run_as_is("doctor", "--config", str(daemon.path), "--root", str(daemon.root), "-o", "json")
     found = [x["says"] for x in json.loads(examined.stdout)["findings"] if x["subject"] == "daemon"]
     assert [x for x in found if x in known] == list(problems)
 
 
-async def test_a_reader_that_fails_in_every_scan(asked: Asked, node: Node) -> None:
+async def test_failing_reader_is_reported_until_it_recovers(daemon: DaemonUnderTest, node: Node) -> None:
     """The kubelet's list is empty, and only these reports explain it. Devices without a resource are not reported."""
-    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
+    daemon.host = Host(daemon.root, tree := Defective(str(daemon.root)))
     tree.defects = ("/sys/class/misc", "/sys/class/net")
-    await asked.start(FUSE, KVM, statusSocket=str(asked.state.parent / "http"))
-    await until_it_says(asked, MISC)
+    await daemon.start(FUSE, KVM, statusSocket=str(daemon.state.parent / "http"))
+    await until_reported(daemon, MISC)
     tree.defects = ()
-    await until_it_says(asked)
+    await until_reported(daemon)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-async def test_scans_that_fail_as_a_whole(asked: Asked, node: Node) -> None:
-    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
-    await asked.start(FUSE, KVM | {"vhostNet": True}, statusSocket=str(asked.state.parent / "http"))
-    await until_it_says(asked)
+async def test_failing_scan_is_reported_and_keeps_devices(daemon: DaemonUnderTest, node: Node) -> None:
+    daemon.host = Host(daemon.root, tree := Defective(str(daemon.root)))
+    await daemon.start(FUSE, KVM | {"vhostNet": True}, statusSocket=str(daemon.state.parent / "http"))
+    await until_reported(daemon)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     tree.defects = ("/dev/vhost-net",)
-    await until_it_says(asked, SCAN)
+    await until_reported(daemon, SCAN)
     assert node.allocatable().get("example.com/fuse") == 2
 
 
-async def test_checks_of_who_holds_what_that_fail(asked: Asked, node: Node) -> None:
+async def test_failing_lease_check_is_reported(daemon: DaemonUnderTest, node: Node) -> None:
     """Otherwise leases of ended pods would stay without an explanation."""
-    (asked.root / "sys/fs/cgroup").mkdir(parents=True)
-    asked.host = Host(asked.root, tree := Defective(str(asked.root)))
+    (daemon.root / "sys/fs/cgroup").mkdir(parents=True)
+    daemon.host = Host(daemon.root, tree := Defective(str(daemon.root)))
     tree.defects = ("/sys/fs/cgroup",)
-    await asked.start(FUSE, statusSocket=str(asked.state.parent / "http"))
+    await daemon.start(FUSE, statusSocket=str(daemon.state.parent / "http"))
     words = "leases of ended pods are kept, because checking them failed: ZeroDivisionError: no such luck"
     async with asyncio.timeout(30):
-        while words not in await problems_of(asked):
+        while words not in await problems_of(daemon):
             pass
-    _, metrics = await asyncio.to_thread(ask, str(asked.state.parent / "http"), "/metrics")
+    _, metrics = await asyncio.to_thread(ask, str(daemon.state.parent / "http"), "/metrics")
     assert "\nnodeplug_last_lease_check_successful 0.0\n" in metrics

@@ -16,15 +16,15 @@ import pytest
 
 from nodeplug.control.protocol import MOST_BYTES
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
-from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 from tests.running import until
 from tests.threads import no_free_threads
 
 
 @pytest.fixture
-async def state(asked: Asked) -> Path:
-    await asked.start(FUSE)
-    return asked.state
+async def state(daemon: DaemonUnderTest) -> Path:
+    await daemon.start(FUSE)
+    return daemon.state
 
 
 async def sent(state: Path, data: bytes) -> Any:
@@ -50,14 +50,14 @@ def connections() -> list[asyncio.Task[Any]]:
     return [x for x in asyncio.all_tasks() if "ControlServer._serve" in repr(x)]
 
 
-def test_only_root_can_open_it(state: Path) -> None:
+def test_socket_has_mode_0600(state: Path) -> None:
     found = os.lstat(state / SOCKET_NAME)
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-async def test_somebody_else_is_refused_even_where_the_files_would_let_him_in(state: Path) -> None:
+async def test_other_user_is_refused_despite_file_permissions(state: Path) -> None:
     for folder in (state, *state.parents[:3]):
         folder.chmod(0o755)
     (state / SOCKET_NAME).chmod(0o666)
@@ -75,7 +75,7 @@ print(connection.makefile().read())
     assert done.stdout.strip() == '{"error":"only root may ask"}', done.stderr
 
 
-async def test_what_could_not_be_loaded_to_answer_holds_no_connection(
+async def test_failed_import_does_not_leak_connections(
     state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another version is being installed, or the connection used the last file descriptor."""
@@ -102,18 +102,18 @@ async def test_what_could_not_be_loaded_to_answer_holds_no_connection(
         (b'{"question": "explain", "name": "\xff"}\n', "is not valid"),
     ],
 )
-async def test_what_is_no_question_is_said(state: Path, data: bytes, words: str) -> None:
+async def test_invalid_requests_are_refused_with_a_reason(state: Path, data: bytes, words: str) -> None:
     assert words in (await sent(state, data))["error"]
     assert "answer" in await sent(state, b'{"question": "leases", "of a later version": 1}\n')
 
 
-async def test_questions_have_a_limit(state: Path) -> None:
+async def test_oversized_request_is_refused(state: Path) -> None:
     reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MOST_BYTES) + b'"}\n')
     assert reply is None or "a request has at most" in reply["error"]  # or a reset
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
-async def test_who_does_not_ask_is_given_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_sends_no_request_times_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 0.1)
 
     def wait() -> bytes:
@@ -124,7 +124,7 @@ async def test_who_does_not_ask_is_given_up(state: Path, monkeypatch: pytest.Mon
     assert b"no request came" in await asyncio.to_thread(wait)
 
 
-async def test_readers_that_do_not_read_are_given_up(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_does_not_read_is_disconnected(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_READ", 0.1)
     monkeypatch.setattr("nodeplug.control.leases.Answer", lambda _: "a" * 10_000_000)
 
@@ -146,16 +146,16 @@ async def test_readers_that_do_not_read_are_given_up(state: Path, monkeypatch: p
     assert 0 < len(await reading) < 10_000_000
 
 
-async def test_who_asks_nothing_does_not_hold_up_the_end(asked: Asked) -> None:
-    await asked.start(FUSE)
-    idle = await asyncio.to_thread(connect, asked.state, 30)
+async def test_idle_client_does_not_delay_the_stop(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    idle = await asyncio.to_thread(connect, daemon.state, 30)
     with idle:
         await until(connections)
         async with asyncio.timeout(2.5):  # less than a running answer needs
-            await asked.stop()
+            await daemon.stop()
 
 
-async def test_there_is_room_again_when_those_who_hold_it_go(state: Path) -> None:
+async def test_connections_are_accepted_again_after_idle_clients_leave(state: Path) -> None:
     idle = [await asyncio.to_thread(connect, state, 30) for _ in range(3 * MOST_CONNECTIONS)]
     try:
         idle[-1].setblocking(False)
@@ -169,62 +169,62 @@ async def test_there_is_room_again_when_those_who_hold_it_go(state: Path) -> Non
             pass
 
 
-async def test_the_socket_goes_with_the_daemon_and_one_that_was_left_is_replaced(asked: Asked) -> None:
-    asked.state.mkdir()
-    left = asked.state / SOCKET_NAME
+async def test_socket_is_removed_on_stop_and_a_stale_one_is_replaced(daemon: DaemonUnderTest) -> None:
+    daemon.state.mkdir()
+    left = daemon.state / SOCKET_NAME
     with socket.socket(socket.AF_UNIX) as dead:
-        os.chdir(asked.state)
+        os.chdir(daemon.state)
         dead.bind(SOCKET_NAME)
-    (asked.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # left by a daemon that was killed early
-    result = await asked.run("status")
+    (daemon.state / f".{SOCKET_NAME}.0123abcd.tmp").touch()  # left by a daemon that was killed early
+    result = await daemon.run("status")
     assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nothing listens at {left}")
-    await asked.start(FUSE)
+    await daemon.start(FUSE)
     async with asyncio.timeout(30):
-        while (await asked.run("leases", "list")).exit_code:
+        while (await daemon.run("leases", "list")).exit_code:
             pass
-    await asked.stop()
-    assert sorted(x.name for x in asked.state.iterdir() if "sock" in x.name) == []
-    result = await asked.run("status")
+    await daemon.stop()
+    assert sorted(x.name for x in daemon.state.iterdir() if "sock" in x.name) == []
+    result = await daemon.run("status")
     assert result.exit_code == 4
     assert f"there is no {left}: no daemon runs" in result.stderr
 
 
-async def test_a_socket_that_somebody_removes_is_made_again(
-    asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_removed_socket_is_created_again(
+    daemon: DaemonUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a slow machine needs longer for all this
     monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 60.0)
-    await asked.start(FUSE)
-    path = asked.state / SOCKET_NAME
-    with connect(asked.state, 30) as asking:
-        assert (await asked.run("leases", "list")).exit_code == 0  # earlier connections are accepted by now
+    await daemon.start(FUSE)
+    path = daemon.state / SOCKET_NAME
+    with connect(daemon.state, 30) as asking:
+        assert (await daemon.run("leases", "list")).exit_code == 0  # earlier connections are accepted by now
         for replaced in (False, True, False):
             path.unlink()
             if replaced:
                 path.touch()
             await until(path.is_socket)
-            assert (await asked.run("leases", "list")).exit_code == 0
+            assert (await daemon.run("leases", "list")).exit_code == 0
             assert stat.S_IMODE(path.lstat().st_mode) == 0o600
         asking.sendall(b'{"question": "status"}\n')  # an existing connection is answered
         assert await asyncio.to_thread(asking.recv, 1)
     assert caplog.text.count("the daemon creates it again") == 3
-    await asked.stop()
+    await daemon.stop()
     assert not path.exists()
 
 
-async def test_where_it_cannot_listen_the_daemon_works_all_the_same(
-    asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_daemon_works_while_it_cannot_listen(
+    daemon: DaemonUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeplug.control.server._AGAIN", 0.05)
-    (asked.state / SOCKET_NAME).mkdir(parents=True)
-    await asked.start(FUSE)
+    monkeypatch.setattr("nodeplug.control.server._RETRY", 0.05)
+    (daemon.state / SOCKET_NAME).mkdir(parents=True)
+    await daemon.start(FUSE)
     await until(lambda: "cannot serve the control socket" in caplog.text)
-    (asked.state / SOCKET_NAME).rmdir()
-    await until((asked.state / SOCKET_NAME).is_socket)
-    assert (await asked.run("leases", "list")).exit_code == 0
+    (daemon.state / SOCKET_NAME).rmdir()
+    await until((daemon.state / SOCKET_NAME).is_socket)
+    assert (await daemon.run("leases", "list")).exit_code == 0
 
 
-async def test_a_defect_ends_the_question_alone(
+async def test_internal_error_fails_only_the_request(
     state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -237,7 +237,7 @@ async def test_a_defect_ends_the_question_alone(
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
-async def test_an_answer_that_leaves_in_pieces_leaves_no_error_behind(
+async def test_answer_larger_than_the_socket_buffer_logs_no_error(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "x" * (MOST_BYTES - 100)  # the refusal contains it, and is longer than a socket's buffer
@@ -256,7 +256,7 @@ async def test_an_answer_that_leaves_in_pieces_leaves_no_error_behind(
     ],
     ids=lambda question: question["question"],
 )
-async def test_a_question_for_which_no_thread_is_left_is_to_be_asked_again(
+async def test_request_without_a_free_thread_is_answered_with_try_again(
     state: Path, question: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with no_free_threads():

@@ -14,16 +14,16 @@ from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.cluster import using
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest, cells
 from tests.nodeplug.machine import Machine
 
 
-async def test_a_node_with_a_pod(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE, KVM)
+async def test_json_lists_resources_devices_and_leases(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
-    found = await asked.json("status")
+    found = await daemon.json("status")
     assert found["problems"] == []
     assert [(x["name"], x["units"], x["healthy"], x["leased"], x["isRegistered"]) for x in found["resources"]] == [
         ("example.com/fuse", 2, 2, 1, True),
@@ -36,33 +36,33 @@ async def test_a_node_with_a_pod(asked: Asked, node: Node) -> None:
     assert [(x["unit"], x["resource"], x["devices"]) for x in found["leases"]] == [
         ("misc-fuse.0", "example.com/fuse", ["misc-fuse"])
     ]
-    assert found["configuration"]["sha256"] == hashlib.sha256(asked.path.read_bytes()).hexdigest()
+    assert found["configuration"]["sha256"] == hashlib.sha256(daemon.path.read_bytes()).hexdigest()
     assert found["configuration"]["isCurrent"]
-    assert found["daemon"]["stateDirectory"] == str(asked.state)
-    same = yaml.safe_load((await asked.run("status", "-o", "yaml")).stdout)
+    assert found["daemon"]["stateDirectory"] == str(daemon.state)
+    same = yaml.safe_load((await daemon.run("status", "-o", "yaml")).stdout)
     assert same["resources"] == found["resources"]
 
 
-async def test_tables(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE, KVM)
+async def test_table_lists_resources_and_wide_lists_devices(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
-    result = await asked.run("status")
+    result = await daemon.run("status")
     assert result.exit_code == 0, result.output
     rows = cells(result.stdout)
     assert rows[0][:2] == ["nodeplug", "0.1.0"]
     assert ["example.com/fuse", "device-plugin", "2", "2", "1", "registered", "-"] in rows
     assert not any("misc-kvm" in row for row in rows)
     assert ["misc-kvm", "example.com/kvm", "device-plugin", "healthy", "0", "-"] in cells(
-        (await asked.run("status", "-o", "wide")).stdout
+        (await daemon.run("status", "-o", "wide")).stdout
     )
 
 
-async def test_a_resource_without_a_device_says_why(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
-    await asked.start(FUSE, {"name": "example.com/again", "select": "fuse"}, KVM)
+async def test_resource_without_a_device_has_a_reason(daemon: DaemonUnderTest, made_up: MadeUpHost, node: Node) -> None:
+    await daemon.start(FUSE, {"name": "example.com/again", "select": "fuse"}, KVM)
     await node.until(lambda: node.allocatable().items() >= {"example.com/again": 0, "example.com/kvm": 1}.items(), 30)
-    rows = {x["name"]: x["empty"] for x in (await asked.json("status"))["resources"]}
+    rows = {x["name"]: x["empty"] for x in (await daemon.json("status"))["resources"]}
     assert (
         rows["example.com/again"]
         == "no device here: misc-fuse belongs to example.com/fuse, which is earlier in the file"
@@ -71,64 +71,64 @@ async def test_a_resource_without_a_device_says_why(asked: Asked, made_up: MadeU
     made_up.unplug("kvm")
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 0, 30)
     async with asyncio.timeout(30):
-        while (await asked.run("status")).stdout.count("no device here") != 2:
+        while (await daemon.run("status")).stdout.count("no device here") != 2:
             pass
-    (row,) = [x for x in (await asked.run("status")).stdout.splitlines() if x.startswith("example.com/kvm")]
+    (row,) = [x for x in (await daemon.run("status")).stdout.splitlines() if x.startswith("example.com/kvm")]
     assert row.split()[:9] == ["example.com/kvm", "device-plugin", "0", "0", "0", "registered", "no", "device", "here:"]
 
 
-async def test_a_device_that_cannot_be_had_has_its_reason_where_no_lease_says_it(asked: Asked, node: Node) -> None:
-    await asked.start({**KVM, "env": {"WHICH": "{serial}"}}, {**FUSE, "shares": 1}, {**FUSE, "name": "example.com/z"})
+async def test_table_lists_only_unavailable_devices_without_a_lease(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start({**KVM, "env": {"WHICH": "{serial}"}}, {**FUSE, "shares": 1}, {**FUSE, "name": "example.com/z"})
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
-    lines = (await asked.run("status")).stdout.splitlines()
+    lines = (await daemon.run("status")).stdout.splitlines()
     (at,) = [n for n, line in enumerate(lines) if line.startswith("DEVICE ")]
     assert lines[at + 1].split()[:5] == ["misc-kvm", "example.com/kvm", "device-plugin", "unavailable", "0"]
     assert "serial" in lines[at + 1]
     assert lines[at + 2] == ""
 
 
-async def test_a_node_before_its_first_pod_is_well(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE)
+async def test_node_before_its_first_pod_has_a_note_and_no_error(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     async with asyncio.timeout(30):
-        while "the first pod that it lists" not in (result := await asked.run("status")).stdout:
+        while "the first pod that it lists" not in (result := await daemon.run("status")).stdout:
             pass  # the kubelet is queried soon after the start
     assert result.exit_code == 0
     assert "wrong" not in result.stdout
-    examined = await asked.plain("doctor", "--config", str(asked.path), "--root", str(asked.root))
+    examined = await daemon.run_as_is("doctor", "--config", str(daemon.path), "--root", str(daemon.root))
     assert "note  daemon         the lease database is new" in examined.stdout
     assert (await node.admit(pod("a"))).phase == "Running"
-    assert "note" not in (await asked.run("status")).stdout
+    assert "note" not in (await daemon.run("status")).stdout
 
 
-async def test_what_is_wrong_has_a_line_and_an_exit_code(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
-    await asked.start(FUSE, KVM)
+async def test_problems_have_a_line_and_exit_code_1(daemon: DaemonUnderTest, made_up: MadeUpHost, node: Node) -> None:
+    await daemon.start(FUSE, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
     made_up.remove_node("kvm")
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 0, 30)
     await node.stop()
-    asked.path.write_text("resources: 3")
-    assert (await asked.run("reload")).exit_code == 2
-    result = await asked.run("status")
+    daemon.path.write_text("resources: 3")
+    assert (await daemon.run("reload")).exit_code == 2
+    result = await daemon.run("status")
     assert result.exit_code == 1
     wrong = [line for line in result.stdout.splitlines() if line.startswith("wrong: ")]
-    assert wrong[0] == f"wrong: {asked.path} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
+    assert wrong[0] == f"wrong: {daemon.path} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     assert any("resource example.com/fuse is not registered with the kubelet" in line for line in wrong)
-    assert any(f"{asked.path}:1:12: this must be a list" in line for line in wrong)
-    found = json.loads((await asked.run("status", "-o", "json")).stdout)
+    assert any(f"{daemon.path}:1:12: this must be a list" in line for line in wrong)
+    found = json.loads((await daemon.run("status", "-o", "json")).stdout)
     assert [x["health"] for x in found["devices"] if x["id"] == "misc-kvm"] in (["unhealthy"], [])
 
 
-async def test_without_a_daemon_it_says_what_to_do(asked: Asked) -> None:
-    result = await asked.run("status")
+async def test_missing_daemon_is_an_error_with_a_hint(daemon: DaemonUnderTest) -> None:
+    result = await daemon.run("status")
     assert result.exit_code == 4
     assert result.stdout == ""
-    assert result.stderr.startswith(f"Error: there is no {asked.state}/control.sock: no daemon runs")
+    assert result.stderr.startswith(f"Error: there is no {daemon.state}/control.sock: no daemon runs")
     assert "systemctl start nodeplug" in result.stderr
 
 
-async def test_a_claim(machine: Machine) -> None:
+async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await machine.start()
@@ -159,7 +159,7 @@ async def test_a_claim(machine: Machine) -> None:
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
 
 
-async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
+async def test_holding_pod_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
     """The slice does not contain the holder, and does not change."""
     stand, node = machine.stand, machine.stand.node
     await machine.start()
@@ -177,7 +177,7 @@ async def test_who_keeps_a_device_from_claims_is_named_once_the_kubelet_has_repo
     assert kept["reason"] == "example.com/fuse (device-plugin) has allocated misc-fuse to pod/default/p/c0"
 
 
-async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine) -> None:
+async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machine) -> None:
     async def until_registered(is_registered: bool) -> Any:
         async with asyncio.timeout(30):
             while True:
@@ -199,18 +199,20 @@ async def test_a_driver_whose_kubelet_is_away_is_not_registered(machine: Machine
     await until_registered(True)
 
 
-async def test_it_agrees_with_the_kubelet_on_every_step_of_a_day(asked: Asked, made_up: MadeUpHost, node: Node) -> None:
+async def test_status_agrees_with_the_kubelet_after_each_change(
+    daemon: DaemonUnderTest, made_up: MadeUpHost, node: Node
+) -> None:
     async def agree(**allocatable: int) -> None:
         """Wait until the kubelet has these units, and the status shows the same."""
         wanted = {f"example.com/{name}": count for name, count in allocatable.items()}
         await node.until(lambda: node.allocatable() == wanted, 30)
         async with asyncio.timeout(30):
             while True:  # the kubelet applies the daemon's last list with a delay
-                found = json.loads((await asked.run("status", "-o", "json")).stdout)
+                found = json.loads((await daemon.run("status", "-o", "json")).stdout)
                 if {x["name"]: x["healthy"] for x in found["resources"] if x["isRegistered"]} == wanted:
                     return
 
-    await asked.start(FUSE, KVM)
+    await daemon.start(FUSE, KVM)
     await agree(fuse=2, kvm=1)
     made_up.remove_node("kvm")
     await agree(fuse=2, kvm=0)
@@ -218,9 +220,9 @@ async def test_it_agrees_with_the_kubelet_on_every_step_of_a_day(asked: Asked, m
     await agree(fuse=2, kvm=1)
     await node.restart()
     await agree(fuse=2, kvm=1)
-    asked.write({**FUSE, "shares": 3}, KVM)
-    assert (await asked.run("reload")).exit_code == 0
+    daemon.write({**FUSE, "shares": 3}, KVM)
+    assert (await daemon.run("reload")).exit_code == 0
     await agree(fuse=3, kvm=1)
-    asked.path.write_text("nonsense")
-    assert (await asked.run("reload")).exit_code == 2
+    daemon.path.write_text("nonsense")
+    assert (await daemon.run("reload")).exit_code == 2
     await agree(fuse=3, kvm=1)

@@ -13,11 +13,11 @@ from hostdevices.readers.pci import PCIE_ROOT
 from kubelet.node import Node
 from nodeplug.topology import svg
 from nodeplug.topology.layout import Item, NumaNode, Root, layout
-from nodeplug.topology.svg import MOST, draw
+from nodeplug.topology.svg import MOST_DEVICES, draw
 from nodeplug.topology.text import lines
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 
 GPU = Device("gpu-1", "gpu", "card1", attributes={PCIE_ROOT: "pci0000:17"}, numa_nodes=(1,))
 NIC = Device("nic-1", "nic", "eth1", attributes={PCIE_ROOT: "pci0000:00"}, numa_nodes=(0,), health=Health(False, "hot"))
@@ -26,7 +26,7 @@ ILL = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('d
 XML = "{http://www.w3.org/2000/svg}"
 
 
-def of(*items: Item) -> Sequence[NumaNode]:
+def on_one_root(*items: Item) -> Sequence[NumaNode]:
     return (NumaNode("0", (Root("pci0000:00", items),)),)
 
 
@@ -34,7 +34,7 @@ def parsed(drawing: str) -> ElementTree.Element:
     return ElementTree.fromstring(drawing)
 
 
-def test_numa_nodes_roots_devices() -> None:
+def test_layout_groups_devices_by_numa_node_and_root() -> None:
     found = layout({x.id: x for x in (KVM, GPU, NIC)}, None)
     assert found == (
         NumaNode("0", (Root("pci0000:00", (Item("nic-1", "nic", "unhealthy", "hot"),)),)),
@@ -52,8 +52,8 @@ def test_numa_nodes_roots_devices() -> None:
     ]
 
 
-def test_a_drawing_says_to_a_reader_what_it_shows() -> None:
-    tree = parsed(draw(of(ILL, Item("misc-kvm", "misc")), "worker-1"))
+def test_drawing_has_labels_for_screen_readers() -> None:
+    tree = parsed(draw(on_one_root(ILL, Item("misc-kvm", "misc")), "worker-1"))
     named = {each.get("id"): each.text for each in tree if each.get("id")}
     assert tree.get("aria-labelledby", "").split() == list(named)
     assert named["title"] == "Devices of worker-1"
@@ -69,17 +69,17 @@ def test_a_drawing_says_to_a_reader_what_it_shows() -> None:
     assert [x.text for x in ill.iter(f"{XML}text")] == ["⚠ gpu-0", "a/b", 'default/"train"', "fell <off> the \\x1b bus"]
 
 
-def test_nothing_is_loaded_from_anywhere() -> None:
-    drawing = draw(of(ILL), "n")
+def test_drawing_loads_no_external_content() -> None:
+    drawing = draw(on_one_root(ILL), "n")
     assert not re.search(r"href|@import|<script|<image|<foreignObject", drawing)
     assert set(re.findall(r"url\(([^)]*)\)", drawing)) == {"#leased"}
 
 
-def test_so_many_devices_are_drawn_and_no_more() -> None:
+def test_drawing_has_a_limited_number_of_devices() -> None:
     many = tuple(Item(f"misc-{number}", "misc") for number in range(10_000))
-    drawing = draw(of(*many), "n")
-    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MOST
-    assert f"and {10_000 - MOST} more: nodeplug status -o wide lists all" in drawing
+    drawing = draw(on_one_root(*many), "n")
+    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MOST_DEVICES
+    assert f"and {10_000 - MOST_DEVICES} more: nodeplug status -o wide lists all" in drawing
     assert len(drawing) < 2_000_000
 
 
@@ -91,7 +91,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_words_can_be_read_on_every_ground(scheme: int) -> None:
+def test_drawing_text_has_enough_contrast(scheme: int) -> None:
     style = svg._STYLE.split("@media")[scheme]
     fills = dict(re.findall(r"([.\w]+) \{ fill: (#[0-9a-f]{6})", style))
     text = luminance(fills.pop("text"))
@@ -101,47 +101,47 @@ def test_words_can_be_read_on_every_ground(scheme: int) -> None:
         assert (light + 0.05) / (dark + 0.05) >= 7, name
 
 
-async def test_what_the_daemon_says_is_in_it(asked: Asked) -> None:
-    await asked.start(FUSE)
-    found = await asked.run("topology", "--root", asked.root)
+async def test_topology_shows_the_resources_of_the_daemon(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE)
+    found = await daemon.run("topology", "--root", daemon.root)
     assert "    + misc-fuse  example.com/fuse" in found.stdout.splitlines()
     assert "misc-kvm" not in found.stdout
-    assert "    + misc-kvm  misc" in (await asked.run("topology", "--root", asked.root, "--all")).stdout.splitlines()
-    assert parsed((await asked.run("topology", "--root", asked.root, "--svg")).stdout).tag == f"{XML}svg"
-    wide = (await asked.run("topology", "--root", asked.root, "-o", "wide")).stdout.splitlines()
+    assert "    + misc-kvm  misc" in (await daemon.run("topology", "--root", daemon.root, "--all")).stdout.splitlines()
+    assert parsed((await daemon.run("topology", "--root", daemon.root, "--svg")).stdout).tag == f"{XML}svg"
+    wide = (await daemon.run("topology", "--root", daemon.root, "-o", "wide")).stdout.splitlines()
     assert [line.split() for line in wide] == [
         ["NUMA", "PCI", "ROOT", "DEVICE", "KIND", "STATE", "RESOURCES", "LEASED", "TO", "REASON"],
         ["-", "-", "misc-fuse", "misc", "healthy", "example.com/fuse", "-", "-"],
     ]
-    (numa,) = json.loads((await asked.run("topology", "--root", asked.root, "-o", "json")).stdout)["nodes"]
+    (numa,) = json.loads((await daemon.run("topology", "--root", daemon.root, "-o", "json")).stdout)["nodes"]
     assert [item["id"] for root in numa["roots"] for item in root["items"]] == ["misc-fuse"]
-    refused = await asked.run("topology", "--svg", "-o", "yaml")
+    refused = await daemon.run("topology", "--svg", "-o", "yaml")
     assert (refused.exit_code, "--svg and -o yaml exclude each other" in refused.stderr) == (2, True)
 
 
-async def test_a_share_that_a_pod_has_is_no_device_beside_its_own(
-    asked: Asked, node: Node, made_up: MadeUpHost
+async def test_leased_share_is_not_shown_as_another_device(
+    daemon: DaemonUnderTest, node: Node, made_up: MadeUpHost
 ) -> None:
-    await asked.start({**FUSE, "shares": 2})
+    await daemon.start({**FUSE, "shares": 2})
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
 
     async def shown() -> list[str]:
-        return (await asked.run("topology", "--root", asked.root)).stdout.splitlines()
+        return (await daemon.run("topology", "--root", daemon.root)).stdout.splitlines()
 
-    asked.write({**FUSE, "name": "example.com/other", "shares": 2})
-    assert (await asked.run("reload")).exit_code == 0
+    daemon.write({**FUSE, "name": "example.com/other", "shares": 2})
+    assert (await daemon.run("reload")).exit_code == 0
     (found,) = (line for line in await shown() if "misc-fuse" in line)
     assert "misc-fuse  example.com/other" in found
     made_up.remove_node("fuse")
-    asked.write({"name": "example.com/kvm", "select": "kvm"})
-    assert (await asked.run("reload")).exit_code == 0
+    daemon.write({"name": "example.com/kvm", "select": "kvm"})
+    assert (await daemon.run("reload")).exit_code == 0
     (found,) = (line for line in await shown() if "misc-fuse" in line)
     assert found.startswith("    ! misc-fuse  example.com/fuse  [leased]")
 
 
-async def test_without_a_daemon_all_devices_are_shown(asked: Asked) -> None:
-    found = await asked.run("topology", "--root", asked.root)
+async def test_topology_shows_all_devices_without_a_daemon(daemon: DaemonUnderTest) -> None:
+    found = await daemon.run("topology", "--root", daemon.root)
     assert found.exit_code == 0
     assert "    + misc-kvm  misc" in found.stdout.splitlines()
     assert found.stderr.startswith("leases and resources are not shown: there is no ")

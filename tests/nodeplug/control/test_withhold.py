@@ -12,48 +12,48 @@ from nodeplug.control.metrics import Answer, Question
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked, cells
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest, cells
 from tests.running import until
 
 PAIR = {"name": "example.com/pair", "group": {"paths": [{"path": "/dev/fuse"}, {"path": "/dev/kvm"}]}}
 
 
-async def withheld(asked: Asked) -> list[tuple[str, str, bool]]:
-    status = json.loads((await asked.run("status", "-o", "json")).stdout)
+async def withheld(daemon: DaemonUnderTest) -> list[tuple[str, str, bool]]:
+    status = json.loads((await daemon.run("status", "-o", "json")).stdout)
     return [(x["device"], x["reason"], x["isHere"]) for x in status["withheld"]]
 
 
-async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE)
+async def test_withheld_device_keeps_its_pod_and_gets_no_new_one(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
-    result = await asked.run("withhold", "/dev/fuse", "--reason", "noise")
+    result = await daemon.run("withhold", "/dev/fuse", "--reason", "noise")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("withheld: misc-fuse (noise)\nuntil they end it stays with:\nLEASED")
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)
     refused = await node.admit(pod("b"))
     assert refused.phase == "Failed"
-    status = json.loads((await asked.run("status", "-o", "json")).stdout)
+    status = json.loads((await daemon.run("status", "-o", "json")).stdout)
     assert [(x["id"], x["health"], x["reason"]) for x in status["devices"]] == [
         ("misc-fuse", "unavailable", "withheld: noise")
     ]
     assert len(status["leases"]) == 1
-    rows = cells((await asked.run("status")).stdout)
+    rows = cells((await daemon.run("status")).stdout)
     assert next(x for x in rows if x[:1] == ["misc-fuse"])[-2:] == ["yes", "noise"]
-    explained = await asked.json("explain", "misc-fuse")
+    explained = await daemon.json("explain", "misc-fuse")
     assert "device-plugin: unavailable: withheld: noise" in explained["missing"]
-    shown = (await asked.run("topology", "--root", asked.root)).stdout
+    shown = (await daemon.run("topology", "--root", daemon.root)).stdout
     assert "unavailable: withheld: noise" in shown
 
-    result = await asked.run("withhold", "misc-fuse", "--reason", "smoke")
+    result = await daemon.run("withhold", "misc-fuse", "--reason", "smoke")
     assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
-    result = await asked.run("withhold", "misc-fuse")  # without a new reason, the old one stays
+    result = await daemon.run("withhold", "misc-fuse")  # without a new reason, the old one stays
     assert result.stdout.startswith("withheld: misc-fuse (smoke)\n")
-    result = await asked.run("readmit", "fuse")
+    result = await daemon.run("readmit", "fuse")
     assert result.stdout.startswith("readmitted: misc-fuse, withheld since ")
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("c"))).phase == "Running"
-    found = [(x.kind, x.device, x.message) for x in asked.telemetry.events.since(0)]
+    found = [(x.kind, x.device, x.message) for x in daemon.telemetry.events.since(0)]
     assert [x for x in found if x[0] in ("withheld", "readmitted")] == [
         ("withheld", "misc-fuse", "noise"),
         ("withheld", "misc-fuse", "smoke"),
@@ -62,49 +62,51 @@ async def test_a_life_with_a_device_that_is_withheld(asked: Asked, node: Node) -
     ]
 
 
-async def test_restarts_other_configurations_and_being_away(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
-    await asked.start(KVM)
+async def test_withholding_survives_restart_reload_and_absence(
+    daemon: DaemonUnderTest, node: Node, made_up: MadeUpHost
+) -> None:
+    await daemon.start(KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
-    assert (await asked.run("withhold", "misc-kvm")).exit_code == 0
-    await asked.stop()
+    assert (await daemon.run("withhold", "misc-kvm")).exit_code == 0
+    await daemon.stop()
     (made_up.root / "sys/class/misc/kvm").unlink()
     shutil.rmtree(made_up.root / "sys/devices/virtual/misc/kvm")
-    await asked.start(KVM, FUSE)
+    await daemon.start(KVM, FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
-    assert await withheld(asked) == [("misc-kvm", "", False)]
+    assert await withheld(daemon) == [("misc-kvm", "", False)]
     (made_up.root / "dev/kvm").unlink()
     made_up.add("kvm", minor=1)
 
     async def offered() -> list[tuple[str, str, str]]:
-        devices = json.loads((await asked.run("status", "-o", "json")).stdout)["devices"]
+        devices = json.loads((await daemon.run("status", "-o", "json")).stdout)["devices"]
         return [(x["id"], x["resource"], x["reason"]) for x in devices if x["id"] == "misc-kvm"]
 
-    await until(lambda: asked.telemetry.events.counts["plugged"])
+    await until(lambda: daemon.telemetry.events.counts["plugged"])
     assert await offered() == [("misc-kvm", "example.com/kvm", "withheld")]
-    asked.write({**KVM, "name": "example.com/other"})
-    assert (await asked.run("reload")).exit_code == 0
+    daemon.write({**KVM, "name": "example.com/other"})
+    assert (await daemon.run("reload")).exit_code == 0
     assert await offered() == [("misc-kvm", "example.com/other", "withheld")]
-    asked.write(FUSE)
-    assert (await asked.run("reload")).exit_code == 0
-    assert (await asked.json("explain", "misc-kvm"))["missing"][-1] == "and it is withheld"
-    assert (await asked.run("readmit", "misc-kvm")).exit_code == 0
-    assert await withheld(asked) == []
+    daemon.write(FUSE)
+    assert (await daemon.run("reload")).exit_code == 0
+    assert (await daemon.json("explain", "misc-kvm"))["missing"][-1] == "and it is withheld"
+    assert (await daemon.run("readmit", "misc-kvm")).exit_code == 0
+    assert await withheld(daemon) == []
 
 
-async def test_who_has_nothing_to_do_with_it_stays_and_a_lost_lease_is_restored(asked: Asked, node: Node) -> None:
-    ledger = await opened(asked.state)
+async def test_withholding_leaves_other_resources_and_leases_unchanged(daemon: DaemonUnderTest, node: Node) -> None:
+    ledger = await opened(daemon.state)
     await ledger.grant([lease("misc-fuse", "example.com/fuse", holder="pod/default/a/c")])
     await ledger.close()
-    await asked.start({**FUSE, "shares": 1}, KVM)
+    await daemon.start({**FUSE, "shares": 1}, KVM)
     await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
-    assert (await asked.run("withhold", "misc-fuse")).exit_code == 0
+    assert (await daemon.run("withhold", "misc-fuse")).exit_code == 0
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)
     assert node.allocatable()["example.com/kvm"] == 1
-    assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse"]
+    assert [x["unit"] for x in (await daemon.json("leases", "list"))["leases"]] == ["misc-fuse"]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("withhold", "misc-fusd"), "there is no device misc-fusd here; did you mean misc-fuse?"),
         (
@@ -117,41 +119,41 @@ async def test_who_has_nothing_to_do_with_it_stays_and_a_lost_lease_is_restored(
         (("readmit", "misc-fusd"), "misc-fusd is neither withheld nor a device here; nothing is withheld"),
     ],
 )
-async def test_refusals(asked: Asked, words: tuple[str, ...], says: str) -> None:
-    await asked.start(FUSE)
-    result = await asked.run(*words)
-    assert (result.exit_code, result.stderr) == (1, f"Error: {says}\n")
+async def test_invalid_arguments_are_refused(daemon: DaemonUnderTest, words: tuple[str, ...], message: str) -> None:
+    await daemon.start(FUSE)
+    result = await daemon.run(*words)
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
 
 
-async def test_a_group_goes_with_its_member_and_a_group_is_its_members(asked: Asked) -> None:
-    await asked.start(PAIR)
-    (pair,) = json.loads((await asked.run("status", "-o", "json")).stdout)["devices"]
-    assert (await asked.run("withhold", "misc-kvm", "--reason", "hot")).exit_code == 0
+async def test_group_is_withheld_with_its_members(daemon: DaemonUnderTest) -> None:
+    await daemon.start(PAIR)
+    (pair,) = json.loads((await daemon.run("status", "-o", "json")).stdout)["devices"]
+    assert (await daemon.run("withhold", "misc-kvm", "--reason", "hot")).exit_code == 0
 
     async def reason() -> str:
-        (found,) = json.loads((await asked.run("status", "-o", "json")).stdout)["devices"]
+        (found,) = json.loads((await daemon.run("status", "-o", "json")).stdout)["devices"]
         return str(found["reason"])
 
     assert await reason() == "withheld with misc-kvm: hot"
-    assert (await asked.run("withhold", pair["id"], "--reason", "both")).exit_code == 0
-    assert await withheld(asked) == [("misc-kvm", "both", True), ("misc-fuse", "both", True)]
-    asked.write(FUSE)
-    assert (await asked.run("reload")).exit_code == 0
+    assert (await daemon.run("withhold", pair["id"], "--reason", "both")).exit_code == 0
+    assert await withheld(daemon) == [("misc-kvm", "both", True), ("misc-fuse", "both", True)]
+    daemon.write(FUSE)
+    assert (await daemon.run("reload")).exit_code == 0
     assert await reason() == "withheld: both"
-    asked.write(PAIR)
-    assert (await asked.run("reload")).exit_code == 0
-    assert (await asked.run("readmit", pair["id"])).exit_code == 0
-    assert (await withheld(asked), await reason()) == ([], "")
+    daemon.write(PAIR)
+    assert (await daemon.run("reload")).exit_code == 0
+    assert (await daemon.run("readmit", pair["id"])).exit_code == 0
+    assert (await withheld(daemon), await reason()) == ([], "")
 
 
-async def test_metrics_say_so_and_alerts_of_illness_stay_silent(asked: Asked) -> None:
-    await asked.start(FUSE, KVM)
-    assert (await asked.run("withhold", "misc-fuse")).exit_code == 0
+async def test_metrics_count_withheld_devices_apart_from_unhealthy_ones(daemon: DaemonUnderTest) -> None:
+    await daemon.start(FUSE, KVM)
+    assert (await daemon.run("withhold", "misc-fuse")).exit_code == 0
 
-    async def told() -> str:
-        return (await asyncio.to_thread(ask, asked.state, Question(), Answer)).text
+    async def metrics() -> str:
+        return (await asyncio.to_thread(ask, daemon.state, Question(), Answer)).text
 
-    text = await told()
+    text = await metrics()
     for health, fuse, kvm in (("healthy", 0, 1), ("unhealthy", 0, 0), ("withheld", 2, 0)):
         assert f'nodeplug_devices{{health="{health}",resource="example.com/fuse"}} {fuse}.0' in text
         assert f'nodeplug_devices{{health="{health}",resource="example.com/kvm"}} {kvm}.0' in text

@@ -13,7 +13,7 @@ import pytest
 
 from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
-from nodeplug.page.site import MOST_LOOKING, is_near, is_own_name, parsed
+from nodeplug.page.site import MOST_VIEWERS, is_address_or_localhost, is_loopback, parsed
 from tests.nodeplug.page.asked import Answers, Looker, looking, served
 from tests.nodeplug.test_status_server import ask
 from tests.running import until
@@ -80,9 +80,10 @@ async def test_head_is_get_without_a_body(path: str) -> None:
 
 
 def test_names_that_are_ours() -> None:
-    assert all(map(is_own_name, ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")))
+    allowed = ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")
+    assert all(map(is_address_or_localhost, allowed))
     others = ("", "a.example", "localhost.example", "127.0.0.1.example:80", "localhost:x", "[::1", "[a]", "1.2.3.4.5")
-    assert not any(map(is_own_name, others))
+    assert not any(map(is_address_or_localhost, others))
 
 
 def test_requests_that_are_none() -> None:
@@ -99,8 +100,8 @@ def test_requests_that_are_none() -> None:
 async def test_what_is_for_this_machine_alone_is_not_for_others() -> None:
     async with served(Answers(A), is_local=True) as server:
         assert "200 OK" in (await whole(server.port, "/"))[0]
-    assert all(map(is_near, ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
-    assert not any(map(is_near, ("10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "2001:db8::1")))
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
+    assert not any(map(is_loopback, ("10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "2001:db8::1")))
 
 
 def knows(looker: Looker) -> bool:
@@ -108,7 +109,7 @@ def knows(looker: Looker) -> bool:
 
 
 async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.page.feed.SHORTEST", 0.0)
+    monkeypatch.setattr("nodeplug.page.feed.SHORTEST_INTERVAL", 0.0)
     answers = Answers(A, B)
     async with served(answers) as server:
         async with looking(server.port) as first, looking(server.port) as second:
@@ -133,13 +134,13 @@ async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkey
 
 async def test_so_many_may_look_and_who_leaves_makes_room() -> None:
     async with served(Answers(A)) as server, AsyncExitStack() as stack:
-        lookers = [await stack.enter_async_context(looking(server.port)) for _ in range(MOST_LOOKING)]
+        lookers = [await stack.enter_async_context(looking(server.port)) for _ in range(MOST_VIEWERS)]
         for looker in lookers:
             assert "200 OK" in await looker.head()
         head, body = await whole(server.port, "/live")
         assert ("503 Service Unavailable" in head, body) == (
             True,
-            f"{MOST_LOOKING} clients have the page open already\n",
+            f"{MOST_VIEWERS} clients have the page open already\n",
         )
         assert "200 OK" in (await whole(server.port, "/"))[0]
         lookers[0].writer.transport.abort()

@@ -24,13 +24,13 @@ from netlink.connection import Connection
 _NET = "/sys/class/net"
 
 
-def with_ways_out(host: Host, inventory: Inventory) -> Inventory:
+def with_default_routes(host: Host, inventory: Inventory) -> Inventory:
     """Return the inventory; interfaces and PCI functions that carry a default route are marked.
 
     Raises `HostExhausted` if the kernel does not answer now: an uplink must not pass for an ordinary card.
     """
     try:
-        uplinks, others = certainly(partial(_ways_out, host))
+        uplinks, others = certainly(partial(_default_route_interfaces, host))
     except OSError as error:  # permanent here: a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
@@ -48,7 +48,7 @@ def _carriers(host: Host, inventory: Inventory, names: frozenset[str]) -> Iterat
             yield i, device
 
 
-def _ways_out(host: Host) -> tuple[frozenset[str], frozenset[str]]:
+def _default_route_interfaces(host: Host) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of the interfaces that carry default routes: of the main table, and of others.
 
     Raises OSError.

@@ -19,11 +19,11 @@ from tests.controlplane.scheduler.kit import Json
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import GPU_UUID, build_machine
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, KVM, Asked
+from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest
 from tests.running import until
 
 _REFUSED = "0 of 1 are healthy and free"
-TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
+APPLIED_LIVE: Mapping[str, tuple[Any, str, str]] = {
     "select": ({"path": "/dev/kvm"}, '"kvm" -> "path /dev/kvm"', '"device": "misc-kvm"'),
     "group": ({"attribute": "name"}, 'not set -> {"attribute":"name"}', '"device": "example-com-kvm-name-kvm"'),
     "nodes": ("/dev/none*", '[] -> ["/dev/none*"]', _REFUSED),
@@ -52,7 +52,7 @@ TAKEN_LIVE: Mapping[str, tuple[Any, str, str]] = {
 GPU: Json = {"name": "example.com/gpu", "select": "nvidia-gpu", "shares": 2}
 USB: Json = {"name": "example.com/usb", "select": "usb"}
 VFIO: Json = {"name": "example.com/vfio", "select": "vfio", "compat": "sriov"}
-OF_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
+APPLIED_LIVE_ON_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
     "additionalInfo": (VFIO, {"*": {"a": "b"}}, 'additionalInfo: {} -> {"*":{"a":"b"}}', r"\"extra\":{\"a\":\"b\"}"),
     "compat": (GPU, "nvidia", 'ids: "identity" -> "uuid"', f'"NVIDIA_VISIBLE_DEVICES": "{GPU_UUID}"'),
     "identity": (USB, "port", 'identity: "device" -> "port"', '"unit": "usb-port-0000-00-14-0-0-2"'),
@@ -68,8 +68,8 @@ OF_HARDWARE: Mapping[str, tuple[Json, Any, str, str]] = {
 """By key that needs hardware: a resource, the value, the text of the change, and a container's answer or refusal.
 Neither NVIDIA's libraries nor a control daemon of MPS are here.
 """
-STARTS_ANEW: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
-OTHERWISE = {
+REQUIRES_RESTART: Mapping[str, Any] = {"evictAfterSeconds": 60, "api": "both", "nodeSelector": {"zone": "a"}}
+TESTED_ELSEWHERE = {
     "name": "it is another resource: test_changed_file.py",
     "onNodes": "the resource comes or goes: config/test_nodes.py",
     "dra": "test_changed_file.py, for it takes an API server",
@@ -86,43 +86,41 @@ def made_up(tmp_path: Path) -> MadeUpHost:
     return host
 
 
-def test_no_key_is_forgotten() -> None:
-    assert {*TAKEN_LIVE, *OF_HARDWARE, *STARTS_ANEW, *OTHERWISE} == {
+def test_every_key_of_a_resource_has_a_test() -> None:
+    assert {*APPLIED_LIVE, *APPLIED_LIVE_ON_HARDWARE, *REQUIRES_RESTART, *TESTED_ELSEWHERE} == {
         x.encode_name for x in structs.fields(ResourceEntry)
     }
 
 
-async def test_each_key_of_a_resource_counts_at_once_and_other_resources_are_not_touched(
-    asked: Asked, node: Node
-) -> None:
+async def test_changed_key_applies_at_once_and_other_resources_stay(daemon: DaemonUnderTest, node: Node) -> None:
     offered = [FUSE, KVM, GPU, USB, VFIO]
-    await asked.start(*offered, allowedMounts=["/opt"])
+    await daemon.start(*offered, allowedMounts=["/opt"])
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
     sockets = set(node.device_plugins.glob("nodeplug-fuse-*"))
-    changed = {key: (KVM, value, f"{key}: {reads}", comes) for key, (value, reads, comes) in TAKEN_LIVE.items()}
-    for key, (resource, value, reads, comes) in (changed | {**OF_HARDWARE}).items():
+    changed = {key: (KVM, value, f"{key}: {reads}", comes) for key, (value, reads, comes) in APPLIED_LIVE.items()}
+    for key, (resource, value, reads, comes) in (changed | {**APPLIED_LIVE_ON_HARDWARE}).items():
         changed_one = [{**each, key: value} if each is resource else each for each in offered]
-        asked.write(*changed_one, allowedMounts=["/opt"])
-        lines = (await asked.run("reload")).stdout.splitlines()
+        daemon.write(*changed_one, allowedMounts=["/opt"])
+        lines = (await daemon.run("reload")).stdout.splitlines()
         assert f"{resource['name']}: {reads}" in lines
         assert lines[-1] == "nothing changes for what is leased"
-        answer = (await asked.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
+        answer = (await daemon.run("dry-run", "allocate", resource["name"], "-o", "json")).stdout
         assert comes in re.sub(r"\s+", " ", answer).replace("[ ", "["), key
-        assert [x["unit"] for x in (await asked.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
+        assert [x["unit"] for x in (await daemon.json("leases", "list"))["leases"]] == ["misc-fuse.0"], key
     assert set(node.device_plugins.glob("nodeplug-fuse-*")) == sockets
     assert node.allocatable()["example.com/fuse"] == 2
 
 
-async def test_who_owns_a_node_changes_in_the_spec_that_the_runtime_reads(asked: Asked) -> None:
-    await asked.start(KVM)
-    asked.write({**KVM, "access": {"gid": 20}})
-    assert (await asked.run("reload")).exit_code == 0
-    spec = asked.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
+async def test_changed_node_owner_is_written_to_the_cdi_spec(daemon: DaemonUnderTest) -> None:
+    await daemon.start(KVM)
+    daemon.write({**KVM, "access": {"gid": 20}})
+    assert (await daemon.run("reload")).exit_code == 0
+    spec = daemon.state.parent / "cdi/nodeplug-device-plugin~example.com~kvm.json"
     await until(lambda: spec.exists() and '"gid": 20' in spec.read_text())  # a thread writes the file
 
 
-OTHER: Json = {
+CHANGED_SETTINGS: Json = {
     **dict.fromkeys(("nvml", "devlink", "registerThroughPluginWatcher", "tracing", "clusterEvents"), True),
     **dict.fromkeys(("rescanSeconds", "healthSeconds", "lockWaitSeconds"), 7),
     "allowedMounts": ["/opt"],
@@ -138,15 +136,15 @@ OTHER: Json = {
 """New values of settings; for all others, a path."""
 
 
-async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE)
+async def test_changed_setting_requires_a_restart_and_keeps_leases(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE)
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     assert (await node.admit(pod("a"))).phase == "Running"
     for setting in structs.fields(Settings):
         name = setting.encode_name
-        value = OTHER.get(name, "/elsewhere")
-        asked.write(FUSE, **{name: value})
-        checked = json.loads((await asked.run("check", asked.path, "--against", asked.state, "-o", "json")).stdout)
+        value = CHANGED_SETTINGS.get(name, "/elsewhere")
+        daemon.write(FUSE, **{name: value})
+        checked = json.loads((await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")).stdout)
         found = checked["changes"]
         assert found["startsAnew"], name
         changes = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
@@ -154,11 +152,13 @@ async def test_with_another_setting_the_daemon_starts_anew_and_leases_stay(asked
         assert [(x["unit"], x["change"]) for x in checked["leases"]] == [("misc-fuse.0", "")]
 
 
-@pytest.mark.parametrize(("key", "value"), STARTS_ANEW.items())
-async def test_what_the_daemon_has_no_part_for_has_it_start_anew(asked: Asked, key: str, value: Any) -> None:
-    await asked.start(FUSE)
-    asked.write({**FUSE, key: value})
-    checked = await asked.run("check", asked.path, "--against", asked.state, "-o", "json")
+@pytest.mark.parametrize(("key", "value"), REQUIRES_RESTART.items())
+async def test_key_that_needs_another_component_requires_a_restart(
+    daemon: DaemonUnderTest, key: str, value: Any
+) -> None:
+    await daemon.start(FUSE)
+    daemon.write({**FUSE, key: value})
+    checked = await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")
     assert json.loads(checked.stdout)["changes"]["startsAnew"]
 
 
@@ -184,7 +184,7 @@ async def test_what_the_daemon_has_no_part_for_has_it_start_anew(asked: Asked, k
     ],
     ids=str,
 )
-def test_a_change_reads_as_the_file(resource: Json) -> None:
+def test_value_is_printed_as_in_the_file(resource: Json) -> None:
     config = loads(json.dumps({"resources": [{"name": "x/y", **resource}]}).encode())
     (last,) = [name for name in ("dra", "group", "access") if name in resource]
     text = msgspec.json.encode(as_written(getattr(config.resources[0], last))).decode()

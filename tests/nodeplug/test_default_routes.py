@@ -10,7 +10,7 @@ import pytest
 
 from hostdevices import Device, Inventory, scan
 from hostdevices.errors import HostExhausted
-from nodeplug.ways_out import with_ways_out
+from nodeplug.default_routes import with_default_routes
 from tests.descriptors import no_more_descriptors
 from tests.hostdevices.tree import Tree
 from tests.network import ip, needs_root, own_network, show_in_sysfs
@@ -28,7 +28,7 @@ def show(tree: Tree, *names: str) -> None:
 
 def marked(tree: Tree) -> tuple[set[str], set[str]]:
     """The uplinks, and the interfaces with a default route of another table."""
-    found = with_ways_out(tree.host, scan(tree.host))
+    found = with_default_routes(tree.host, scan(tree.host))
     assert found.problems == ()
     uplinks, others = (
         {x.name for x in found.devices.values() if x.attributes.get(name) is True}
@@ -62,7 +62,7 @@ def test_every_way_out_is_known_with_what_is_below_it(tmp_path: Path) -> None:
         ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "1000")
         assert marked(tree) == ({"w0", "w1"}, {"w2", "w2p"})
         with no_more_descriptors(), pytest.raises(HostExhausted):
-            with_ways_out(tree.host, Inventory())
+            with_default_routes(tree.host, Inventory())
         (tree.root / "sys/class/net/w3").unlink()  # these are not the interfaces of our namespace
         assert marked(tree) == (set(), set())
 
@@ -82,7 +82,7 @@ def test_a_function_whose_interface_is_a_way_out(tmp_path: Path, is_suspect: boo
         tree.child(function, "net/w0", group="class/net", address="02:00:00:00:00:01", flags="0x1003", type=1)
         facts = {"uplinkUnknown": True} if is_suspect else {}
         card = Device(id="pci-0000-3b-00-0", kind="pci", name="0000:3b:00.0", syspath=function, attributes=facts)
-        found = with_ways_out(tree.host, Inventory.of([card])).devices["pci-0000-3b-00-0"]
+        found = with_default_routes(tree.host, Inventory.of([card])).devices["pci-0000-3b-00-0"]
     assert found.attributes == ({"uplink": True} if mark == "uplink" else {**facts, mark: True})
 
 

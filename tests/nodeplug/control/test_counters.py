@@ -8,7 +8,7 @@ from telemetry.trace import RESOURCE, KeptSpan, SpanKind
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
-from tests.nodeplug.control.conftest import FUSE, Asked
+from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 from tests.running import until
 
 
@@ -38,19 +38,21 @@ class _Remembered(KeptSpan):
         self._spans.finished.append((self._name, self._resource))
 
 
-def kinds(asked: Asked) -> list[str]:
-    return [event.kind for event in asked.telemetry.events.since(0)]
+def kinds(daemon: DaemonUnderTest) -> list[str]:
+    return [event.kind for event in daemon.telemetry.events.since(0)]
 
 
-async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
+async def test_allocations_refusals_hotplug_and_reloads_are_counted(
+    daemon: DaemonUnderTest, node: Node, made_up: MadeUpHost
+) -> None:
     by_path = {"name": "example.com/path", "select": {"path": "/dev/thing*"}}
-    asked.write(FUSE, by_path)
-    await asked.start(FUSE, by_path)
-    counted = asked.telemetry
+    daemon.write(FUSE, by_path)
+    await daemon.start(FUSE, by_path)
+    counted = daemon.telemetry
     counted.tracer = spans = Spans()
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
     await node.until(lambda: "example.com/path" in node.allocatable(), 30)
-    assert kinds(asked) == ["registered", "registered"]
+    assert kinds(daemon) == ["registered", "registered"]
 
     assert (await node.admit(pod("a"))).phase == "Running"
     assert (sum(counted.allocate.counts), sum(counted.commit.counts)) == (1, 1)
@@ -67,29 +69,31 @@ async def test_a_day(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
     assert counted.hotplug["device-plugin"].sum < 30
     assert ("send devices to the kubelet", "example.com/path") in spans.finished
 
-    asked.path.write_text("resources: 1")
-    assert (await asked.run("reload")).exit_code == 2
-    asked.write(FUSE)
-    assert (await asked.run("reload")).exit_code == 0
+    daemon.path.write_text("resources: 1")
+    assert (await daemon.run("reload")).exit_code == 2
+    daemon.write(FUSE)
+    assert (await daemon.run("reload")).exit_code == 0
     assert counted.reloads == {"good": 1, "refused": 1}
 
 
-async def test_what_becomes_of_a_device_that_a_pod_has(asked: Asked, node: Node, made_up: MadeUpHost) -> None:
-    ledger = await opened(asked.state)
+async def test_unplugged_event_names_the_pod_of_the_device(
+    daemon: DaemonUnderTest, node: Node, made_up: MadeUpHost
+) -> None:
+    ledger = await opened(daemon.state)
     await ledger.grant([lease("misc-fuse", "example.com/fuse", holder="pod/default/a/c", pods="u1")])
     await ledger.close()
-    await asked.start({**FUSE, "shares": 1})
+    await daemon.start({**FUSE, "shares": 1})
     made_up.remove_node("fuse")
-    await until(lambda: "unplugged" in kinds(asked))
-    found = next(x for x in asked.telemetry.events.since(0) if x.kind == "unplugged")
+    await until(lambda: "unplugged" in kinds(daemon))
+    found = next(x for x in daemon.telemetry.events.since(0) if x.kind == "unplugged")
     assert (found.message, found.device) == ("is gone; it is with pod default/a, container c", "misc-fuse")
-    assert "plugged" not in kinds(asked)
+    assert "plugged" not in kinds(daemon)
     made_up.renumber("fuse", 0)
-    await until(lambda: "plugged" in kinds(asked))
+    await until(lambda: "plugged" in kinds(daemon))
 
 
-async def test_a_kubelet_that_restarts(asked: Asked, node: Node) -> None:
-    await asked.start(FUSE)
-    await until(lambda: kinds(asked) == ["registered"])
+async def test_kubelet_restart_is_recorded(daemon: DaemonUnderTest, node: Node) -> None:
+    await daemon.start(FUSE)
+    await until(lambda: kinds(daemon) == ["registered"])
     await node.restart()
-    await until(lambda: sorted(kinds(asked)) == ["kubelet-restarted", "registered", "registered"])
+    await until(lambda: sorted(kinds(daemon)) == ["kubelet-restarted", "registered", "registered"])

@@ -30,7 +30,7 @@ class Blocked(Struct, frozen=True):
         return f"{self.device} of {self.resource}"
 
 
-class Prospect(Struct, frozen=True):
+class LeaseChange(Struct, frozen=True):
     """A lease, what the configuration changes about it (empty if nothing), and the devices that it then blocks.
 
     The first four fields identify the lease, as in `Lease`.
@@ -53,7 +53,7 @@ class Prospect(Struct, frozen=True):
         return f"{self.change}; {keeps}{nobody}"
 
 
-def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[Prospect]:
+def lease_changes(config: Config, assignment: Assignment, held: Iterable[Lease]) -> list[LeaseChange]:
     """Return the change for each lease."""
     leases = Book(held)
     offers = _offers(config, assignment)
@@ -63,17 +63,18 @@ def prospects(config: Config, assignment: Assignment, held: Iterable[Lease]) -> 
         if resource.api != "dra"
     }
     blocked: dict[str, dict[Blocked, None]] = {}  # by the owner of the leases
-    for owner, device in _kept(config, assignment, offers, leases):
+    for owner, device in _blocked_devices(config, assignment, offers, leases):
         blocked.setdefault(owner, {})[device] = None
     found = []
     for lease in leases:
-        change = _of_unit(lease, config, units) if lease.api == "device-plugin" else _of_claim(lease, offers)
+        is_claim = lease.api == "dra"
+        change = _change_of_claim(lease, offers) if is_claim else _change_of_unit(lease, config, units)
         blocks = tuple(blocked.get(lease.owner, ())) if change else ()
-        found.append(Prospect(lease.resource, lease.api, lease.unit, lease.holder, change, blocks))
+        found.append(LeaseChange(lease.resource, lease.api, lease.unit, lease.holder, change, blocks))
     return found
 
 
-def _of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
+def _change_of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
     resource = next((x for x in config.resources if x.name == lease.resource), None)
     if resource is None:
         return f"{lease.resource} is not offered any more"
@@ -85,7 +86,7 @@ def _of_unit(lease: Lease, config: Config, units: Mapping[str, Units]) -> str:
     return "" if is_alike else f"{device_name_of(lease.unit)} has other shares"
 
 
-def _of_claim(lease: Lease, offers: "Offers | None") -> str:
+def _change_of_claim(lease: Lease, offers: "Offers | None") -> str:
     name, at, _ = lease.unit.partition("@")  # the part after it is the administrator's access, which takes nothing
     name = name.partition("/")[0]
     offered = offers.find(name) if offers is not None else None
@@ -96,7 +97,7 @@ def _of_claim(lease: Lease, offers: "Offers | None") -> str:
     return "" if at or offered.exclusive == lease.exclusive else f"{name} is offered in another way"
 
 
-def _kept(
+def _blocked_devices(
     config: Config, assignment: Assignment, offers: "Offers | None", leases: Book
 ) -> Iterator[tuple[str, Blocked]]:
     """Yield the owners of leases that make an offered device unavailable, with the device."""
