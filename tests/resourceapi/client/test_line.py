@@ -8,7 +8,7 @@ from resourceapi.client.connections import MOST_IDLE
 from resourceapi.client.line import MANY, Line
 
 
-async def test_a_few_go_at_once_and_the_next_as_one_of_them_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_waits_until_one_of_the_first_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)
     line = Line()
     assert [await line.enter() for _ in range(MOST_IDLE)] == [True] * MOST_IDLE
@@ -19,7 +19,7 @@ async def test_a_few_go_at_once_and_the_next_as_one_of_them_ends(monkeypatch: py
     assert await waiting
 
 
-async def test_whoever_has_waited_long_goes_beside_them_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_request_exceeds_idle_limit_up_to_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.line.PATIENCE", 0.0)
     line = Line()
     entered = [await line.enter() for _ in range(MANY)]
@@ -31,7 +31,7 @@ async def test_whoever_has_waited_long_goes_beside_them_while_there_is_room(monk
     assert not await waiting
 
 
-async def test_whoever_gives_up_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_wait_occupies_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)
     line = Line()
     for _ in range(MOST_IDLE):
