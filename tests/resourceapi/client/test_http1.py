@@ -1,5 +1,7 @@
 """The client's HTTP/1.1 parser and writer, byte by byte; `python -m tests.fuzz http1-answers` tests many more."""
 
+from collections import deque
+
 import h11
 import pytest
 
@@ -14,16 +16,16 @@ def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, byte
     answers = Answers()
     answers.expect(method)
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
-    waiting = [*pieces, b""]
+    waiting = deque([*pieces, b""])
     while (head := answers.head()) is None:
-        answers.feed(waiting.pop(0))
+        answers.feed(waiting.popleft())
     body = b""
     while (piece := answers.piece()) != b"":
         if piece is None:
-            answers.feed(waiting.pop(0))
+            answers.feed(waiting.popleft())
         else:
             body += piece
-    return head, body, answers.is_complete and not answers.has_rest and waiting in ([], [b""])
+    return head, body, answers.is_complete and not answers.has_rest and list(waiting) in ([], [b""])
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
