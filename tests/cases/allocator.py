@@ -106,13 +106,19 @@ def answer(
     *,
     prune: bool,
     context: str = "",
-    patience: int = 0,
+    failures_before_pruning: int = 0,
     max_steps: int | None = None,
     index: SliceIndex | None = None,
 ) -> Answer:
     """Our allocator's answer to a problem. `context` is the recorded state of the caller's context."""
     allocator = Allocator(
-        problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience, index=index
+        problem.features,
+        problem.state,
+        problem.classes,
+        problem.slices,
+        prune=prune,
+        failures_before_pruning=failures_before_pruning,
+        index=index,
     )
     asked = count()
     is_cancelled: Callable[[], bool] | None = None

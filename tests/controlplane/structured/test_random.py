@@ -27,8 +27,8 @@ def test_pruned_and_naive_searches_find_same_devices(first: int) -> None:
         unpruned = answer(problem, prune=False, max_steps=MAX_STEPS)
         if unpruned.error is not None and unpruned.error.startswith("filter operation aborted"):
             continue
-        for patience in (0, 5):
-            pruned = answer(problem, prune=True, patience=patience)
+        for failures_before_pruning in (0, 5):
+            pruned = answer(problem, prune=True, failures_before_pruning=failures_before_pruning)
             assert pruned[:3] == unpruned[:3], f"seed {seed}"
             assert pruned.steps <= unpruned.steps, f"seed {seed}"
         search = _naive(problem)

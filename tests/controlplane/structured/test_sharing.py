@@ -144,7 +144,7 @@ def test_claims_share_device_until_capacity_is_used_up() -> None:
 @pytest.mark.parametrize("memory", ["80Gi", "1e30"])
 def test_pruning_handles_device_with_billions_of_shares(memory: str) -> None:
     slices = [slice_("s", [_shared("a", memory), device("b")])]
-    pruning = allocator(slices, patience=0)
+    pruning = allocator(slices, failures_before_pruning=0)
     results = pruning.allocate(node(), [claim(request("r", _memory("1")), request("q", wants(2)))])
     assert names(results) is None
     results = pruning.allocate(node(), [claim(request("r", _memory("1")), request("q", _memory("2")), request("p"))])

@@ -87,14 +87,14 @@ def test_counter_set_without_counters_limits_no_request() -> None:
     devices = alike(3, consumesCounters=[{"counterSet": "set"}])
     slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=[{"name": "set"}])]
     wanted = [claim(request("a", wants(2)), request("b", wants(1, "device.driver != ''")))]
-    made = allocator(slices, patience=-1)
+    made = allocator(slices, failures_before_pruning=-1)
     assert names(made.allocate(node(), wanted)) == [["a=pool/d000", "a=pool/d001", "b=pool/d002"]]
 
 
 def test_scheduler_perf_backtracking_workload_takes_upstream_steps() -> None:
     amounts = {**{f"cpu{n}": "1" for n in range(1, 9)}, "mem": "70Gi"}
     slices = [slice_("s", BACKTRACKING, count=2), counters("t", **amounts)]
-    plain, pruned = allocator(slices, prune=False), allocator(slices, patience=0)
+    plain, pruned = allocator(slices, prune=False), allocator(slices, failures_before_pruning=0)
     wanted = [claim(request("r", wants(7)))]
     assert names(plain.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
     assert names(pruned.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
@@ -250,11 +250,11 @@ def test_pruning_keeps_only_solution_of_last_group() -> None:
     assert names(allocator(slices).allocate(node(), claims, timeout=10)) == wanted
 
 
-@pytest.mark.parametrize("patience", [0, 3, 16])
-def test_pruning_keeps_selector_error_that_search_would_reach(patience: int) -> None:
+@pytest.mark.parametrize("failures_before_pruning", [0, 3, 16])
+def test_pruning_keeps_selector_error_that_search_would_reach(failures_before_pruning: int) -> None:
     """Upstream reaches the device without the attribute before it has tried all sets of the others."""
     devices = [*alike(40, attributes={"ok": True}), device("last")]
-    made = allocator([slice_("s", devices)], patience=patience)
+    made = allocator([slice_("s", devices)], failures_before_pruning=failures_before_pruning)
     needs_attribute = wants(8, 'device.attributes["drv"].ok')
     claims: Sequence[ResourceClaim] = [claim(request("a", needs_attribute), request("b", wants(1, "false")))]
     with pytest.raises(Exception, match="on device drv/pool/last: CEL runtime error: no such key: ok"):

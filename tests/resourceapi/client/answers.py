@@ -92,7 +92,7 @@ def read_with_client(pieces: Sequence[bytes]) -> ParsedAnswers:
     """Read answers to GET until an error or the end of the connection."""
     found, answers, waiting = ParsedAnswers([]), Answers(), [*pieces, b""]
     try:
-        while any(waiting) or answers.has_rest:
+        while any(waiting) or answers.has_unparsed_data:
             answers.expect("GET")
             while (head := answers.head()) is None:
                 answers.feed(waiting.pop(0))

@@ -34,7 +34,7 @@ async def get(client: AsyncClient) -> str:
 
 
 async def test_connections_are_reused_up_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)  # the machine can be busy
+    monkeypatch.setattr("resourceapi.client.request_queue.QUEUE_SECONDS", 60.0)  # the machine can be busy
     async with serving(answer) as peer:
         with client_of(peer) as client:
             for _ in range(3):

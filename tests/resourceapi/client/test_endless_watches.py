@@ -41,7 +41,7 @@ async def test_endless_pages_are_refused_at_collection_limit() -> None:
 
 
 async def test_endless_empty_pages_are_refused_at_page_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.resource.MOST_PAGES", 20)
+    monkeypatch.setattr("resourceapi.client.resource.MAX_PAGES", 20)
     async with serving(lambda request: request.answer(claim_list(**{"continue": "again"}))) as peer:
         with client_of(peer) as client, pytest.raises(InvalidAnswer, match="more than 20 pages"):
             await client.resource(v1.ResourceClaim).list()
@@ -208,7 +208,7 @@ async def test_event_rate_is_limited_after_burst() -> None:
 
 async def test_watch_past_its_timeout_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     """This includes a server that sends single bytes."""
-    for name, value in (("_SHORTEST", 0), ("_LONGEST", 0), ("_GRACE", 0.1)):
+    for name, value in (("_MIN_SECONDS", 0), ("_MAX_SECONDS", 0), ("_GRACE", 0.1)):
         monkeypatch.setattr(f"resourceapi.client.watch.{name}", value)
     _, failures, _ = await failures_of(with_normal_lists(drip), 2)
     assert all("goes on after the time that was asked for" in str(each) for each in failures)

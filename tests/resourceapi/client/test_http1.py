@@ -5,7 +5,7 @@ from collections import deque
 import h11
 import pytest
 
-from resourceapi.client.http1 import MOST_HEAD, Answers, Head, ProtocolError, request
+from resourceapi.client.http1 import MAX_HEAD, Answers, Head, ProtocolError, request
 from tests.resourceapi.client.answers import compare_parsers
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -25,7 +25,7 @@ def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, byte
             answers.feed(waiting.popleft())
         else:
             body += piece
-    return head, body, answers.is_complete and not answers.has_rest and list(waiting) in ([], [b""])
+    return head, body, answers.is_complete and not answers.has_unparsed_data and list(waiting) in ([], [b""])
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
@@ -82,7 +82,7 @@ def test_pipelined_answers_are_read_in_order() -> None:
         assert head is not None
         assert (head.status, answers.piece()) == (status, body)
         assert answers.is_complete
-    assert not answers.has_rest
+    assert not answers.has_unparsed_data
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -130,8 +130,8 @@ def test_pipelined_answers_are_read_in_order() -> None:
         (OK + b"transfer-encoding: chunked\r\n\r\n3;" + b"x" * 5000 + b"\r\nabc\r\n0\r\n\r\n", "too long"),
         (OK + b"transfer-encoding: chunked\r\n\r\n0\r\nno header\r\n\r\n", "no header"),
         (OK + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x: %b\r\n" % (b"y" * 4000) * 9 + b"\r\n", "too much"),
-        (OK + b"x: %b\r\n" % (b"y" * MOST_HEAD) + b"\r\n", "more than"),
-        (OK + b"x: y\r\n" * MOST_HEAD, "more than"),
+        (OK + b"x: %b\r\n" % (b"y" * MAX_HEAD) + b"\r\n", "more than"),
+        (OK + b"x: y\r\n" * MAX_HEAD, "more than"),
     ],
 )
 def test_malformed_answer_is_refused(data: bytes, reason: str, size: int) -> None:

@@ -153,7 +153,7 @@ async def test_cancelled_requests_free_their_connections() -> None:
 async def test_queued_request_has_a_deadline() -> None:
     async with serving(drip) as peer:
         with client_of(peer, timeout=60.0) as slow, client_of(peer, timeout=0.2, attempts=2) as client:
-            client._line = slow._line  # the other client's requests occupy all places
+            client._queue = slow._queue  # the other client's requests occupy all places
             under_way = [asyncio.create_task(get(slow)) for _ in range(16)]
             await peer.until_asked(16)
             with pytest.raises(Unreachable, match=r"GET .*/one: no answer within 0\.4 s"):
@@ -294,7 +294,7 @@ async def test_status_with_wrong_types_is_a_refusal(members: Json) -> None:
         with client_of(peer) as client, pytest.raises(Refused) as refused:
             await get(client)
     assert refused.value.code == 504
-    assert not refused.value.is_ahead
+    assert not refused.value.is_version_too_large
     assert not refused.value.is_missing
     assert len(str(refused.value)) < 100
 

@@ -56,7 +56,8 @@ def allocated(
     pruned, plain = (
         None if results is None else [to_dict(result) for result in results]
         for results in (
-            allocator(slices, prune=prune, patience=0, **options).allocate(on, claims) for prune in (True, False)
+            allocator(slices, prune=prune, failures_before_pruning=0, **options).allocate(on, claims)
+            for prune in (True, False)
         )
     )
     ids = [x["shareID"] for each in pruned or () for x in each["devices"]["results"] if "shareID" in x]

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from resourceapi.client.connections import MOST_IDLE
-from resourceapi.client.line import MANY, Line
+from resourceapi.client.connections import MAX_IDLE_CONNECTIONS
+from resourceapi.client.request_queue import MAX_RUNNING, RequestQueue
 
 
 async def test_request_waits_until_one_of_the_first_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)
-    line = Line()
-    assert [await line.enter() for _ in range(MOST_IDLE)] == [True] * MOST_IDLE
+    monkeypatch.setattr("resourceapi.client.request_queue.QUEUE_SECONDS", 60.0)
+    line = RequestQueue()
+    assert [await line.enter() for _ in range(MAX_IDLE_CONNECTIONS)] == [True] * MAX_IDLE_CONNECTIONS
     assert not line.is_free
     waiting = asyncio.ensure_future(line.enter())
     await asyncio.wait([waiting], timeout=0)
@@ -20,10 +20,10 @@ async def test_request_waits_until_one_of_the_first_ends(monkeypatch: pytest.Mon
 
 
 async def test_waiting_request_exceeds_idle_limit_up_to_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 0.0)
-    line = Line()
-    entered = [await line.enter() for _ in range(MANY)]
-    assert sum(entered) == MOST_IDLE
+    monkeypatch.setattr("resourceapi.client.request_queue.QUEUE_SECONDS", 0.0)
+    line = RequestQueue()
+    entered = [await line.enter() for _ in range(MAX_RUNNING)]
+    assert sum(entered) == MAX_IDLE_CONNECTIONS
     waiting = asyncio.ensure_future(line.enter())
     await asyncio.wait([waiting], timeout=0.01)
     assert not waiting.done()
@@ -32,16 +32,16 @@ async def test_waiting_request_exceeds_idle_limit_up_to_maximum(monkeypatch: pyt
 
 
 async def test_cancelled_wait_occupies_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)
-    line = Line()
-    for _ in range(MOST_IDLE):
+    monkeypatch.setattr("resourceapi.client.request_queue.QUEUE_SECONDS", 60.0)
+    line = RequestQueue()
+    for _ in range(MAX_IDLE_CONNECTIONS):
         await line.enter()
-    for _ in range(MANY):
+    for _ in range(MAX_RUNNING):
         waiting = asyncio.ensure_future(line.enter())
         await asyncio.wait([waiting], timeout=0)
         waiting.cancel()
         await asyncio.wait([waiting])
-    for _ in range(MOST_IDLE):
+    for _ in range(MAX_IDLE_CONNECTIONS):
         line.leave(True)
     assert line.is_free
     assert await line.enter()
