@@ -61,18 +61,19 @@ def test_stale_update_is_a_conflict(client: Client) -> None:
     assert not refused.value.is_conflict
 
 
-def test_list_reads_all_pages_and_applies_selectors(client: Client) -> None:
+def test_list_reads_all_pages_and_applies_selectors(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """More objects than fit on one page, with selectors."""
-    nodes = client.raw("v1", "configmaps", namespaced=True)
-    for index in range(503):
+    monkeypatch.setattr("resourceapi.client.resource.PAGE_SIZE", 20)
+    config_maps = client.raw("v1", "configmaps", namespaced=True)
+    for index in range(43):
         metadata = {"name": f"m{index:03}", "namespace": "default", "labels": {"odd": str(index % 2)}}
-        nodes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    page = nodes.list()
-    assert [item["metadata"]["name"] for item in page.items] == [f"m{index:03}" for index in range(503)]
+        config_maps.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    page = config_maps.list()
+    assert [item["metadata"]["name"] for item in page.items] == [f"m{index:03}" for index in range(43)]
     assert page.items[0]["kind"] == "ConfigMap"
-    assert len(nodes.list("default", label_selector="odd=1").items) == 251
-    assert len(nodes.list("kube-system").items) == 0
-    assert len(nodes.list(field_selector="metadata.name=m007").items) == 1
+    assert len(config_maps.list("default", label_selector="odd=1").items) == 21
+    assert len(config_maps.list("kube-system").items) == 0
+    assert len(config_maps.list(field_selector="metadata.name=m007").items) == 1
 
 
 def test_object_is_written_in_chosen_version_and_read_as_v1(client: Client) -> None:

@@ -156,8 +156,8 @@ async def test_endless_line_is_refused_at_object_limit() -> None:
 async def test_endless_objects_are_refused_at_collection_limit() -> None:
     async def watch_script(request: Request) -> None:
         await request.stream()
-        for number in itertools.count(100):
-            await request.piece(b"".join(event("ADDED", claim(name=f"c{number}-{i}")) for i in range(100)))
+        for number in itertools.count():
+            await request.piece(event("ADDED", claim(name=f"c{number}", filler="x" * 2000)))
 
     with memory(32 * MIB):
         events, failures, _ = await failures_of(with_normal_lists(watch_script), 2, limits=Limits(collection=MIB))
