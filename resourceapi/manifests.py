@@ -21,7 +21,7 @@ from resourceapi.objects.strict import Members
 MAX_REPEATED = 2**20
 """The most bytes that the aliases of one document can stand for; each value counts as its characters plus 16."""
 
-_VALUE = 16
+_VALUE_COST = 16
 _CORE = "tag:yaml.org,2002:"
 _WORDS: dict[str, object] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -34,7 +34,7 @@ _WORDS: dict[str, object] = {
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _MAX_DIGITS = 400  # the smallest and the largest float have fewer
-_EXACT = 1e21  # from here on Go writes a float with an exponent
+_MIN_EXPONENT_FORM = 1e21  # from here on Go writes a float with an exponent
 _BASES = {"x": 16, "o": 8, "b": 2}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -68,14 +68,14 @@ class _Anchored(NamedTuple):
     cost: int
 
 
-class _Open:
+class _OpenCollection:
     """A list or a mapping whose end event has not been read."""
 
     def __init__(self, anchor: str | None, *, is_list: bool) -> None:
         self.anchor = anchor
         self.is_list = is_list
         self.items: list[Any] = []  # in a mapping: keys and values alternate
-        self.cost = _VALUE
+        self.cost = _VALUE_COST
         self.merges: set[int] = set()  # indexes in `items` of the keys `<<`
 
     def add(self, value: Any, cost: int) -> None:
@@ -125,7 +125,7 @@ class _Document:
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
-        self._open: list[_Open] = []
+        self._open: list[_OpenCollection] = []
         self._anchors: dict[str, _Anchored | None] = {}  # None: the anchored value has not ended yet
         self._repeated = 0
         self._root: Any = None
@@ -160,7 +160,7 @@ class _Document:
         _check_tag(event, "seq" if is_list else "map")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._open.append(_Open(event.anchor, is_list=is_list))
+        self._open.append(_OpenCollection(event.anchor, is_list=is_list))
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
@@ -189,7 +189,7 @@ class _Document:
         if is_plain and event.value == "<<" and top is not None and not top.is_list and len(top.items) % 2 == 0:
             top.merges.add(len(top.items))
         value = _value(event.value, _line(event)) if is_plain else _tagged(event)
-        self._add(value, len(event.value) + _VALUE, event.anchor)
+        self._add(value, len(event.value) + _VALUE_COST, event.anchor)
 
 
 def _children(value: Any) -> list[Any]:
@@ -214,7 +214,7 @@ def _value(text: str, line: int) -> Any:
     if _INTEGER.fullmatch(digits) and (number := _integer(digits)) is not None:
         return number
     if _FLOAT.fullmatch(digits):
-        return _shortest(float(digits), text)
+        return _go_number(float(digits), text)
     return text
 
 
@@ -228,11 +228,11 @@ def _integer(digits: str) -> int | None:
     return number if -(2**63) <= number < 2**64 else None
 
 
-def _shortest(number: float, text: str) -> Any:
+def _go_number(number: float, text: str) -> Any:
     """Return a number without a fraction as an int, below 1e21; a number beyond a float's range stays text."""
     if math.isinf(number):
         return text
-    return int(number) if number.is_integer() and abs(number) < _EXACT else number
+    return int(number) if number.is_integer() and abs(number) < _MIN_EXPONENT_FORM else number
 
 
 def _tagged(event: yaml.ScalarEvent) -> Any:

@@ -19,7 +19,7 @@ from controlplane.structured.layout import Layout
 from controlplane.structured.listers import ClaimLister, ClassLister, DeviceClasses, SliceLister
 from controlplane.structured.pools import Pool
 from controlplane.structured.problem import Task, build_problem
-from controlplane.structured.prune import DEFAULT_PATIENCE, Pruner
+from controlplane.structured.prune import DEFAULT_FAILURES_BEFORE_PRUNING, Pruner
 from controlplane.structured.requests import PlannedClaim, plan
 from controlplane.structured.results import allocation
 from controlplane.structured.search import Pick, Search
@@ -52,9 +52,9 @@ class Allocator:
         index: SliceIndex | None = None,
         claims_to_allocate: Sequence[ResourceClaim] = (),
         prune: bool = True,
-        patience: int = DEFAULT_PATIENCE,
+        failures_before_pruning: int = DEFAULT_FAILURES_BEFORE_PRUNING,
     ) -> None:
-        """`prune=False` searches exactly as upstream. `patience` is the number of failures before looking ahead."""
+        """`prune=False` searches exactly as upstream. Pruning starts after `failures_before_pruning` failures."""
         self._features = features
         self._state = state
         self._classes = classes
@@ -62,7 +62,7 @@ class Allocator:
         self._index = SliceIndex() if index is None else index
         self._claims = claims_to_allocate
         self._prune = prune
-        self._patience = patience
+        self._failures_before_pruning = failures_before_pruning
         self._plan: tuple[Sequence[ResourceClaim], list[PlannedClaim]] | None = None
         self._holdings = WeakKeyDictionary[Layout, Holdings]()  # an entry lives as long as the index keeps the layout
         self._steps = 0
@@ -95,7 +95,7 @@ class Allocator:
             self._index.update(_listed(self._slices))
             layout = self._index.layout(node, self._features)
             problem = build_problem(self._planned(claims), layout, self._features, check)
-            pruning = (lambda search: Pruner(search, self._patience)) if self._prune else None
+            pruning = (lambda search: Pruner(search, self._failures_before_pruning)) if self._prune else None
             search = Search(layout, problem, self._held(layout), self._features, check, pruning)
             try:
                 is_solved = search.run()

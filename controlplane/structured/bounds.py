@@ -43,8 +43,8 @@ class Bounds:
     def __init__(self, search: Search, tasks: Iterable[Task]) -> None:
         self._search = search
         tasks = list(tasks)
-        self._least = _least_amounts(search, tasks)
-        self._least_by_task = {id(task): _least_of(task, search) for task in tasks}
+        self._min_by_position = _min_amounts(search, tasks)
+        self._min_by_task = {id(task): _min_amounts_of(task, search) for task in tasks}
         self._shareable = self._free_capacity()
         self._drawn = _drawn_by_pool(search)
         self._drawn_by_name = _drawn_by_name(search, self._drawn)
@@ -57,8 +57,8 @@ class Bounds:
         self._leave_out_unmatched(demands)
         return (
             self._constraints_allow(frame, demands)
-            and self._counters_last(demands)
-            and self._capacity_lasts(demands)
+            and self._counters_suffice(demands)
+            and self._capacity_suffices(demands)
             and self._can_match(demands)
         )
 
@@ -69,10 +69,10 @@ class Bounds:
         demands = []
         if not task.admin_access:  # admin requests can share devices with others, which these bounds do not model
             places = task.count - frame.index
-            amounts = self._least_taken([(task, places)])
+            amounts = self._min_taken([(task, places)])
             demands.append(Demand(frame.claim, frame.remaining, places, frozenset(task.constraints), amounts))
         for claim, tasks in self._tasks_after(frame):
-            if any(may_raise(task) for task in tasks):
+            if any(can_raise(task) for task in tasks):
                 break
             options = [(task, option) for task in tasks if (option := self._option(task, claim)) is not None]
             if not options:
@@ -84,7 +84,7 @@ class Bounds:
                 union |= devices
             bound = frozenset.intersection(*(frozenset(task.constraints) for task in tasks))
             least = min(places for _, (_, places) in options)
-            amounts = self._least_taken([(task, places) for task, (_, places) in options])
+            amounts = self._min_taken([(task, places) for task, (_, places) in options])
             demands.append(Demand(claim, union, least, bound, amounts))
         return demands
 
@@ -123,13 +123,13 @@ class Bounds:
             for value, mask in constraint.attribute.with_value.items():
                 if constraint.state is not None and value not in constraint.state:
                     continue
-                if all(self._could_fill(demands[index], mask) for index in bound):
+                if all(self._has_enough_devices(demands[index], mask) for index in bound):
                     shared |= mask
             for index in bound:
                 demands[index] = demands[index]._replace(devices=demands[index].devices & shared)
 
-    def _could_fill(self, demand: Demand, devices: int) -> bool:
-        least = 1 if demand.devices & self._search.multi else demand.places
+    def _has_enough_devices(self, demand: Demand, devices: int) -> bool:
+        least = 1 if demand.devices & self._search.shareable else demand.places
         return (demand.devices & devices).bit_count() >= least
 
     def _constraints_allow(self, frame: Frame, demands: Sequence[Demand]) -> bool:
@@ -147,27 +147,27 @@ class Bounds:
             elif (
                 constraint.state is None
                 and places > 1
-                and not devices & self._search.multi
+                and not devices & self._search.shareable
                 and not any(mask.bit_count() >= places for mask in masks)
             ):
                 return False
         return True
 
-    def _counters_last(self, demands: Iterable[Demand]) -> bool:
+    def _counters_suffice(self, demands: Iterable[Demand]) -> bool:
         """Return whether the counters are enough for each demand, and for it together with all earlier ones."""
         if not self._drawn:
             return True
         # only the first user of a shared device draws on counters
-        paying = [demand for demand in demands if not demand.devices & self._search.multi]
+        paying = [demand for demand in demands if not demand.devices & self._search.shareable]
         devices = places = 0
         for demand in paying:
             devices |= demand.devices
             places += demand.places
-            if self._most(demand.devices) < demand.places or self._most(devices) < places:
+            if self._max_drawing(demand.devices) < demand.places or self._max_drawing(devices) < places:
                 return False
-        return self._sums_last(paying)
+        return self._counter_sums_suffice(paying)
 
-    def _sums_last(self, demands: Iterable[Demand]) -> bool:
+    def _counter_sums_suffice(self, demands: Iterable[Demand]) -> bool:
         """Return whether the remainder of all counters of each name covers the least that the demands draw on them."""
         left = dict.fromkeys(self._drawn_by_name, 0)
         for number in self._drawn:
@@ -176,10 +176,10 @@ class Bounds:
                 left[name.counter] += max(amount, 0)
         for demand in demands:
             for counter, drawn in self._drawn_by_name.items():
-                left[counter] -= _least_draw(drawn, demand)
+                left[counter] -= _min_draw(drawn, demand)
         return min(left.values(), default=0) >= 0
 
-    def _most(self, devices: int) -> int:
+    def _max_drawing(self, devices: int) -> int:
         """The most devices of these for which the counters are enough."""
         most = 0
         for number, (members, drawn) in self._drawn.items():
@@ -187,11 +187,11 @@ class Bounds:
             if here:
                 devices ^= here
                 left = self._search.counters_of(number).left()
-                bounds = [_least_sum(each, here, amount) for each, amount in zip(drawn, left, strict=True)]
+                bounds = [_max_drawing_devices(each, here, amount) for each, amount in zip(drawn, left, strict=True)]
                 most += min(bounds, default=here.bit_count())
         return most + devices.bit_count()
 
-    def _capacity_lasts(self, demands: Iterable[Demand]) -> bool:
+    def _capacity_suffices(self, demands: Iterable[Demand]) -> bool:
         """Return whether the remaining capacity of all shared devices covers the least that the demands take."""
         left = dict(self._shareable)
         for shares in self._search.sharing.values():
@@ -204,16 +204,16 @@ class Bounds:
                 left[name] -= least
         return min(left.values(), default=0) >= 0
 
-    def _least_taken(self, options: Sequence[tuple[Task, int]]) -> dict[str, int]:
+    def _min_taken(self, options: Sequence[tuple[Task, int]]) -> dict[str, int]:
         """The least that one of these tasks takes for its places, of each capacity that all of the tasks take."""
-        names = set.intersection(*(set(self._least_by_task[id(task)]) for task, _ in options))
-        return {name: min(self._least_by_task[id(task)][name] * places for task, places in options) for name in names}
+        names = set.intersection(*(set(self._min_by_task[id(task)]) for task, _ in options))
+        return {name: min(self._min_by_task[id(task)][name] * places for task, places in options) for name in names}
 
     def _free_capacity(self) -> dict[str, int]:
         """The free amount of each capacity, by name, on all shared devices that a task could take before the search."""
         search = self._search
         free: dict[str, int] = {}
-        for position in self._least:
+        for position in self._min_by_position:
             held = search.holdings.capacity.get(position, {})
             for name, capacity in search.layout.device(position).capacity.items():
                 left = billionths(capacity.value) - (billionths(held[name]) if name in held else 0)
@@ -227,14 +227,14 @@ class Bounds:
         wanted = []
         all_places = sum(demand.places for demand in demands)
         for _, devices, places, _, _ in demands:
-            shared = devices & search.multi
-            mask: int | None = devices & ~search.multi
+            shared = devices & search.shareable
+            mask: int | None = devices & ~search.shareable
             while shared and mask is not None:
                 low = shared & -shared
                 shared ^= low
                 position = low.bit_length() - 1
                 if position not in copies:
-                    seats = self._seats(position)
+                    seats = self._max_shares(position)
                     # Seats on shared devices are bits above those of the devices.
                     # More seats than places make no difference, so their number is limited.
                     copies[position] = -1 if seats is None else ((1 << min(seats, all_places)) - 1) << free.bit_length()
@@ -244,13 +244,13 @@ class Bounds:
                 wanted.append((mask, places))
         return _has_matching(wanted, free)
 
-    def _seats(self, position: int) -> int | None:
+    def _max_shares(self, position: int) -> int | None:
         """The number of places that the smallest request could use on a shared device; None if it has no limit."""
         search = self._search
         device = search.layout.device(position)
         held = [*search.sharing.get(position, ()), search.holdings.capacity.get(position, {})]
         seats = None
-        for name, least in self._least.get(position, {}).items():
+        for name, least in self._min_by_position.get(position, {}).items():
             if least > 0:
                 used = sum([billionths(amounts[name]) for amounts in held if name in amounts])
                 left = max(0, billionths(device.capacity[name].value) - used) // least
@@ -261,7 +261,7 @@ class Bounds:
 def _drawn_by_pool(search: Search) -> dict[int, tuple[int, list[Drawn]]]:
     """For each pool: the set of devices that draw on counters, and for each counter the draws on it."""
     drawn: dict[int, tuple[int, list[Drawn]]] = {}
-    if not search.drawing:
+    if not search.with_counters:
         return drawn
     for number, (pool, start, end) in enumerate(search.layout.spans):
         draws = {
@@ -301,7 +301,7 @@ def _grouped(draws: Iterable[tuple[int, int]]) -> Drawn:
     return sorted(groups.items())
 
 
-def _least_sum(drawn: Drawn, devices: int, left: int) -> int:
+def _max_drawing_devices(drawn: Drawn, devices: int, left: int) -> int:
     """How many of the devices can draw before the counter is used up, the smallest draws first."""
     if left < 0:
         return 0
@@ -316,7 +316,7 @@ def _least_sum(drawn: Drawn, devices: int, left: int) -> int:
     return number
 
 
-def _least_draw(drawn: Drawn, demand: Demand) -> int:
+def _min_draw(drawn: Drawn, demand: Demand) -> int:
     """The least that the devices of a demand draw together."""
     total = 0
     devices, places = demand.devices, demand.places
@@ -332,16 +332,16 @@ def _least_draw(drawn: Drawn, demand: Demand) -> int:
     return total
 
 
-def may_raise(task: Task) -> bool:
+def can_raise(task: Task) -> bool:
     """Return whether the search could raise an error at this task."""
     return bool(task.suitability.failed) or (task.positions is not None and bool(task.constraints))
 
 
-def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str, int]]:
+def _min_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str, int]]:
     """For each shared device, the least that any task takes of each of its capacities, in billionths."""
     least: dict[int, dict[str, int]] = {}
     for task in tasks:
-        shared = task.suitability.true & search.multi
+        shared = task.suitability.true & search.shareable
         while shared:
             low = shared & -shared
             shared ^= low
@@ -353,10 +353,10 @@ def _least_amounts(search: Search, tasks: Iterable[Task]) -> dict[int, dict[str,
     return least
 
 
-def _least_of(task: Task, search: Search) -> dict[str, int]:
+def _min_amounts_of(task: Task, search: Search) -> dict[str, int]:
     """The least that a task takes of each capacity, in billionths; empty if it can take devices that are not shared."""
     devices = task.suitability.true
-    if devices & ~search.multi:
+    if devices & ~search.shareable:
         return {}
     least: dict[str, int] | None = None
     while devices:

@@ -13,9 +13,9 @@ from resourceapi.objects.v1 import CapacityRequestPolicy, CapacityRequestPolicyR
 
 Amounts = Mapping[str, Quantity]
 
-_BEYOND = 10**1020
+_UNREPRESENTABLE_NANOS = 10**1020
 _MAX_INT64 = 2**63 - 1
-_NO_ARITHMETIC = "capacity request cannot be represented in the device's range arithmetic: "
+_NOT_COMPUTABLE = "capacity request cannot be represented in the device's range arithmetic: "
 
 
 class CapacityError(ValueError):
@@ -55,7 +55,7 @@ def fits(capacity: Mapping[str, DeviceCapacity], amounts: Amounts, *held: Amount
 def billionths(quantity: Quantity) -> int:
     """The exact amount as an integer, which is fast to add up. Amounts beyond its range become a very large number."""
     nanos = quantity.nanos
-    return quantity.sign * _BEYOND if nanos is None else nanos
+    return quantity.sign * _UNREPRESENTABLE_NANOS if nanos is None else nanos
 
 
 def _amount(capacity: DeviceCapacity, requested: Quantity | None) -> Quantity:
@@ -76,13 +76,13 @@ def _round_to_range(requested: Quantity, allowed: CapacityRequestPolicyRange, mi
     if allowed.step is None:
         return requested
     if requested > Quantity.of(_MAX_INT64):
-        raise CapacityError(f"{_NO_ARITHMETIC}request {requested} exceeds MaxInt64")
+        raise CapacityError(f"{_NOT_COMPUTABLE}request {requested} exceeds MaxInt64")
     wanted, low, step = requested.value(), minimum.value(), allowed.step.value()
     if step <= 0:
-        raise CapacityError(f"{_NO_ARITHMETIC}step {allowed.step} is not positive")
+        raise CapacityError(f"{_NOT_COMPUTABLE}step {allowed.step} is not positive")
     rounded = low + -(-(wanted - low) // step) * step
     if rounded > _MAX_INT64:
-        raise CapacityError(f"{_NO_ARITHMETIC}rounding request {requested} up to the next step passes MaxInt64")
+        raise CapacityError(f"{_NOT_COMPUTABLE}rounding request {requested} up to the next step passes MaxInt64")
     return Quantity.of(rounded, allowed.step.format)
 
 

@@ -100,7 +100,7 @@ class Explainer:
         holdings = Holdings(self._state, layout, self._features)
         planned = plan(claims, self._classes, self._index.selectors, self._features)
         requests = [
-            self._sift(choice, claim.constraints, layout, holdings)
+            self._request_report(choice, claim.constraints, layout, holdings)
             for claim in planned
             for request in claim.requests
             for choice in request.choices
@@ -111,7 +111,7 @@ class Explainer:
 
     # One device after the other
 
-    def _sift(
+    def _request_report(
         self, choice: Choice, constraints: Sequence[PlannedConstraint], layout: Layout, holdings: Holdings
     ) -> RequestReport:
         removed: dict[tuple[str, str], int] = {}
@@ -132,8 +132,8 @@ class Explainer:
                     matching += 1
                     found = (
                         self._holder(choice, layout, holdings, position)
-                        or self._why_not(choice, layout, holdings, position)
-                        or self._lacking(choice, constraints, layout, position)
+                        or self._unavailability(choice, layout, holdings, position)
+                        or self._missing_attribute(choice, constraints, layout, position)
                     )
             if found is not None:
                 removed[found] = removed.get(found, 0) + 1
@@ -165,7 +165,7 @@ class Explainer:
                     return "selector false", f"{owner}: {selector.key}"
             except SelectorError as error:
                 return "selector error", f"{owner}: {selector.key}: {error}"
-        if layout.uncertain & 1 << position:
+        if layout.node_dependent & 1 << position:
             return "other node", ""
         if self._features.consumable_capacity:
             try:
@@ -176,7 +176,9 @@ class Explainer:
                 return "capacity", "the device does not have what is asked for"
         return None
 
-    def _why_not(self, choice: Choice, layout: Layout, holdings: Holdings, position: int) -> tuple[str, str] | None:
+    def _unavailability(
+        self, choice: Choice, layout: Layout, holdings: Holdings, position: int
+    ) -> tuple[str, str] | None:
         """Why a device that the request selects is not available."""
         bit = 1 << position
         record, index = layout.locate(position)
@@ -191,8 +193,8 @@ class Explainer:
             if not self._features.partitionable_devices:
                 return "feature off", "partitionable devices"
             pool = layout.spans[layout.pool_numbers[position]][0]
-            is_paid = self._features.consumable_capacity and layout.multi & bit and holdings.shared & bit
-            if not is_paid and not holdings.leaves(pool, record.draws[index]):
+            is_paid = self._features.consumable_capacity and layout.shareable & bit and holdings.shared & bit
+            if not is_paid and not holdings.has_counters_for(pool, record.draws[index]):
                 return "counters", str(pool.id)
         if self._features.device_taints:
             taint = blocking_taint(device.taints, choice.tolerations)
@@ -201,7 +203,7 @@ class Explainer:
                 return "taint", f"{taint.key}{value}:{taint.effect}"
         return None
 
-    def _lacking(
+    def _missing_attribute(
         self, choice: Choice, constraints: Sequence[PlannedConstraint], layout: Layout, position: int
     ) -> tuple[str, str] | None:
         """The constraint that excludes the device by itself, because the device lacks the attribute."""
@@ -221,7 +223,7 @@ class Explainer:
         try:
             for number, claim in enumerate(claims):
                 before = claims[:number]
-                if self._can(node, [*before, claim]):
+                if self._can_allocate(node, [*before, claim]):
                     continue
                 return self._reason_in(node, before, claim, requests)
         except AllocationAborted:
@@ -238,7 +240,7 @@ class Explainer:
                     if report.claim == claim_name(claim) and report.request.split("/")[0] == request.name
                 ]
                 if reports and all(_is_short(report) for report in reports):
-                    return "; or ".join(map(_shortage, reports))
+                    return "; or ".join(map(_shortage_text, reports))
         return ""
 
     def _reason_in(
@@ -251,24 +253,26 @@ class Explainer:
         """The first request of a claim that cannot be allocated, and the reason."""
         devices = claim.spec.devices
         for number, request in enumerate(devices.requests, 1):
-            part = _with(claim, number, devices.constraints)
-            if self._can(node, [*before, part]):
+            part = _claim_part(claim, number, devices.constraints)
+            if self._can_allocate(node, [*before, part]):
                 continue
             where = f"claim {claim_name(claim)}, request {request.name}"
-            if self._can(node, [*before, _with(claim, number, ())]):
+            if self._can_allocate(node, [*before, _claim_part(claim, number, ())]):
                 for constraint in devices.constraints:
-                    if not self._can(node, [*before, _with(claim, number, (constraint,))]):
+                    if not self._can_allocate(node, [*before, _claim_part(claim, number, (constraint,))]):
                         return f"{where}: {_constraint_text(constraint)}"
                 return f"{where}: the constraints of the claim cannot be met together"
-            fitting = _fitting(request.name, claim, requests)
+            fitting = _fitting_text(request.name, claim, requests)
             alone = replace(devices, requests=(request,), constraints=())
-            if not self._can(node, [replace(claim, spec=replace(claim.spec, devices=alone))]):
+            if not self._can_allocate(node, [replace(claim, spec=replace(claim.spec, devices=alone))]):
                 return f"{where}: {fitting} but not together: counters or capacity that they share are too small"
-            others = "claims" if number == 1 or self._can(node, [_with(claim, number, ())]) else "requests"
+            others = (
+                "claims" if number == 1 or self._can_allocate(node, [_claim_part(claim, number, ())]) else "requests"
+            )
             return f"{where}: {fitting} but the {others} before it need what it would take"
         return f"claim {claim_name(claim)}: its requests fit one by one, but not together"
 
-    def _can(self, node: Node, claims: Sequence[ResourceClaim]) -> bool:
+    def _can_allocate(self, node: Node, claims: Sequence[ResourceClaim]) -> bool:
         try:
             return self._allocator.allocate(node, claims, timeout=self._timeout) is not None
         except AllocationAborted:
@@ -291,7 +295,7 @@ def _is_short(report: RequestReport) -> bool:
     return report.left < wanted
 
 
-def _shortage(report: RequestReport) -> str:
+def _shortage_text(report: RequestReport) -> str:
     wanted = str(report.wanted)
     if report.wanted is None:
         wanted = f"all {report.matching} that match" if report.matching else "at least 1"
@@ -304,12 +308,12 @@ def _shortage(report: RequestReport) -> str:
         counts[removal.rule] = counts.get(removal.rule, 0) + removal.count
         if removal.detail:
             details.setdefault(removal.rule, []).append(removal.detail)
-    reasons = ", ".join(f"{count} {rule}{_first_of(details.get(rule, []))}" for rule, count in counts.items())
+    reasons = ", ".join(f"{count} {rule}{_detail_text(details.get(rule, []))}" for rule, count in counts.items())
     reasons = reasons or "nothing against them"
     return f"{where}: needs {wanted}, {report.left} of {report.considered} devices left ({reasons})"
 
 
-def _first_of(details: Sequence[str]) -> str:
+def _detail_text(details: Sequence[str]) -> str:
     more = f" and {len(details) - 2} more" if len(details) > 2 else ""
     return f" [{'; '.join(details[:2])}{more}]" if details else ""
 
@@ -320,13 +324,13 @@ def _constraint_text(constraint: DeviceConstraint) -> str:
     return f"there are not enough devices that all differ in {constraint.distinct_attribute}"
 
 
-def _fitting(request: str, claim: ResourceClaim, requests: Sequence[RequestReport]) -> str:
+def _fitting_text(request: str, claim: ResourceClaim, requests: Sequence[RequestReport]) -> str:
     left = [x.left for x in requests if x.claim == claim_name(claim) and x.request.split("/")[0] == request]
     number = max(left, default=0)
     return f"{number} device{'' if number == 1 else 's'} would fit,"
 
 
-def _with(claim: ResourceClaim, requests: int, constraints: tuple[DeviceConstraint, ...]) -> ResourceClaim:
+def _claim_part(claim: ResourceClaim, requests: int, constraints: tuple[DeviceConstraint, ...]) -> ResourceClaim:
     """The claim with its first requests only, and these constraints."""
     devices = claim.spec.devices
     part = replace(devices, requests=devices.requests[:requests], constraints=constraints)

@@ -37,7 +37,7 @@ class Holdings:
             if device in state.allocated_devices or device in self._shared_ids or device in state.aggregated_capacity:
                 yield draw
 
-    def leaves(self, pool: Pool, draw: Draw) -> bool:
+    def has_counters_for(self, pool: Pool, draw: Draw) -> bool:
         """Return whether the remainder of a pool's counters is enough for what a device draws."""
         counters = self._counters.get(pool)
         if counters is None:

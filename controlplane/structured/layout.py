@@ -13,7 +13,7 @@ from controlplane.structured.capacity import Amounts, CapacityError, consumption
 from controlplane.structured.counters import Draw
 from controlplane.structured.identity import DeviceID
 from controlplane.structured.node_selector import NodeSelectorError
-from controlplane.structured.pools import Pool, device_concerns
+from controlplane.structured.pools import Pool, device_reaches_node
 from controlplane.structured.records import SelectorOutcomes, SliceRecord
 from controlplane.structured.selectors import Selector, SelectorError
 from resourceapi.objects.core import Node
@@ -74,7 +74,7 @@ class Layout:
         for start, record in self.records():
             if record.selects_per_device:
                 self._select_devices(start, record, node)
-        self.uncertain = sum(1 << position for position in self._per_node)
+        self.node_dependent = sum(1 << position for position in self._per_node)
         self._suitability: dict[tuple[object, ...], Suitability] = {}
         self._attributes: dict[tuple[str, bool], Attribute] = {}
 
@@ -108,9 +108,9 @@ class Layout:
         return [number for number, (_, start, end) in enumerate(self.spans) for _ in range(start, end)]
 
     @cached_property
-    def multi(self) -> int:
+    def shareable(self) -> int:
         """The devices that can be allocated more than once."""
-        return sum(record.multi << start for start, record in self.records())
+        return sum(record.shareable << start for start, record in self.records())
 
     @cached_property
     def tainted(self) -> list[tuple[tuple[DeviceTaint, ...], int]]:
@@ -124,22 +124,22 @@ class Layout:
         return list(groups.values())
 
     @cached_property
-    def conditional(self) -> int:
+    def with_conditions(self) -> int:
         """The devices with binding conditions."""
-        return sum(record.conditional << start for start, record in self.records())
+        return sum(record.with_conditions << start for start, record in self.records())
 
     @cached_property
-    def plain(self) -> int:
+    def fits_default_request(self) -> int:
         """The devices that suit a request that names no capacity."""
-        return sum(record.plain << start for start, record in self.records())
+        return sum(record.fits_default_request << start for start, record in self.records())
 
     @cached_property
-    def drawing(self) -> int:
+    def with_counters(self) -> int:
         """The devices that draw on counters."""
-        return sum(record.drawing << start for start, record in self.records())
+        return sum(record.with_counters << start for start, record in self.records())
 
     @cached_property
-    def skipping(self) -> int:
+    def with_skipped_operations(self) -> int:
         """The devices of slices with `skipNodeOperations`."""
         skipping = [(start, record) for start, record in self.records() if record.skips_operations]
         return sum(((1 << len(record.devices)) - 1) << start for start, record in skipping)
@@ -214,7 +214,7 @@ class Layout:
     def _select_devices(self, start: int, record: SliceRecord, node: Node) -> None:
         for index in range(len(record.devices)):
             try:
-                if not device_concerns(record, index, node):
+                if not device_reaches_node(record, index, node):
                     self._per_node[start + index] = None
             except NodeSelectorError as error:
                 self._per_node[start + index] = error
@@ -249,15 +249,15 @@ class Suitability:
         self._requests = requests
         self.faults: dict[int, Fault] = {}
         self.failed = 0
-        excluded = 0 if with_conditions else layout.conditional
+        excluded = 0 if with_conditions else layout.with_conditions
         self.decided = excluded
         self.true = 0
-        sure = (1 << layout.size) - 1 if requests is None else (0 if requests else layout.plain)
+        sure = (1 << layout.size) - 1 if requests is None else (0 if requests else layout.fits_default_request)
         for start, record in layout.records():
             yes, no = _combine([record.outcomes(selector.key) for selector in selectors], len(record.devices))
             self.true |= yes << start
             self.decided |= no << start
-        self.true &= sure & ~self.decided & ~layout.uncertain
+        self.true &= sure & ~self.decided & ~layout.node_dependent
         self.decided |= self.true
 
     def evaluate(self, position: int) -> bool:

@@ -9,34 +9,34 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from controlplane.structured.problem import TaskClaim
-from controlplane.structured.search import Cuts, Search
+from controlplane.structured.search import Pruning, Search
 
-_LEAST_STEPS = 64
+_MIN_STEPS = 64
 
 
-class _NotKnown(Exception):
+class _StepsExhausted(Exception):
     """A part's search has used up its steps."""
 
 
 class Parts:
     """The parts of a search's problem that might still have no solution."""
 
-    def __init__(self, search: Search, pruning: Callable[[Search], Cuts]) -> None:
+    def __init__(self, search: Search, pruning: Callable[[Search], Pruning]) -> None:
         self._search = search
         self._pruning = pruning
-        gives_back = search.drawing and any(
+        gives_back = search.with_counters and any(
             amount < 0 for draw in search.layout.draws.values() for amount in draw.values()
         )
         self._unknown = [] if gives_back else _parts_of(search.claims)
 
-    def is_one_unsolvable(self, steps: int) -> bool:
+    def has_unsolvable_part(self, steps: int) -> bool:
         """Return whether a part is found to have no solution. The parts share the limit of `steps`."""
         unknown = []
         for part in self._unknown:
             try:
-                if not self._has_solution(part, max(steps // len(self._unknown), _LEAST_STEPS)):
+                if not self._has_solution(part, max(steps // len(self._unknown), _MIN_STEPS)):
                     return True
-            except _NotKnown:
+            except _StepsExhausted:
                 unknown.append(part)
         self._unknown = unknown
         return False
@@ -49,7 +49,7 @@ class Parts:
             if search.check is not None:
                 search.check()
             if next(made) > steps:
-                raise _NotKnown
+                raise _StepsExhausted
 
         return Search(search.layout, [part], search.holdings, search.features, check, self._pruning).run()
 

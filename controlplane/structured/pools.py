@@ -44,7 +44,7 @@ class Pool:
         self.device_records = () if is_incomplete else tuple(r for r in self.records if not r.has_counters)
         self.counters: dict[CounterName, int] = {}
         self.invalid = "" if is_incomplete else self._fault(with_counters)
-        self.is_conditional = not self.invalid and any(record.conditional for record in self.device_records)
+        self.is_conditional = not self.invalid and any(record.with_conditions for record in self.device_records)
 
     def __repr__(self) -> str:
         return f"Pool({self.id}, incomplete={self.is_incomplete}, invalid={self.invalid!r})"
@@ -96,7 +96,7 @@ class Pool:
         return ""
 
 
-def concerns(record: SliceRecord, node: Node) -> bool:
+def reaches_node(record: SliceRecord, node: Node) -> bool:
     """Return whether a slice has devices for the node. Raises NodeSelectorError."""
     spec = record.slice.spec
     if record.node_name or spec.all_nodes or spec.node_selector is not None:
@@ -108,7 +108,7 @@ def concerns(record: SliceRecord, node: Node) -> bool:
         return False
     for index, device in enumerate(record.devices):
         try:
-            if device_concerns(record, index, node):
+            if device_reaches_node(record, index, node):
                 return True
         except NodeSelectorError as error:
             raise NodeSelectorError(
@@ -117,7 +117,7 @@ def concerns(record: SliceRecord, node: Node) -> bool:
     return False
 
 
-def device_concerns(record: SliceRecord, index: int, node: Node) -> bool:
+def device_reaches_node(record: SliceRecord, index: int, node: Node) -> bool:
     """Return whether one device of a slice with selection per device is for the node. Raises NodeSelectorError."""
     device = record.devices[index]
     return is_for_node(node, device.node_name, device.all_nodes, device.node_selector)
@@ -139,7 +139,7 @@ def assemble(
         if record.is_grouped or (record.needs_partitioning and not features.partitionable_devices):
             continue
         try:
-            if not concerns(record, node):
+            if not reaches_node(record, node):
                 continue
         except NodeSelectorError as error:
             raise AllocationError(f"gather pool information: {error}") from error

@@ -127,9 +127,9 @@ def _task(
 
 def _allowed(choice: Choice, layout: Layout, features: Features) -> int:
     """The devices that neither a disabled feature nor a taint excludes from the choice."""
-    allowed = ~layout.skipping
+    allowed = ~layout.with_skipped_operations
     if not features.partitionable_devices:
-        allowed &= ~layout.drawing
+        allowed &= ~layout.with_counters
     if features.device_taints:
         for taints, devices in layout.tainted:
             if blocking_taint(taints, choice.tolerations) is not None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from marshal import dumps
 
-from controlplane.structured.bounds import Bounds, may_raise
+from controlplane.structured.bounds import Bounds, can_raise
 from controlplane.structured.capacity import billionths
 from controlplane.structured.parts import Parts
 from controlplane.structured.problem import Task
@@ -25,16 +25,16 @@ from controlplane.structured.requests import MAX_RESULTS
 from controlplane.structured.search import Frame, Search
 
 _MAX_STATES = 200_000
-DEFAULT_PATIENCE = 16
-"""The number of failures after which the search looks ahead."""
+DEFAULT_FAILURES_BEFORE_PRUNING = 16
+"""The number of failures after which pruning starts."""
 
 
 class Pruner:
     """The cuts for one search."""
 
-    def __init__(self, search: Search, patience: int = DEFAULT_PATIENCE) -> None:
+    def __init__(self, search: Search, failures_before_pruning: int = DEFAULT_FAILURES_BEFORE_PRUNING) -> None:
         self._search = search
-        self._patience = patience
+        self._failures_before_pruning = failures_before_pruning
         self._failures = 0
         self._is_engaged = False
         self._class_of: dict[int, int] = {}
@@ -55,7 +55,7 @@ class Pruner:
         if not self._is_engaged:
             return False
         if self._parts is not None and self._search.steps >= self._next_parts:
-            self._is_unsolvable = self._parts.is_one_unsolvable(self._search.steps)
+            self._is_unsolvable = self._parts.has_unsolvable_part(self._search.steps)
             self._next_parts = 4 * self._search.steps
         if self._is_unsolvable:
             return True
@@ -68,8 +68,8 @@ class Pruner:
         """Record that a decision failed."""
         self._failures += 1
         if not self._is_engaged:
-            if self._failures > self._patience:
-                self._engage()
+            if self._failures > self._failures_before_pruning:
+                self._activate()
         elif frame.key is not None and len(self._failed_states) < _MAX_STATES:
             self._failed_states.add(frame.key)
 
@@ -79,7 +79,7 @@ class Pruner:
         if number is None:
             return 0
         search, members, bit = self._search, self._members[number], 1 << position
-        if search.multi & bit:
+        if search.shareable & bit:
             if position in search.sharing:
                 return 0
             for other in search.sharing:
@@ -87,14 +87,14 @@ class Pruner:
             return members
         return members & (search.taken if search.taken & bit else ~search.taken)
 
-    def _engage(self) -> None:
+    def _activate(self) -> None:
         search = self._search
         self._is_engaged = True
         tasks = [task for claim in search.claims for request in claim.requests for task in request.tasks]
         for task in tasks:
             task.suitability.evaluate_all(search.check)
         self._has_admin = any(task.admin_access for task in tasks)
-        has_errors = any(may_raise(task) for task in tasks)
+        has_errors = any(can_raise(task) for task in tasks)
         may_be_full = any(
             sum(max(task.count for task in request.tasks) for request in claim.requests) > MAX_RESULTS
             for claim in search.claims
@@ -103,7 +103,7 @@ class Pruner:
         if not (has_errors and may_be_full):
             self._bounds = Bounds(search, tasks)
         if not has_errors:
-            self._parts = Parts(search, lambda part: Pruner(part, self._patience))
+            self._parts = Parts(search, lambda part: Pruner(part, self._failures_before_pruning))
         classes = [search.everything]
         for mask in _distinctions(search, tasks):
             classes = [part for one in classes for part in (one & mask, one & ~mask) if part & (part - 1)]
@@ -160,17 +160,17 @@ def _distinctions(search: Search, tasks: Iterable[Task]) -> Iterator[int]:
         if task.positions is not None and task.constraints:
             special |= task.suitability.true  # the device that is refused first decides which error is raised
         yield from _bits(special)
-    yield from (search.multi, search.holdings.exclusive, search.holdings.shared)
+    yield from (search.shareable, search.holdings.exclusive, search.holdings.shared)
     for constraints in search.constraints:
         for constraint in constraints:
             yield constraint.attribute.present
             yield from constraint.attribute.with_value.values()
     groups: dict[object, int] = {}
-    if search.drawing:
+    if search.with_counters:
         for position, draw in layout.draws.items():
             drawn = (layout.pool_numbers[position], *sorted(draw.items()))
             groups[drawn] = groups.get(drawn, 0) | 1 << position
-    limited = search.multi
+    limited = search.shareable
     for position in search.holdings.capacity:
         limited |= 1 << position
     for bit in _bits(limited):

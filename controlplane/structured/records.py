@@ -76,7 +76,7 @@ class SliceRecord:
         return {device.name: index for index, device in enumerate(self.devices)}
 
     @cached_property
-    def multi(self) -> int:
+    def shareable(self) -> int:
         """The devices that can be allocated more than once."""
         return sum(1 << i for i, device in enumerate(self.devices) if device.allow_multiple_allocations)
 
@@ -86,7 +86,7 @@ class SliceRecord:
         return [index for index, device in enumerate(self.devices) if device.taints]
 
     @cached_property
-    def conditional(self) -> int:
+    def with_conditions(self) -> int:
         """The devices with binding conditions."""
         return sum(1 << i for i, device in enumerate(self.devices) if device.binding_conditions)
 
@@ -96,12 +96,12 @@ class SliceRecord:
         return {i: draws_of(device) for i, device in enumerate(self.devices) if device.consumes_counters}
 
     @cached_property
-    def drawing(self) -> int:
+    def with_counters(self) -> int:
         """The devices that draw on counters."""
         return sum(1 << i for i in self.draws)
 
     @cached_property
-    def plain(self) -> int:
+    def fits_default_request(self) -> int:
         """The devices that suit a request that names no capacity."""
         return sum(1 << i for i, device in enumerate(self.devices) if not device.capacity or _is_plain(device))
 

@@ -70,7 +70,7 @@ class Frame:
         self.key: bytes | None = None  # the pruner's digest of the state in which the frame was opened
 
 
-class Cuts(Protocol):
+class Pruning(Protocol):
     """The cuts of a search; see `prune`."""
 
     def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
@@ -93,7 +93,7 @@ class Search:
         holdings: Holdings,
         features: Features,
         check: Callable[[], None] | None,
-        pruning: "Callable[[Search], Cuts] | None",
+        pruning: "Callable[[Search], Pruning] | None",
     ) -> None:
         self.layout = layout
         self.claims = claims
@@ -106,8 +106,8 @@ class Search:
         self.taken = 0
         self.taken_by = [0] * len(claims)
         self.sharing: dict[int, list[Amounts]] = {}  # shares that this search allocated
-        self.multi = layout.multi if features.consumable_capacity else 0
-        self.drawing = layout.drawing if features.partitionable_devices else 0
+        self.shareable = layout.shareable if features.consumable_capacity else 0
+        self.with_counters = layout.with_counters if features.partitionable_devices else 0
         self.counters: dict[int, Counters] = {}
         self.constraints: list[list[Constraint]] = [
             [
@@ -258,17 +258,17 @@ class Search:
 
     def _take(self, claim: int, task: Task, position: int, bit: int) -> bool:
         """Allocate a suitable device if counters and capacity allow it. A refusal changes nothing."""
-        if self.drawing & bit and not self._pay(position, bit):
+        if self.with_counters & bit and not self._consume_counters(position, bit):
             return False
         amounts: Amounts = {}
-        is_shared = bool(self.multi & bit)
+        is_shared = bool(self.shareable & bit)
         held = self.holdings.capacity.get(position)
         if is_shared or held is not None:
             device = self.layout.device(position)
             amounts = consumption(device.capacity, task.choice.capacity_requests) or {}
             if not fits(device.capacity, amounts, *self.sharing.get(position, ()), held or {}):
-                if self.drawing & bit:
-                    self._refund(position, bit)
+                if self.with_counters & bit:
+                    self._return_counters(position, bit)
                 return False
         for number in task.constraints:
             self.constraints[claim][number].add(position)
@@ -287,7 +287,7 @@ class Search:
         if in_use & bit or not task.allowed & bit:
             return False
         if task.constraints and any(not self.constraints[claim][x].accepts & bit for x in task.constraints):
-            if self.drawing & bit and not self._pay(position, bit):
+            if self.with_counters & bit and not self._consume_counters(position, bit):
                 return False
             raise AllocationError(
                 f"claim {task.choice.claim_name}, request {task.choice.name}: cannot add device "
@@ -311,18 +311,18 @@ class Search:
                 self.taken ^= bit
         for number in pick.task.constraints:
             self.constraints[pick.claim][number].undo()
-        if self.drawing & bit:
-            self._refund(pick.position, bit)
+        if self.with_counters & bit:
+            self._return_counters(pick.position, bit)
 
-    def _pay(self, position: int, bit: int) -> bool:
+    def _consume_counters(self, position: int, bit: int) -> bool:
         """Take what the device draws on its pool's counters. For a shared device, only the first user draws."""
-        if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
+        if self.shareable & bit and (position in self.sharing or self.holdings.shared & bit):
             return True
         return self.counters_of(self.layout.pool_numbers[position]).take(self.layout.draws[position])
 
-    def _refund(self, position: int, bit: int) -> None:
-        """Undo `_pay`."""
-        if self.multi & bit and (position in self.sharing or self.holdings.shared & bit):
+    def _return_counters(self, position: int, bit: int) -> None:
+        """Undo `_consume_counters`."""
+        if self.shareable & bit and (position in self.sharing or self.holdings.shared & bit):
             return
         self.counters_of(self.layout.pool_numbers[position]).give_back(self.layout.draws[position])
 

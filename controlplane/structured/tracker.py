@@ -85,14 +85,14 @@ class Tracker:
 
 def _patched(stored: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> ResourceSlice:
     spec = stored.spec
-    matching = [rule for rule in rules if _concerns(rule, spec)]
+    matching = [rule for rule in rules if _applies_to(rule, spec)]
     if not matching:
         return stored
     devices = tuple(_tainted(device, spec, matching) for device in spec.devices)
     return stored if devices == spec.devices else replace(stored, spec=replace(spec, devices=devices))
 
 
-def _concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
+def _applies_to(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
     selector = rule.spec.device_selector
     return (
         selector is not None

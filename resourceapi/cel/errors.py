@@ -17,7 +17,7 @@ _MAX_REPORTED = 100
 _MAX_SNIPPET_BYTES = 16384
 SYNTAX_ERROR = "Syntax error: "
 """The prefix of the message of a syntax error."""
-NOWHERE = -1  # the position of an issue that concerns the expression as a whole
+NO_POSITION = -1  # the position of an issue that concerns the expression as a whole
 
 
 class CelError(Exception):
@@ -106,7 +106,7 @@ class Issues:
 
 
 def _display(source: str, issue: Issue) -> str:
-    if issue.position == NOWHERE:
+    if issue.position == NO_POSITION:
         return f"ERROR: <input>:-1:0: {issue.message}"
     if not source:
         return f"ERROR: <input>:1:0: {issue.message}"

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from resourceapi.cel.errors import CelEvalError, CelInterrupted, CostLimitExceeded
 
-_TURNS_PER_QUESTION = 100
+_ITERATIONS_PER_CHECK = 100
 
 Interrupt: TypeAlias = Callable[[], str | None]
 """Returns why an evaluation should stop, or None to continue."""
@@ -36,7 +36,7 @@ class Frame:
         self.limit = limit
         self.inputs = inputs
         self.slots: list[Any] = [None] * slots
-        self.interrupt = None if interrupt is None else _seldom(interrupt)
+        self.interrupt = None if interrupt is None else _with_fewer_checks(interrupt)
 
     def charge(self, units: int) -> None:
         """Add to the cost. Raises Cancelled beyond the limit."""
@@ -68,14 +68,14 @@ class Frame:
                 raise Cancelled(CelInterrupted(cause))
 
 
-def _seldom(interrupt: Interrupt) -> Interrupt:
-    """Call `interrupt` only every `_TURNS_PER_QUESTION` iterations, because it can cost more than an iteration."""
+def _with_fewer_checks(interrupt: Interrupt) -> Interrupt:
+    """Call `interrupt` only every `_ITERATIONS_PER_CHECK` iterations, because it can cost more than an iteration."""
     turns = 0
 
     def ask() -> str | None:
         nonlocal turns
         turns += 1
-        return interrupt() if turns % _TURNS_PER_QUESTION == 0 else None
+        return interrupt() if turns % _ITERATIONS_PER_CHECK == 0 else None
 
     return ask
 

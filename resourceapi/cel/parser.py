@@ -23,7 +23,7 @@ from resourceapi.cel.ast import (
     Select,
     Struct,
 )
-from resourceapi.cel.errors import NOWHERE, SYNTAX_ERROR, Issues
+from resourceapi.cel.errors import NO_POSITION, SYNTAX_ERROR, Issues
 from resourceapi.cel.lexer import Token, tokenize
 from resourceapi.cel.literals import LiteralError, parse_bytes, parse_float, parse_int, parse_string, parse_uint
 from resourceapi.cel.stack import headroom
@@ -148,7 +148,7 @@ class _Parser:
     def _enter(self, rule: str) -> None:
         self._depth[rule] += 1
         if self._depth[rule] > MAX_DEPTH:
-            raise Stop(NOWHERE, f"expression recursion limit exceeded: {MAX_DEPTH}")
+            raise Stop(NO_POSITION, f"expression recursion limit exceeded: {MAX_DEPTH}")
 
     def _leave(self, rule: str) -> None:
         self._depth[rule] -= 1
@@ -487,5 +487,5 @@ def _measured(node: Node, levels: int, *parts: Node) -> Node:
     """Set the node's height, which is that of its highest part plus `levels`; return the node. Raises Stop."""
     node.height = levels + max((part.height for part in parts), default=0)
     if node.height > MAX_DEPTH:
-        raise Stop(NOWHERE, "max recursion depth exceeded")
+        raise Stop(NO_POSITION, "max recursion depth exceeded")
     return node

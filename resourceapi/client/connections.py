@@ -38,7 +38,7 @@ from resourceapi.client.wire import Wire, dial
 
 T = TypeVar("T")
 
-MOST_IDLE = 8  # connections that are kept for the next request
+MAX_IDLE_CONNECTIONS = 8  # connections that are kept for the next request
 IDLE_SECONDS = 30.0  # how long they are kept; they cost memory here and a slot on the server
 LARGE = 64 * 1024  # bytes above which a body is large
 
@@ -160,7 +160,7 @@ class Connections:
             connection.close()
             return
         self._idle.append(connection)
-        if len(self._idle) > MOST_IDLE:
+        if len(self._idle) > MAX_IDLE_CONNECTIONS:
             self._idle.popleft().close()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
@@ -250,7 +250,7 @@ class _Connection:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing arrived since the last answer: no end of the connection and no unrequested bytes."""
-        return self._wire.is_quiet and not self._answers.has_rest
+        return self._wire.is_quiet and not self._answers.has_unparsed_data
 
     async def exchange(self, method: str, data: bytes) -> Head:
         """Send a request and return the head of its answer. Raises Unreachable."""
@@ -277,7 +277,7 @@ class _Connection:
             return False
         self.carried += 1
         self.rests_since = asyncio.get_running_loop().time()
-        return not self._answers.has_rest
+        return not self._answers.has_unparsed_data
 
     def close(self) -> None:
         self._wire.close()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_LONGEST_MESSAGE = 4096  # characters; a server's message is copied into logs and into events of pods
+_MAX_MESSAGE = 4096  # characters; a server's message is copied into logs and into events of pods
 
 
 class ClientError(Exception):
@@ -65,7 +65,7 @@ class Refused(ClientError):
         return self.code == 410
 
     @property
-    def is_ahead(self) -> bool:
+    def is_version_too_large(self) -> bool:
         """Whether the requested version is newer than the server's, which was restored or lags. List again."""
         causes = self.details.get("causes")
         return self.code == 504 and any(
@@ -92,4 +92,4 @@ def seconds(value: object) -> float | None:
 
 def _text(value: object) -> str:
     text = value if isinstance(value, str) else ""
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."

@@ -21,7 +21,7 @@ from resourceapi.client.backoff import delay
 from resourceapi.client.connections import Connections, Response, UnverifiedServer, basic
 from resourceapi.client.credentials import Credentials, CredentialsError, Source
 from resourceapi.client.errors import ClientError, InvalidAnswer, Refused, Unreachable, seconds
-from resourceapi.client.line import Line
+from resourceapi.client.request_queue import RequestQueue
 from resourceapi.client.resource import AsyncResource, raw_resource, typed_resource
 from resourceapi.client.transport import Answer, Limits, Transport
 from resourceapi.client.versions import AsyncAnyVersion
@@ -34,7 +34,7 @@ REREAD_AFTER = 60.0
 """Seconds after which credentials are reread."""
 GRACE = 2.0
 """Seconds that running requests can take after `close`."""
-_MOST_REFUSAL = 256 * 1024  # bytes of an answer with an error status
+_MAX_ERROR_BODY = 256 * 1024  # bytes of an answer with an error status
 _USER_AGENT = "nodeplug"
 _BUSY = (429, 500, 502, 503, 504)
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class AsyncClient(Transport):
         self._timeout = timeout
         self._wait = wait
         self.limits = limits or Limits()
-        self._line = Line()
+        self._queue = RequestQueue()
         self._large = asyncio.Lock()  # only one large answer (connections.LARGE) is read at a time
         self._is_closed = False
         self._closing = asyncio.Event()
@@ -117,11 +117,13 @@ class AsyncClient(Transport):
         until = asyncio.get_running_loop().time() + self._attempts * self._timeout
         request = f"{method} {path}"
         for attempt in range(1, self._attempts + 1):
-            entered = self._line.enter()
-            is_one_of_few = await (entered if self._line.is_free else self._in_time(entered, until, request))
+            entered = self._queue.enter()
+            is_regular = await (entered if self._queue.is_free else self._before_deadline(entered, until, request))
             retry_after: float | None = None
             try:
-                return await self._once(method, path, data, query, content_type, max_bytes or self.limits.object, until)
+                return await self._attempt(
+                    method, path, data, query, content_type, max_bytes or self.limits.object, until
+                )
             except Refused as error:
                 retry_after = error.retry_after
                 may_repeat = method == "GET" or retry_after is not None
@@ -131,8 +133,8 @@ class AsyncClient(Transport):
                 if method != "GET" or attempt == self._attempts or isinstance(error, InvalidAnswer):
                     raise
             finally:
-                self._line.leave(is_one_of_few)
-            await self._in_time(self.sleep(delay(attempt, retry_after)), until, request)
+                self._queue.leave(is_regular)
+            await self._before_deadline(self.sleep(delay(attempt, retry_after)), until, request)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.asynccontextmanager
@@ -150,7 +152,7 @@ class AsyncClient(Transport):
         except Refused:
             raise
         except (ClientError, TimeoutError) as error:
-            raise self._named("GET", path, error) from error
+            raise self._with_request("GET", path, error) from error
 
     async def sleep(self, seconds: float) -> None:
         if self._wait is not None:
@@ -175,7 +177,7 @@ class AsyncClient(Transport):
                 connections.close()
                 asyncio.get_running_loop().call_later(GRACE, connections.abort)
 
-    async def _once(
+    async def _attempt(
         self,
         method: str,
         path: str,
@@ -201,9 +203,9 @@ class AsyncClient(Transport):
         except Refused:
             raise
         except (ClientError, TimeoutError) as error:
-            raise self._named(method, path, error) from error
+            raise self._with_request(method, path, error) from error
 
-    async def _in_time(self, waiting: Coroutine[Any, Any, T], until: float, request: str) -> T:
+    async def _before_deadline(self, waiting: Coroutine[Any, Any, T], until: float, request: str) -> T:
         """Wait for `waiting` until the deadline of all attempts together. Raises Unreachable after it."""
         try:
             async with asyncio.timeout_at(until):
@@ -211,7 +213,7 @@ class AsyncClient(Transport):
         except TimeoutError as error:
             raise Unreachable(f"{request}: no answer within {self._attempts * self._timeout:g} s") from error
 
-    def _named(self, method: str, path: str, error: ClientError | TimeoutError) -> ClientError:
+    def _with_request(self, method: str, path: str, error: ClientError | TimeoutError) -> ClientError:
         """Return the error with the request in its message."""
         request = f"{method} {self._server}{path}"
         if isinstance(error, TimeoutError):
@@ -315,7 +317,7 @@ async def _lines(response: Response, max_bytes: int, deadline: float) -> AsyncGe
 async def _refused(response: Response) -> Refused:
     """Return the error for a response without success."""
     try:
-        text = (await response.read(_MOST_REFUSAL)).decode("utf-8", "replace")
+        text = (await response.read(_MAX_ERROR_BODY)).decode("utf-8", "replace")
     except InvalidAnswer:
         text = ""
     try:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-MOST_HEAD = 32 * 1024
+MAX_HEAD = 32 * 1024
 """The most bytes of an answer's first line and headers together, and of the trailer of a chunked body."""
-_LONGEST_CHUNK_LINE = 4096  # bytes: the size, and extensions, which are ignored
+_MAX_CHUNK_LINE = 4096  # bytes: the size, and extensions, which are ignored
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _TEXT = rb"[\t\x20-\x7e\x80-\xff]*"
 
@@ -70,7 +70,7 @@ class Answers:
         return self._body.is_complete and not self._is_last
 
     @property
-    def has_rest(self) -> bool:
+    def has_unparsed_data(self) -> bool:
         """Whether there are received bytes that have not been parsed."""
         return bool(self._data)
 
@@ -112,8 +112,8 @@ class Answers:
 
     def _next_head(self) -> tuple[bytes, Head] | None:
         end = _END_OF_HEAD.search(self._data, self._searched)
-        if (end.end() if end else len(self._data)) > MOST_HEAD:
-            raise ProtocolError(f"the head of the answer has more than {MOST_HEAD} bytes")
+        if (end.end() if end else len(self._data)) > MAX_HEAD:
+            raise ProtocolError(f"the head of the answer has more than {MAX_HEAD} bytes")
         if end is None:
             if self._is_ended:
                 raise ProtocolError("the server closed the connection")
@@ -194,7 +194,7 @@ class _Chunked:
 
     def _read_trailer(self, line: bytes) -> None:
         self._trailer += len(line)
-        if line and (self._trailer > MOST_HEAD or not _TRAILER.fullmatch(line)):
+        if line and (self._trailer > MAX_HEAD or not _TRAILER.fullmatch(line)):
             raise ProtocolError("what follows the answer's last chunk is too much, or no header")
         self.is_complete = not line
 
@@ -234,9 +234,9 @@ def _taken(data: bytearray, most: int) -> bytes:
 
 def _line(data: bytearray) -> bytes | None:
     """Remove and return a line; None if its end has not arrived. Raises ProtocolError."""
-    end = data.find(b"\n", 0, _LONGEST_CHUNK_LINE)
+    end = data.find(b"\n", 0, _MAX_CHUNK_LINE)
     if end < 0:
-        if len(data) >= _LONGEST_CHUNK_LINE:
+        if len(data) >= _MAX_CHUNK_LINE:
             raise ProtocolError("a line between chunks of the answer is too long")
         return None
     line = _taken(data, end + 1)

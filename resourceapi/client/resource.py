@@ -20,7 +20,7 @@ K = TypeVar("K", bound=KubernetesObject)
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PAGE_SIZE = 500
-MOST_PAGES = 1000
+MAX_PAGES = 1000
 
 _PLURALS: dict[type[KubernetesObject], str] = {
     core.Namespace: "namespaces",
@@ -60,26 +60,28 @@ class AsyncResource(Generic[T]):
 
     async def get(self, name: str, namespace: str = "") -> T:
         """Return an object."""
-        return await self._ask("GET", self.path(namespace, name), _Named(name, namespace))
+        return await self._request_object("GET", self.path(namespace, name), _Named(name, namespace))
 
     async def create(self, obj: T, *, dry_run: bool = False) -> T:
         """Create an object and return it as stored; with `dry_run`, as it would be stored."""
         value = self._write(obj)
         named = _named(value)._replace(uid="")  # the server assigns a new uid
-        return await self._ask("POST", self.path(named.namespace), named, value, query=_query(dry_run=dry_run))
+        return await self._request_object(
+            "POST", self.path(named.namespace), named, value, query=_query(dry_run=dry_run)
+        )
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
         """Update an object, which must have the current resourceVersion; with `dry_run`, return it unstored."""
         value = self._write(obj)
         named = _named(value)
         path = self.path(named.namespace, named.name)
-        return await self._ask("PUT", path, named, value, query=_query(dry_run=dry_run))
+        return await self._request_object("PUT", path, named, value, query=_query(dry_run=dry_run))
 
     async def update_status(self, obj: T) -> T:
         """Update the status of an object."""
         value = self._write(obj)
         named = _named(value)
-        return await self._ask("PUT", self.path(named.namespace, named.name) + "/status", named, value)
+        return await self._request_object("PUT", self.path(named.namespace, named.name) + "/status", named, value)
 
     async def patch(
         self,
@@ -93,12 +95,14 @@ class AsyncResource(Generic[T]):
     ) -> T:
         """Patch an object."""
         path = self.path(namespace, name) + (f"/{subresource}" if subresource else "")
-        return await self._ask("PATCH", path, _Named(name, namespace), patch, content_type=content_type, query=query)
+        return await self._request_object(
+            "PATCH", path, _Named(name, namespace), patch, content_type=content_type, query=query
+        )
 
     async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> T:
         """Apply a configuration (server-side apply) and return the object."""
         named = _named(value)
-        return await self._ask(
+        return await self._request_object(
             "PATCH",
             self.path(named.namespace, named.name) + (f"/{subresource}" if subresource else ""),
             named,
@@ -125,7 +129,7 @@ class AsyncResource(Generic[T]):
         weight = 0
         wanted = selectors(label_selector, field_selector)
         query = wanted | {"limit": str(PAGE_SIZE)}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             try:
                 answer = await self._transport.send("GET", path, query=query, max_bytes=max_bytes - weight)
             except Refused as error:
@@ -141,7 +145,7 @@ class AsyncResource(Generic[T]):
             if weight >= max_bytes:
                 raise InvalidAnswer(f"GET {path}: there are more objects than {max_bytes} bytes can hold")
             query["continue"] = str(metadata["continue"])
-        raise InvalidAnswer(f"GET {path}: more than {MOST_PAGES} pages")
+        raise InvalidAnswer(f"GET {path}: more than {MAX_PAGES} pages")
 
     def watch(
         self,
@@ -166,7 +170,7 @@ class AsyncResource(Generic[T]):
         path = f"{self._root}/namespaces/{_segment(namespace)}" if self._namespaced and namespace else self._root
         return f"{path}/{self._plural}" + (f"/{_segment(name)}" if name else "")
 
-    async def _ask(self, method: str, path: str, named: "_Named", body: Any = None, **options: Any) -> T:
+    async def _request_object(self, method: str, path: str, named: "_Named", body: Any = None, **options: Any) -> T:
         answer = await self._transport.send(method, path, body, **options)
         return self._checked(f"{method} {path}", answer.value, named)
 
@@ -187,7 +191,7 @@ class AsyncResource(Generic[T]):
         metadata = value.get("metadata", {}) if isinstance(value, dict) else None
         if not isinstance(metadata, dict):
             raise InvalidAnswer(f"{request}: the API server answered with no object")
-        if why := named.why_not(metadata):
+        if why := named.mismatch(metadata):
             raise InvalidAnswer(f"{request}: the API server answered with another object: {why}")
         try:
             return self._read(value)
@@ -203,7 +207,7 @@ class _Named(NamedTuple):
     uid: str = ""
     prefix: str = ""  # generateName: the prefix of a name that the server generates
 
-    def why_not(self, metadata: Mapping[str, Any]) -> str:
+    def mismatch(self, metadata: Mapping[str, Any]) -> str:
         """Return how an answer's metadata differs; empty if it matches."""
         for field, wanted in (("name", self.name), ("namespace", self.namespace), ("uid", self.uid)):
             if wanted and metadata.get(field) != wanted:

@@ -37,19 +37,19 @@ class AsyncAnyVersion(Generic[K]):
 
     async def get(self, name: str, namespace: str = "") -> K:
         """Return an object."""
-        return await self._ask(lambda objects: objects.get(name, namespace))
+        return await self._call(lambda objects: objects.get(name, namespace))
 
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object and return it as stored; with `dry_run`, as it would be stored."""
-        return await self._ask(lambda objects: objects.create(obj, dry_run=dry_run))
+        return await self._call(lambda objects: objects.create(obj, dry_run=dry_run))
 
     async def update(self, obj: K, *, dry_run: bool = False) -> K:
         """Update an object, which must have the current resourceVersion; with `dry_run`, return it unstored."""
-        return await self._ask(lambda objects: objects.update(obj, dry_run=dry_run))
+        return await self._call(lambda objects: objects.update(obj, dry_run=dry_run))
 
     async def update_status(self, obj: K) -> K:
         """Update the status of an object."""
-        return await self._ask(lambda objects: objects.update_status(obj))
+        return await self._call(lambda objects: objects.update_status(obj))
 
     async def apply(self, value: dict[str, Any], manager: str, *, force: bool = False, subresource: str = "") -> K:
         """Apply a configuration (server-side apply), which must be valid in every version of the API."""
@@ -58,15 +58,15 @@ class AsyncAnyVersion(Generic[K]):
             named = {"apiVersion": objects.api_version, "kind": self._kind.KIND, **value}
             return objects.apply(named, manager, force=force, subresource=subresource)
 
-        return await self._ask(applied)
+        return await self._call(applied)
 
     async def delete(self, name: str, namespace: str = "", *, uid: str = "", version: str = "") -> None:
         """Delete an object; with `uid` or `version` (resourceVersion), only if it matches."""
-        await self._ask(lambda objects: objects.delete(name, namespace, uid=uid, version=version))
+        await self._call(lambda objects: objects.delete(name, namespace, uid=uid, version=version))
 
     async def list(self, namespace: str = "", *, label_selector: str = "", field_selector: str = "") -> Page[K]:
         """Return all objects of one namespace or of all, read page by page."""
-        return await self._ask(
+        return await self._call(
             lambda objects: objects.list(namespace, label_selector=label_selector, field_selector=field_selector)
         )
 
@@ -87,7 +87,7 @@ class AsyncAnyVersion(Generic[K]):
         read = partial(self._resources[0].read_one, namespace=namespace)
         return watch(self._transport, path, selectors(label_selector, field_selector), listed, read, on_failure)
 
-    async def _ask(self, call: Callable[[AsyncResource[K]], Awaitable[A]]) -> A:
+    async def _call(self, call: Callable[[AsyncResource[K]], Awaitable[A]]) -> A:
         first, refused = self._at, None
         for turn in range(len(self._resources)):
             at = (first + turn) % len(self._resources)

@@ -18,9 +18,9 @@ OnFailure = Callable[[ClientError], object]
 """Called for every failed attempt that will be repeated."""
 
 OBJECT_OVERHEAD = 1024  # bytes of memory that an object needs besides its JSON
-_SHORTEST, _LONGEST = 240, 480  # seconds: the range of the requested watch duration (timeoutSeconds)
+_MIN_SECONDS, _MAX_SECONDS = 240, 480  # seconds: the range of the requested watch duration (timeoutSeconds)
 _GRACE = 30.0  # seconds that a watch can last longer than requested
-_SHORTEST_LIFE = 1.0  # seconds; a stream that ends earlier counts as failed
+_MIN_STREAM_SECONDS = 1.0  # seconds; a stream that ends earlier counts as failed
 _BURST, _RATE = 5000, 1000  # events at once, and per second after that; further events wait in the connection
 
 
@@ -62,7 +62,7 @@ async def watch(
     that are not transient, and DecodeError.
     """
     loop = asyncio.get_running_loop()
-    held = _Held(transport.limits.collection)
+    held = _DeliveredObjects(transport.limits.collection)
     version, failures = "", 0
     while True:
         opened = float("inf")
@@ -73,14 +73,15 @@ async def watch(
                 version = page.version
                 held.replace(page)
                 yield Event("LISTED", page.items, version)
-            seconds = _SHORTEST + int((_LONGEST - _SHORTEST) * chance())  # so that clients do not all return at once
+            # random, so that clients do not all return at once
+            seconds = _MIN_SECONDS + int((_MAX_SECONDS - _MIN_SECONDS) * chance())
             events = 0
             async with transport.lines(path(), {**query, **_stream(version, seconds)}, seconds + _GRACE) as lines:
                 opened = loop.time()
                 async for line in lines:
                     change, value, version = _parsed(line, version)
                     events += 1
-                    await _paced(opened, events)
+                    await _limit_rate(opened, events)
                     if change != "BOOKMARK":
                         held.change(change, value, len(line))
                         yield Event(change, (read(value),))
@@ -88,13 +89,17 @@ async def watch(
             if not error.is_transient:
                 raise
             failure = error
-        if loop.time() - opened > _SHORTEST_LIFE:
+        if loop.time() - opened > _MIN_STREAM_SECONDS:
             failures = 0
             if failure is None:
                 continue
         failures += 1
         is_expired = isinstance(failure, Refused) and failure.is_expired
-        if is_expired or isinstance(failure, InvalidAnswer) or (isinstance(failure, Refused) and failure.is_ahead):
+        if (
+            is_expired
+            or isinstance(failure, InvalidAnswer)
+            or (isinstance(failure, Refused) and failure.is_version_too_large)
+        ):
             version = ""
         if is_expired and failures == 1:
             continue  # normal after a time without a connection, so neither reported nor delayed
@@ -104,7 +109,7 @@ async def watch(
         await transport.sleep(max(delay(failures), delay(failures, retry_after)))
 
 
-class _Held:
+class _DeliveredObjects:
     """The size of the objects that a watch has delivered and not deleted, which the receiver keeps in memory."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -155,7 +160,7 @@ def _parsed(line: bytes, version: str) -> tuple[Any, dict[str, Any], str]:
     return change, value, found if isinstance(found, str) and found else version
 
 
-async def _paced(began: float, events: int) -> None:
+async def _limit_rate(began: float, events: int) -> None:
     """Sleep if events arrive faster than the limit, so that an endless stream does not block the event loop."""
     now = asyncio.get_running_loop().time()
     ahead = (events - _BURST) / _RATE - (now - began)

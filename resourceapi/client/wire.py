@@ -10,7 +10,7 @@ from asyncio import sslproto
 from collections import deque
 from typing import TypeAlias
 
-_MOST_UNREAD = 256 * 1024  # bytes that are buffered before reading from the kernel pauses
+_MAX_UNREAD = 256 * 1024  # bytes that are buffered before reading from the kernel pauses
 _BUFFER = 16 * 1024  # bytes per read from the kernel
 _KEEP_ALIVE = (  # a watch can be silent for minutes: a dead connection is detected within a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -93,7 +93,7 @@ class Wire(asyncio.BufferedProtocol):
         """Store the received bytes; pause reading if the reader is slow, so that the peer waits."""
         self._pieces.append(bytes(self._buffer[:nbytes]))
         self._size += nbytes
-        if self._size > _MOST_UNREAD:
+        if self._size > _MAX_UNREAD:
             self._transport.pause_reading()
         self._wake()
 

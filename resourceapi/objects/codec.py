@@ -180,7 +180,7 @@ def _fields_of(record_type: type[Record]) -> tuple[JsonField, ...]:
         if info.name == "unknown_fields":
             continue
         plain, marks = unwrapped(info.type)
-        kind = _called(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
+        kind = _with_go_type(_kind_of(plain), marks["go_type"]) if "go_type" in marks else _kind_of(plain)
         default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
         is_text = kind.write is _write_text
         fields.append(
@@ -215,7 +215,7 @@ def unwrapped(annotation: Any) -> tuple[Any, Mapping[str, str]]:
     return annotation, {}
 
 
-def _called(kind: _Kind, go_type: str) -> _Kind:
+def _with_go_type(kind: _Kind, go_type: str) -> _Kind:
     """Return a kind with another Go type name."""
 
     def read(value: Any) -> Any:
@@ -238,7 +238,7 @@ def _kind_of(annotation: Any) -> _Kind:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         plain, marks = unwrapped(annotation)
-        return _called(_kind_of(plain), marks["go_type"])
+        return _with_go_type(_kind_of(plain), marks["go_type"])
     if origin is types.UnionType:  # X | None
         inner = _kind_of(next(argument for argument in arguments if argument is not types.NoneType))
         return _Kind(inner.read, inner.write, lambda: None, inner.go_type)

@@ -77,25 +77,25 @@ def declared_errors(form: Mapping[str, Any], old: Mapping[str, Any] | None) -> E
 
 def replaced(written: ErrorList, declared: ErrorList) -> ErrorList:
     """Return the distinct hand-written errors that no declared error replaces, followed by the declared errors."""
-    already_reported = {(error.type, _in_the_hub(error.path), _is_about_a_change(error)) for error in declared}
+    already_reported = {(error.type, _v1_path(error.path), _is_about_update(error)) for error in declared}
     once = {str(error): error for error in written}.values()
-    result = ErrorList(x for x in once if (x.type, x.path, _is_about_a_change(x)) not in already_reported)
+    result = ErrorList(x for x in once if (x.type, x.path, _is_about_update(x)) not in already_reported)
     result.extend(declared)
     return result
 
 
-def _is_about_a_change(error: FieldError) -> bool:
+def _is_about_update(error: FieldError) -> bool:
     return error.message.endswith((IMMUTABLE, FINAL))
 
 
-def _in_the_hub(path: str) -> str:
+def _v1_path(path: str) -> str:
     """Convert a path to v1, which the hand-written rules use: v1beta1 has requests and devices in other places."""
-    path = _FLAT_REQUEST.sub(r"\1.exactly.\2", path)
-    return _BASIC_DEVICE.sub(r"\1.", path)
+    path = _V1BETA1_REQUEST_PATH.sub(r"\1.exactly.\2", path)
+    return _V1BETA1_DEVICE_PATH.sub(r"\1.", path)
 
 
-_FLAT_REQUEST = re.compile(r"(devices\.requests\[\d+\])\.(selectors|allocationMode|tolerations)")
-_BASIC_DEVICE = re.compile(r"(spec\.devices\[\d+\])\.basic\.")
+_V1BETA1_REQUEST_PATH = re.compile(r"(devices\.requests\[\d+\])\.(selectors|allocationMode|tolerations)")
+_V1BETA1_DEVICE_PATH = re.compile(r"(spec\.devices\[\d+\])\.basic\.")
 
 
 def _walk(errors: ErrorList, path: str, node: _Node, new: Any, old: Any, *, is_update: bool, is_known: bool) -> None:
@@ -180,7 +180,7 @@ def _walk_list(errors: ErrorList, path: str, node: _List, new: Any, old: Any, *,
         _walk(errors, f"{path}[{index}]", node.item, item, was, is_update=is_update, is_known=known)
 
 
-def _one_of_these(*values: str) -> ValueRule:
+def _one_of_values(*values: str) -> ValueRule:
     def rule(errors: ErrorList, path: str, value: str) -> None:
         if value not in values:
             errors.not_supported(path, value, sorted(values))
@@ -261,18 +261,18 @@ def _extended_resource(errors: ErrorList, path: str, name: str) -> None:
     complaints(errors, path, name, names.label_key(names.REQUESTS_PREFIX + name))
 
 
-_EFFECT = _one_of_these(*v1.TAINT_EFFECTS)
+_EFFECT = _one_of_values(*v1.TAINT_EFFECTS)
 _TOLERATIONS = _List(
     _Struct(
         {
             "key": _Value((_label_key,)),
-            "operator": _Value((_one_of_these(v1.EQUAL, v1.EXISTS),), required=True),
+            "operator": _Value((_one_of_values(v1.EQUAL, v1.EXISTS),), required=True),
             "effect": _Value((_EFFECT,)),
         }
     )
 )
 _SELECTORS = _List(limit=32)
-_MODE = _Value((_one_of_these(v1.ALL, v1.EXACT_COUNT),))
+_MODE = _Value((_one_of_values(v1.ALL, v1.EXACT_COUNT),))
 _REFERENCES = _List(limit=32, is_set=True)
 _OPAQUE = _Struct({"driver": _Value((_driver_name,), required=True)})
 _ALTERNATIVES = _List(
@@ -293,7 +293,7 @@ _REQUEST = _Struct(
         "firstAvailable": _ALTERNATIVES,
     }
 )
-_FLAT = _Struct(
+_V1BETA1_REQUEST = _Struct(
     {
         "selectors": _SELECTORS,
         "allocationMode": _MODE,
@@ -329,7 +329,7 @@ _RESULT = _Struct(
 )
 _ALLOCATED_CONFIG = _Struct(
     {
-        "source": _Value((_one_of_these(v1.FROM_CLAIM, v1.FROM_CLASS),), required=True),
+        "source": _Value((_one_of_values(v1.FROM_CLAIM, v1.FROM_CLASS),), required=True),
         "requests": _REFERENCES,
         "opaque": _OPAQUE,
     }
@@ -396,9 +396,9 @@ _TABLES: Mapping[tuple[str, str], Mapping[str, _Node]] = {
     ("DeviceClass", ""): _CLASS,
     ("DeviceTaintRule", ""): {"spec": _Struct({"taint": _TAINT})},
     ("ResourceClaim", ""): {"spec": _claim(_REQUEST, is_immutable=True), "status": _CLAIM_STATUS},
-    ("ResourceClaim", "v1beta1"): {"spec": _claim(_FLAT, is_immutable=True), "status": _CLAIM_STATUS},
+    ("ResourceClaim", "v1beta1"): {"spec": _claim(_V1BETA1_REQUEST, is_immutable=True), "status": _CLAIM_STATUS},
     ("ResourceClaimTemplate", ""): {"spec": _Struct({"spec": _claim(_REQUEST, is_immutable=False)})},
-    ("ResourceClaimTemplate", "v1beta1"): {"spec": _Struct({"spec": _claim(_FLAT, is_immutable=False)})},
+    ("ResourceClaimTemplate", "v1beta1"): {"spec": _Struct({"spec": _claim(_V1BETA1_REQUEST, is_immutable=False)})},
     ("ResourceSlice", ""): {"spec": _slice(_DEVICE)},
     ("ResourceSlice", "v1beta1"): {"spec": _slice(_Struct({"basic": _DEVICE}))},
 }

@@ -58,7 +58,7 @@ def _lists(obj: v1.ResourceSlice) -> v1.ResourceSlice:
     return replace(obj, spec=replace(obj.spec, devices=tuple(devices)))
 
 
-def _asked_capacity(spec: v1.ResourceClaimSpec) -> v1.ResourceClaimSpec:
+def _without_capacity_requests(spec: v1.ResourceClaimSpec) -> v1.ResourceClaimSpec:
     requests = []
     for request in spec.devices.requests:
         exactly = replace(request.exactly, capacity=None) if request.exactly else None
@@ -76,13 +76,13 @@ def _results(obj: v1.ResourceClaim, **fields: Any) -> v1.ResourceClaim:
     return replace(obj, status=replace(obj.status, allocation=allocation))
 
 
-def _shares(obj: v1.ResourceClaim) -> v1.ResourceClaim:
-    obj = _results(replace(obj, spec=_asked_capacity(obj.spec)), share_id=None, consumed_capacity={})
+def _shared_devices(obj: v1.ResourceClaim) -> v1.ResourceClaim:
+    obj = _results(replace(obj, spec=_without_capacity_requests(obj.spec)), share_id=None, consumed_capacity={})
     devices = tuple(replace(device, share_id=None) for device in obj.status.devices)
     return replace(obj, status=replace(obj.status, devices=devices))
 
 
-def _awaited(obj: v1.ResourceClaim) -> v1.ResourceClaim:
+def _binding_conditions(obj: v1.ResourceClaim) -> v1.ResourceClaim:
     obj = _results(obj, binding_conditions=(), binding_failure_conditions=())
     if obj.status.allocation is None:
         return obj
@@ -91,7 +91,7 @@ def _awaited(obj: v1.ResourceClaim) -> v1.ResourceClaim:
 
 
 def _template_capacity(obj: v1.ResourceClaimTemplate) -> v1.ResourceClaimTemplate:
-    return replace(obj, spec=replace(obj.spec, spec=_asked_capacity(obj.spec.spec)))
+    return replace(obj, spec=replace(obj.spec, spec=_without_capacity_requests(obj.spec.spec)))
 
 
 def _extended_resource(obj: v1.DeviceClass) -> v1.DeviceClass:
@@ -100,7 +100,7 @@ def _extended_resource(obj: v1.DeviceClass) -> v1.DeviceClass:
 
 _DROPS: dict[type[KubernetesObject], tuple[_Drop, ...]] = {
     v1.DeviceClass: (_extended_resource,),
-    v1.ResourceClaim: (_awaited, _shares),
+    v1.ResourceClaim: (_binding_conditions, _shared_devices),
     v1.ResourceClaimTemplate: (_template_capacity,),
     v1.ResourceSlice: (
         _device_fields(taints=()),

@@ -36,7 +36,7 @@ class ErrorType(enum.Enum):
         return self.value[0]
 
 
-_MOST_TOLD = 8 * 1024 * 1024  # characters of all errors; an object has at most 1.5 MiB
+_MAX_CHARACTERS = 8 * 1024 * 1024  # characters of all errors; an object has at most 1.5 MiB
 _WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL})
 
 
@@ -76,7 +76,7 @@ class InOrder(NamedTuple):
 class ErrorList(list[FieldError]):
     """Field errors in the order in which they were found.
 
-    Errors are dropped once the texts exceed `_MOST_TOLD` characters, because each error can show a large value.
+    Errors are dropped once the texts exceed `_MAX_CHARACTERS` characters, because each error can show a large value.
     """
 
     _length = 0
@@ -84,7 +84,7 @@ class ErrorList(list[FieldError]):
     @property
     def is_full(self) -> bool:
         """Whether further errors are dropped."""
-        return self._length > _MOST_TOLD
+        return self._length > _MAX_CHARACTERS
 
     def required(self, path: str, detail: str = "") -> None:
         """A value is missing."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from resourceapi.objects.meta import ObjectMeta
 
-_LONGEST_MESSAGE = 1024  # characters; more is refused
+_MAX_MESSAGE = 1024  # characters; more is refused
 
 
 def pod_event(
@@ -27,7 +27,7 @@ def pod_event(
         },
         "type": type_,
         "reason": reason,
-        "message": message[:_LONGEST_MESSAGE],
+        "message": message[:_MAX_MESSAGE],
         "source": dict(source),
         "firstTimestamp": at,
         "lastTimestamp": at,

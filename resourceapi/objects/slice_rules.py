@@ -60,7 +60,7 @@ def slice_spec(
         immutable(errors, f"{path}.pool.name", spec.pool.name, old.pool.name)
         immutable(errors, f"{path}.driver", spec.driver, old.driver)
         immutable(errors, f"{path}.nodeName", spec.node_name, old.node_name)
-    _where(errors, path, spec)
+    _slice_nodes(errors, path, spec)
     if spec.shared_counters and spec.devices:
         errors.invalid(path, "", "only one of `sharedCounters` or `devices` is allowed")
 
@@ -99,7 +99,7 @@ def taint_rule_spec(
     _taint(errors, f"{path}.taint", spec.taint, known_effect=old.taint.effect if old else None)
 
 
-def _where(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:
+def _slice_nodes(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> None:
     chosen = []
     if spec.node_name is not None:
         if spec.node_name:
@@ -155,14 +155,14 @@ def _device(
     consumed = device.consumes_counters
     limit = MAX_COUNTER_CONSUMPTIONS
     check_items(errors, f"{path}.consumesCounters", consumed, limit, _counter_consumption, lambda x: x.counter_set)
-    _device_where(errors, path, device, per_device=per_device)
+    _device_nodes(errors, path, device, per_device=per_device)
     binding_conditions(errors, path, device.binding_conditions, device.binding_failure_conditions)
     for name in sorted(device.node_allocatable_resources):
         here = f"{path}.nodeAllocatableResources[{name}]"
         _allocatable(errors, here, name, device.node_allocatable_resources[name], device)
 
 
-def _device_where(errors: ErrorList, path: str, device: v1.Device, *, per_device: bool) -> None:
+def _device_nodes(errors: ErrorList, path: str, device: v1.Device, *, per_device: bool) -> None:
     if not per_device:
         if device.node_name is not None or device.node_selector is not None or device.all_nodes is not None:
             text = (

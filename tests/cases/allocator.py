@@ -106,20 +106,26 @@ def answer(
     *,
     prune: bool,
     context: str = "",
-    patience: int = 0,
+    failures_before_pruning: int = 0,
     max_steps: int | None = None,
     index: SliceIndex | None = None,
 ) -> Answer:
     """Our allocator's answer to a problem. `context` is the recorded state of the caller's context."""
     allocator = Allocator(
-        problem.features, problem.state, problem.classes, problem.slices, prune=prune, patience=patience, index=index
+        problem.features,
+        problem.state,
+        problem.classes,
+        problem.slices,
+        prune=prune,
+        failures_before_pruning=failures_before_pruning,
+        index=index,
     )
-    asked = count()
+    checks = count()
     is_cancelled: Callable[[], bool] | None = None
     if "cancel" in context:
         is_cancelled = partial(bool, True)
     elif max_steps is not None:
-        is_cancelled = partial(lambda limit: next(asked) > limit, max_steps)
+        is_cancelled = partial(lambda limit: next(checks) > limit, max_steps)
     timeout = 0 if context not in ("", "none") and is_cancelled is None else None
     try:
         results = allocator.allocate(problem.node, problem.claims, timeout=timeout, is_cancelled=is_cancelled)
@@ -140,8 +146,8 @@ def compare(problem: dict[str, Any], expected: dict[str, Any], steps: int | None
         expect_equal(None if results is None else [_comparable(result) for result in results], got.results)
         if steps is not None and not prune:
             expect_equal({"steps": steps}, {"steps": got.steps})
-    again = read_problem(problem)
-    if (again.claims, again.slices, again.node, again.state) != (read.claims, read.slices, read.node, read.state):
+    reread = read_problem(problem)
+    if (reread.claims, reread.slices, reread.node, reread.state) != (read.claims, read.slices, read.node, read.state):
         raise Mismatch("the inputs were changed")
 
 

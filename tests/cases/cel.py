@@ -40,8 +40,8 @@ def _expressions(document: Document) -> Iterator[Case]:
     for entry in document.cases:
         recorded.setdefault((entry["name"], entry["expr"]), []).append(entry)
     for entry in document.cases:
-        twins = recorded[entry["name"], entry["expr"]]
-        yield Case(entry["name"], partial(_run_expression, entry["expr"], twins))
+        same_expression = recorded[entry["name"], entry["expr"]]
+        yield Case(entry["name"], partial(_run_expression, entry["expr"], same_expression))
 
 
 def _run_expression(source: str, recorded: list[dict[str, Any]]) -> None:

@@ -132,10 +132,10 @@ def _run(entry: Plain) -> None:
     unknown = set(entry["disabledFields"]) - _DROPS.keys()
     if unknown:
         raise Mismatch(f"no rule for what a server without {', '.join(sorted(unknown))} drops")
-    asyncio.run(_look_twice(entry))
+    asyncio.run(_sync_twice(entry))
 
 
-async def _look_twice(entry: Plain) -> None:
+async def _sync_twice(entry: Plain) -> None:
     slices = [from_dict(v1.ResourceSlice, value) for value in entry["initialSlices"]]
     owner = _owner(entry["owner"])
     server = RecordedServer(slices, entry["disabledFields"], owner.uid if owner else "")

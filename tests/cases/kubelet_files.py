@@ -21,17 +21,17 @@ def _cases(document: Document) -> Iterator[Case]:
 def _run(text: str) -> None:
     raw = text.encode()
     # the claims' data is a string, the devices' data an object
-    written = _claims_again(raw) if isinstance(json.loads(text).get("Data"), str) else _devices_again(raw)
+    written = _rewritten_claims(raw) if isinstance(json.loads(text).get("Data"), str) else _rewritten_devices(raw)
     if written != raw:
         raise Mismatch(f"read     {text}\nwritten  {written.decode()}")
 
 
-def _claims_again(raw: bytes) -> bytes:
+def _rewritten_claims(raw: bytes) -> bytes:
     found = kubelet_claims.load(raw)
     return kubelet_claims.encode(found.claims, found.kind, found.api_version)
 
 
-def _devices_again(raw: bytes) -> bytes:
+def _rewritten_devices(raw: bytes) -> bytes:
     found = kubelet_devices.load(raw)
     return kubelet_devices.encode(found.entries, found.registered)
 

@@ -8,7 +8,7 @@ from tests.cases.documents import read_document, recorded_at
 from tests.cases.results import Case, Outcome
 from tests.cases.runners import cases_of, run_case
 
-TOGETHER = 50  # cases per test, because pytest's overhead per test is greater than the cost of a case
+CASES_PER_TEST = 50  # cases per test, because pytest's overhead per test is greater than the cost of a case
 
 
 def recorded(*paths: str) -> pytest.MarkDecorator:
@@ -22,13 +22,13 @@ def recorded(*paths: str) -> pytest.MarkDecorator:
             continue
         cases = list(cases_of(read_document(file)))
         parameters += [
-            pytest.param(_together(file.name, cases[at : at + TOGETHER]), id=f"{path}[{at}:]")
-            for at in range(0, len(cases), TOGETHER)
+            pytest.param(_group(file.name, cases[at : at + CASES_PER_TEST]), id=f"{path}[{at}:]")
+            for at in range(0, len(cases), CASES_PER_TEST)
         ]
     return pytest.mark.parametrize("case", parameters)
 
 
-def _together(name: str, cases: Sequence[Case]) -> Case:
+def _group(name: str, cases: Sequence[Case]) -> Case:
     """Several cases as one, which reports all failures; `python -m tests.cases` also reports skipped cases."""
 
     def run() -> None:

@@ -23,7 +23,7 @@ def quantities(tmp_path: Path) -> Path:
     return file
 
 
-def test_failures_are_printed_with_the_difference(quantities: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_cases_are_printed_with_differences(quantities: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(quantities)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"FAILED {quantities}: '2Ki'"
@@ -31,21 +31,23 @@ def test_failures_are_printed_with_the_difference(quantities: Path, capsys: pyte
     assert lines[-1] == "1 passed, 2 failed, 0 skipped"
 
 
-def test_cases_in_one_test_are_all_run_and_all_that_fail_are_told(quantities: Path) -> None:
-    (together,) = recorded(str(quantities)).args[1]
-    (case,) = together.values
+def test_grouped_cases_all_run_and_all_failures_are_reported(quantities: Path) -> None:
+    (parameter,) = recorded(str(quantities)).args[1]
+    (case,) = parameter.values
     with pytest.raises(AssertionError, match=r"'2Ki': (?s:.*)'x': "):
         case.run()
 
 
-def test_selection_by_name_and_limit(quantities: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_are_selected_by_name_and_printed_up_to_limit(
+    quantities: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(quantities), "-k", "1Ki"]) == 0
     assert capsys.readouterr().out == "1 passed, 0 failed, 0 skipped\n"
     assert main([str(quantities), "--show", "1"]) == 1
     assert capsys.readouterr().out.count("FAILED") == 1
 
 
-def test_lines_of_json_gzipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gzipped_json_lines_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "more.jsonl.gz"
     line = {
         "in": "?",
@@ -67,7 +69,7 @@ def test_lines_of_json_gzipped(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("plain.jsonl.gz", b"{}", "Not a gzipped file"),
     ],
 )
-def test_what_cannot_be_run_is_a_failure_and_no_crash(
+def test_unreadable_file_is_a_failed_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, text: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -77,7 +79,7 @@ def test_what_cannot_be_run_is_a_failure_and_no_crash(
     assert out.endswith("0 passed, 2 failed, 0 skipped\n")
 
 
-def test_a_case_ends_in_one_of_three_ways() -> None:
+def test_case_passes_fails_or_is_skipped() -> None:
     def skip() -> None:
         raise Skipped("alpha feature")
 
@@ -91,7 +93,7 @@ def test_a_case_ends_in_one_of_three_ways() -> None:
     assert "KeyError: 'gone'" in crashed.detail
 
 
-def test_json_values_are_compared_by_value() -> None:
+def test_json_numbers_are_equal_by_value_and_differences_are_listed() -> None:
     expect_equal({"a": [1, 2.0, None]}, {"a": [1.0, 2, None]})
     for expected, actual, text in (
         ({"a": 1}, {}, r"\$\.a: expected 1, got nothing"),

@@ -37,19 +37,19 @@ def _run(entry: Event) -> None:
     sequences = [each if isinstance(each, list) else [each] for each in entry["events"]]
     expected = [_plain(each) for each in entry["expect"]["patchedSlices"]]
     notifications: list[Event] = []
-    expect_equal(expected, _played([event for each in sequences for event in each], notifications))
-    wanted = entry["expect"].get("handlerEvents")
-    if wanted is not None:
-        shown = [
+    expect_equal(expected, _patched_after([event for each in sequences for event in each], notifications))
+    expected_events = entry["expect"].get("handlerEvents")
+    if expected_events is not None:
+        comparable = [
             {"event": x["event"], "newObj": _plain_or_none(x["newObj"]), "oldObj": _plain_or_none(x["oldObj"])}
-            for x in wanted
+            for x in expected_events
         ]
-        expect_equal(shown, notifications)
+        expect_equal(comparable, notifications)
     for order in _orders(sequences):
-        expect_equal(expected, _played(order, []))
+        expect_equal(expected, _patched_after(order, []))
 
 
-def _played(events: list[Event], notifications: list[Event]) -> list[Event]:
+def _patched_after(events: list[Event], notifications: list[Event]) -> list[Event]:
     """The patched slices after some events; notifications are appended to `notifications`."""
 
     def note(before: ResourceSlice | None, after: ResourceSlice | None) -> None:
@@ -58,11 +58,11 @@ def _played(events: list[Event], notifications: list[Event]) -> list[Event]:
 
     tracker = Tracker(note)
     for event in events:
-        _play(tracker, event)
+        _apply(tracker, event)
     return [to_dict(each) for each in tracker.slices]
 
 
-def _play(tracker: Tracker, event: Event) -> None:
+def _apply(tracker: Tracker, event: Event) -> None:
     if event.get("removeByName"):
         tracker.remove_rule(str(event["removeByName"]))
     elif event["kind"] == "ResourceSlice":
@@ -83,10 +83,10 @@ def _orders(sequences: list[list[Event]]) -> Iterator[list[Event]]:
     if total <= MAX_ORDERS:
         yield from _interleaved(sequences)
         return
-    dice = random.Random(total)
+    rng = random.Random(total)
     places = [index for index, each in enumerate(sequences) for _ in each]
     for _ in range(MAX_ORDERS):
-        dice.shuffle(places)
+        rng.shuffle(places)
         rest = [iter(each) for each in sequences]
         yield [next(rest[index]) for index in places]
 

@@ -48,7 +48,7 @@ def parse_as_written(source: str, macros: Mapping[MacroKey, Macro], issues: Issu
     """Parse an expression as `parse` does, and record the macro calls."""
     calls: dict[int, MacroCall] = {}
 
-    def noting(function: str, macro: Macro) -> Macro:
+    def recording(function: str, macro: Macro) -> Macro:
         def expand(position: int, target: Node | None, args: list[Node]) -> Node | None:
             expanded = macro(position, target, args)
             if expanded is not None:
@@ -57,7 +57,7 @@ def parse_as_written(source: str, macros: Mapping[MacroKey, Macro], issues: Issu
 
         return expand
 
-    noted = {key: noting(key[0], macro) for key, macro in macros.items()}
+    noted = {key: recording(key[0], macro) for key, macro in macros.items()}
     return SyntaxTree(parse(source, noted, issues), calls)
 
 

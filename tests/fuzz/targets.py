@@ -310,7 +310,7 @@ TARGETS: dict[str, Callable[[int], str]] = {
     ),
     "http2-requests": http2.serve,
     "http2-answers": http2.answers,
-    "http1-answers": http1.agree,
+    "http1-answers": http1.compare_parsers,
     "headers": lambda seed: f"{http2.headers(seed)}, {http2.text(seed)}",
     "grpc": transport.session,
     "protobuf": apiserver.protobuf,

@@ -26,7 +26,7 @@ from resourceapi.objects.json_value import MAX_DEPTH, canonical
         ("# nothing", "null"),
     ],
 )
-def test_values_are_upstreams(text: str, answer: str) -> None:
+def test_yaml_is_parsed_like_upstream(text: str, answer: str) -> None:
     assert canonical(read_yaml(text)) == canonical(json.loads(answer))
 
 
@@ -44,19 +44,19 @@ def test_values_are_upstreams(text: str, answer: str) -> None:
         ("{<<: 3}", "map merge requires map or sequence of maps as the value"),
     ],
 )
-def test_what_is_refused(text: str, reason: str) -> None:
+def test_invalid_yaml_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ManifestError, match=reason):
         read_yaml(text)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000])
-def test_depth_has_an_end(text: str) -> None:
+def test_deep_yaml_is_refused(text: str) -> None:
     """100,000 brackets crash a recursive parser with a segmentation fault."""
     with pytest.raises(ManifestError, match="exceeded max"):
         read_yaml(text)
 
 
-def test_as_deep_as_allowed() -> None:
+def test_depth_limit_includes_aliases() -> None:
     read_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     half = "a: &a " + "[" * (MAX_DEPTH // 2) + "]" * (MAX_DEPTH // 2) + "\nb: "
     read_yaml(half + "[" * (MAX_DEPTH // 2 - 1) + "*a" + "]" * (MAX_DEPTH // 2 - 1))
@@ -70,7 +70,7 @@ def aliases(levels: int) -> str:
     return "\n".join(["a0: &a0 [x,x,x,x,x,x,x,x,x,x]", *rest])
 
 
-def test_aliases_have_an_end() -> None:
+def test_excessive_aliasing_is_refused() -> None:
     value = read_yaml(aliases(4))
     assert value["a3"][9][9][9] == ["x"] * 10
     with pytest.raises(ManifestError, match="excessive aliasing"):
@@ -79,7 +79,7 @@ def test_aliases_have_an_end() -> None:
         read_yaml(f"a: &a {'x' * 600_000}\nb: [*a, *a]")
 
 
-def test_long_numbers_cost_nothing() -> None:
+def test_long_numbers_are_read_as_text() -> None:
     """YAML 1.1 reads 1:59:59 in base 60, which takes quadratic time in the length."""
     text = "1" + ":59" * 100_000
     assert read_yaml(text) == text
@@ -87,13 +87,13 @@ def test_long_numbers_cost_nothing() -> None:
     assert read_yaml(digits) == digits
 
 
-def test_what_comes_twice_is_remembered() -> None:
+def test_duplicate_keys_are_kept_in_pairs() -> None:
     value: Any = read_yaml("a: 1\na: 2")
     assert value == {"a": 2}
     assert value.pairs == [("a", 1), ("a", 2)]
 
 
-def test_several_documents() -> None:
+def test_each_yaml_document_is_read() -> None:
     assert read_documents("a: 1\n---\n---\n[2]\n") == [{"a": 1}, None, [2]]
     with pytest.raises(ManifestError):
         read_documents("a: 1\n---\n[")

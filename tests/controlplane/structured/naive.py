@@ -19,7 +19,7 @@ from resourceapi.objects.claims import tolerates
 from resourceapi.objects.core import Node
 from resourceapi.objects.v1 import Device, ResourceSliceSpec
 
-TOO_MANY = "too many"
+OVER_LIMIT = "too many"
 
 
 class Candidate(NamedTuple):
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
         return DeviceID(*self.pool.id, self.device.name)
 
 
-class Handed(NamedTuple):
+class Allocation(NamedTuple):
     """An allocated device."""
 
     claim: int
@@ -54,7 +54,7 @@ class NaiveSearch:
         self.node = node
         self.state = state
         self.features = features
-        self.handed: list[Handed] = []
+        self.allocations: list[Allocation] = []
         self.steps = 0
         self.candidates = [
             Candidate(pool, record.slice.spec, device)
@@ -68,7 +68,7 @@ class NaiveSearch:
         if self.step(0, 0, None, 0, 0) is not True:
             return None
         return [
-            [(x.choice.ref, x.candidate.id) for x in self.handed if x.claim == number]
+            [(x.choice.ref, x.candidate.id) for x in self.allocations if x.claim == number]
             for number in range(len(self.claims))
         ]
 
@@ -85,7 +85,7 @@ class NaiveSearch:
                 outcomes.append(self.step(claim, request, alternative, 0, 0))
                 if outcomes[-1] is True:
                     return True
-            return TOO_MANY if all(outcome == TOO_MANY for outcome in outcomes) else False
+            return OVER_LIMIT if all(outcome == OVER_LIMIT for outcome in outcomes) else False
         choice = choice or requests[request].choices[0]
         listed = self.all_devices(choice) if choice.wants_all else None
         if listed == []:
@@ -93,37 +93,37 @@ class NaiveSearch:
         count = choice.count if listed is None else len(listed)
         if index == count:
             return self.step(claim, request + 1, None, 0, 0)
-        if sum(x.claim == claim for x in self.handed) + count - index > 32:
-            return TOO_MANY
+        if sum(x.claim == claim for x in self.allocations) + count - index > 32:
+            return OVER_LIMIT
         if listed is not None:
-            if not self.hand_out(claim, choice, listed[index], must=True):
+            if not self.try_allocate(claim, choice, listed[index], is_required=True):
                 return False
             outcome = self.step(claim, request, choice, index + 1, 0)
             if outcome is not True:
-                self.handed.pop()
+                self.allocations.pop()
             return outcome
         for position in range(start, len(self.candidates)):
             candidate = self.candidates[position]
             if self.in_use(claim, choice, candidate) or not self.suits(choice, candidate):
                 continue
-            if not self.hand_out(claim, choice, candidate, must=False):
+            if not self.try_allocate(claim, choice, candidate, is_required=False):
                 continue
             outcome = self.step(claim, request, choice, index + 1, position + 1)
             if outcome is True:
                 return True
-            self.handed.pop()
-            if outcome == TOO_MANY:
-                return TOO_MANY
+            self.allocations.pop()
+            if outcome == OVER_LIMIT:
+                return OVER_LIMIT
         return False
 
     def all_devices(self, choice: Choice) -> list[Candidate]:
         return [candidate for candidate in self.candidates if self.suits(choice, candidate)]
 
-    def is_multi(self, candidate: Candidate) -> bool:
+    def is_shared(self, candidate: Candidate) -> bool:
         return self.features.consumable_capacity and bool(candidate.device.allow_multiple_allocations)
 
     def in_use(self, claim: int, choice: Choice, candidate: Candidate) -> bool:
-        mine = [x for x in self.handed if x.candidate.id == candidate.id and x.amounts is None]
+        mine = [x for x in self.allocations if x.candidate.id == candidate.id and x.amounts is None]
         if choice.admin_access:
             return any(x.claim == claim for x in mine)
         return candidate.id in self.state.allocated_devices or bool(mine)
@@ -170,11 +170,11 @@ class NaiveSearch:
                 f"claim {choice.claim_name}, request {choice.name}: checking capacity for device {device}: {error}"
             ) from None
 
-    def hand_out(self, claim: int, choice: Choice, candidate: Candidate, *, must: bool) -> bool:
+    def try_allocate(self, claim: int, choice: Choice, candidate: Candidate, *, is_required: bool) -> bool:
         device = candidate.device
         if self.in_use(claim, choice, candidate) or candidate.spec.skip_node_operations:
             return False
-        if device.consumes_counters and not (self.features.partitionable_devices and self.can_pay(candidate)):
+        if device.consumes_counters and not (self.features.partitionable_devices and self.counters_suffice(candidate)):
             return False
         if self.features.device_taints and any(
             taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(x, taint) for x in choice.tolerations)
@@ -182,7 +182,7 @@ class NaiveSearch:
         ):
             return False
         if not self.constraints_allow(claim, choice, candidate):
-            if must:
+            if is_required:
                 raise AllocationError(
                     f"claim {choice.claim_name}, request {choice.name}: cannot add device {candidate.id} "
                     "because a claim constraint would not be satisfied"
@@ -191,7 +191,7 @@ class NaiveSearch:
         amounts: dict[str, Quantity] | None = None
         if self.features.consumable_capacity:
             amounts = self.amounts(choice, candidate) or {}
-            others = [x.amounts for x in self.handed if x.candidate.id == candidate.id and x.amounts]
+            others = [x.amounts for x in self.allocations if x.candidate.id == candidate.id and x.amounts]
             others.append(dict(self.state.aggregated_capacity.get(candidate.id, {})))
             for name, amount in amounts.items():
                 total = amount
@@ -199,10 +199,10 @@ class NaiveSearch:
                     total = total + other[name] if name in other else total
                 if total > device.capacity[name].value:
                     return False
-        self.handed.append(Handed(claim, choice, candidate, amounts if self.is_multi(candidate) else None))
+        self.allocations.append(Allocation(claim, choice, candidate, amounts if self.is_shared(candidate) else None))
         return True
 
-    def can_pay(self, candidate: Candidate) -> bool:
+    def counters_suffice(self, candidate: Candidate) -> bool:
         """Check all counters of the pool against the consumption of all devices in use. A shared device counts once."""
         used: dict[CounterName, int] = {}
         shares = {share.device for share in self.state.allocated_shared_device_ids}
@@ -211,18 +211,18 @@ class NaiveSearch:
             device = DeviceID(*candidate.pool.id, name)
             if device in self.state.allocated_devices or device in shares:
                 _add(used, draw)
-        if self.is_multi(candidate) and (
-            candidate.id in shares or any(x.candidate.id == candidate.id for x in self.handed)
+        if self.is_shared(candidate) and (
+            candidate.id in shares or any(x.candidate.id == candidate.id for x in self.allocations)
         ):
             return True
         if any(total > candidate.pool.counters[name] for name, total in used.items()):
             return False
         paid = set(shares)
-        for handed in self.handed:
-            other = handed.candidate
-            if other.pool is not candidate.pool or (handed.amounts is not None and other.id in paid):
+        for allocation in self.allocations:
+            other = allocation.candidate
+            if other.pool is not candidate.pool or (allocation.amounts is not None and other.id in paid):
                 continue
-            paid |= {other.id} if handed.amounts is not None else set()
+            paid |= {other.id} if allocation.amounts is not None else set()
             _add(used, _draw(other.device))
         mine = _draw(candidate.device)
         return all(used.get(name, 0) + amount <= candidate.pool.counters[name] for name, amount in mine.items())
@@ -231,7 +231,7 @@ class NaiveSearch:
         for constraint in self.claims[claim].constraints:
             if not constraint.applies_to(choice):
                 continue
-            devices = [x.candidate for x in self.handed if x.claim == claim and constraint.applies_to(x.choice)]
+            devices = [x.candidate for x in self.allocations if x.claim == claim and constraint.applies_to(x.choice)]
             sets = [self.values(each, constraint.attribute) for each in [*devices, candidate]]
             new = sets[-1]
             if new is None or (self.features.list_type_attributes and not new):

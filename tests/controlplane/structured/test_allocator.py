@@ -48,16 +48,16 @@ class Lister:
 
     def __init__(self, slices: Sequence[ResourceSlice] = (), allocated: Sequence[ResourceClaim] = ()) -> None:
         self._slices = slices
-        self.taken = allocated
+        self.allocated_claims = allocated
 
     def list(self) -> Sequence[ResourceSlice]:
         return self._slices
 
     def list_all_allocated(self) -> Sequence[ResourceClaim]:
-        return self.taken
+        return self.allocated_claims
 
 
-class Broken(Lister):
+class FailingLister(Lister):
     def list_all_allocated(self) -> Sequence[ResourceClaim]:
         raise ConnectionError("the cache is gone")
 
@@ -68,66 +68,66 @@ def allocated(name: str, device: str) -> ResourceClaim:
     return from_dict(ResourceClaim, {"metadata": {"name": name}, "status": status})
 
 
-def test_pools_are_gathered_from_a_lister() -> None:
-    class Unreadable(Lister):
+def test_gather_pools_reads_slice_lister_and_reports_its_error() -> None:
+    class FailingSliceLister(Lister):
         def list(self) -> Sequence[ResourceSlice]:
             raise ConnectionError("the cache is gone")
 
     (pool,) = gather_pools(Lister([slice_("s", alike(2))]), node())
     assert [each.metadata.name for each in pool.slices] == ["s"]
     with pytest.raises(AllocationError, match="gather pool information: list resource slices: the cache is gone"):
-        gather_pools(Unreadable(), node())
+        gather_pools(FailingSliceLister(), node())
 
 
-def test_identities_are_written_as_paths() -> None:
+def test_pool_and_device_ids_are_printed_as_paths() -> None:
     assert str(PoolID("drv", "pool")) == "drv/pool"
     assert str(DeviceID("drv", "pool", "dev")) == "drv/pool/dev"
     assert str(SharedDeviceID(DeviceID("drv", "pool", "dev"), "uid")) == "drv/pool/dev/uid"
 
 
-def test_the_seed_interface() -> None:
-    taken = allocated("old", "d000")
+def test_new_allocator_keeps_claims_and_skips_allocated_devices() -> None:
+    old_claim = allocated("old", "d000")
     claims = [claim(request("r"))]
-    lister = Lister([slice_("s", alike(2))], [taken, claim(request("not allocated"))])
+    lister = Lister([slice_("s", alike(2))], [old_claim, claim(request("not allocated"))])
     made = new_allocator(claims, lister, DeviceClasses([class_()]), lister)
     assert made.claims_to_allocate() is claims
     assert names(made.allocate(node())) == [["r=pool/d001"]]
 
 
-def test_listers_are_asked_at_each_allocation() -> None:
+def test_each_allocation_reads_listers_again() -> None:
     """An existing allocator does not allocate devices that were allocated after its creation."""
 
-    class Changing(Lister):
+    class ChangingLister(Lister):
         classes: ClassVar[list[DeviceClass]] = [class_()]
 
         def get(self, name: str) -> DeviceClass:
             return DeviceClasses(self.classes).get(name)
 
-    lister = Changing([slice_("s", alike(3))])
+    lister = ChangingLister([slice_("s", alike(3))])
     made = new_allocator([claim(request("r"))], lister, lister, lister)
     first = made.allocate(node())
     assert names(first) == [["r=pool/d000"]]
-    lister.taken = [allocated("old", "d000"), allocated("other", "d001")]
+    lister.allocated_claims = [allocated("old", "d000"), allocated("other", "d001")]
     assert names(made.allocate(node())) == [["r=pool/d002"]]
     lister.classes.clear()
     with pytest.raises(AllocationError, match="not found"):
         made.allocate(node())
 
 
-def test_a_claim_lister_that_fails_is_told() -> None:
-    lister = Broken([slice_("s", alike(1))])
+def test_claim_lister_failure_is_an_allocation_error() -> None:
+    lister = FailingLister([slice_("s", alike(1))])
     made = new_allocator([claim(request("r"))], lister, DeviceClasses([class_()]), lister)
     with pytest.raises(AllocationError, match=r"^list allocated claims: the cache is gone$"):
         made.allocate(node())
 
 
 @scenario(1, 15)
-def test_no_claims_need_nothing() -> None:
+def test_no_claims_return_no_results() -> None:
     assert allocator([]).allocate(node(), []) == []
     assert allocator([slice_("s", alike(1))]).allocate(node(), []) == []
 
 
-def test_devices_are_taken_in_order() -> None:
+def test_devices_are_allocated_in_pool_and_slice_order() -> None:
     made = allocator([slice_("slice-2", alike(2, "c")), slice_("slice-10", alike(1, "b"), pool="pool-0")])
     assert names(made.allocate(node(), [claim(request("r", wants(3)))])) == [
         ["r=pool/c000", "r=pool/c001", "r=pool-0/b000"]
@@ -135,7 +135,7 @@ def test_devices_are_taken_in_order() -> None:
 
 
 @scenario(13)
-def test_what_no_node_can_mend_is_an_error_and_what_is_missing_is_none() -> None:
+def test_missing_devices_return_none_and_unknown_class_is_an_error() -> None:
     made = allocator([slice_("s", alike(1))])
     assert made.allocate(node(), [claim(request("r", wants(2)))]) is None
     assert made.allocate(node("other"), [claim(request("r"))]) is None
@@ -176,31 +176,33 @@ def test_what_no_node_can_mend_is_an_error_and_what_is_missing_is_none() -> None
         ),
     ],
 )
-def test_refusals_name_claim_request_and_cause(wanted: dict[str, object], text: str) -> None:
+def test_allocation_error_names_claim_request_and_cause(wanted: dict[str, object], text: str) -> None:
     made = allocator([slice_("s", alike(1, capacity={"memory": {"value": "4"}}))])
     with pytest.raises(AllocationError) as error:
         made.allocate(node(), [claim(request("r", wanted))])
     assert str(error.value) == text
 
 
-def test_a_selector_that_cannot_be_compiled_is_told_with_its_owner() -> None:
+def test_selector_compile_error_names_device_class() -> None:
     made = allocator([slice_("s", alike(1))], classes=[class_("bad", "noSuchVar")])
     with pytest.raises(AllocationError, match=r"^class bad: selector #0: CEL compile error: compilation failed: ERROR"):
         made.allocate(node(), [claim(request("r", {**wants(), "deviceClassName": "bad"}))])
 
 
 @scenario(239)
-def test_an_error_counts_only_where_the_search_meets_it() -> None:
-    picky = wants(1, 'device.attributes["drv"].good')
+def test_selector_error_is_raised_only_for_devices_that_search_reaches() -> None:
+    needs_attribute = wants(1, 'device.attributes["drv"].good')
     slices = [slice_("s", [device("a", attributes={"good": True}), device("b")])]
-    assert names(allocator(slices).allocate(node(), [claim(request("r", picky))])) == [["r=pool/a"]]
-    assert names(allocator(slices, state=held("b")).allocate(node(), [claim(request("r", picky))])) == [["r=pool/a"]]
+    assert names(allocator(slices).allocate(node(), [claim(request("r", needs_attribute))])) == [["r=pool/a"]]
+    assert names(allocator(slices, state=held("b")).allocate(node(), [claim(request("r", needs_attribute))])) == [
+        ["r=pool/a"]
+    ]
     with pytest.raises(AllocationError, match="on device drv/pool/b"):
-        allocator(slices, state=held("a")).allocate(node(), [claim(request("r", picky))])
+        allocator(slices, state=held("a")).allocate(node(), [claim(request("r", needs_attribute))])
 
 
 @scenario(238)
-def test_the_limit_is_per_claim() -> None:
+def test_device_limit_applies_to_each_claim() -> None:
     made = allocator([slice_("s", alike(64))])
     results = made.allocate(node(), [claim(request("r", wants(32)), name=name) for name in ("one", "two")])
     assert results is not None
@@ -210,13 +212,13 @@ def test_the_limit_is_per_claim() -> None:
 
 
 @scenario(82)
-def test_an_alternative_that_is_too_large_is_passed_over() -> None:
+def test_alternative_over_device_limit_is_skipped() -> None:
     made = allocator([slice_("s", alike(40))])
     assert names(made.allocate(node(), [claim(first_of("r", wants(500), wants(1)))])) == [["r/s1=pool/d000"]]
 
 
 @scenario(26, 28)
-def test_all_wants_every_device_and_at_least_one() -> None:
+def test_all_devices_request_needs_every_device_and_at_least_one() -> None:
     every = [claim(request("r", wants(None)))]
     assert names(allocator([slice_("s", alike(2))]).allocate(node(), every)) == [["r=pool/d000", "r=pool/d001"]]
     assert allocator([slice_("s", alike(2))], state=held("d001")).allocate(node(), every) is None
@@ -224,7 +226,7 @@ def test_all_wants_every_device_and_at_least_one() -> None:
 
 
 @scenario(48)
-def test_all_under_a_constraint_that_cannot_hold_is_an_error() -> None:
+def test_all_devices_request_that_violates_constraint_is_an_error() -> None:
     slices = [slice_("s", [device("a", attributes={"numa": 0}), device("b", attributes={"numa": 1})])]
     with pytest.raises(AllocationError) as error:
         allocator(slices).allocate(node(), [claim(request("r", wants(None)), constraints=[match("numa")])])
@@ -233,7 +235,7 @@ def test_all_under_a_constraint_that_cannot_hold_is_an_error() -> None:
     )
 
 
-def test_invalid_pools_concern_the_node() -> None:
+def test_invalid_pool_is_node_error_unless_other_pool_fits() -> None:
     slices = [slice_("s", [device("a"), device("a")])]
     with pytest.raises(NodeError, match=r"^invalid resource pools were encountered$"):
         allocator(slices).allocate(node(), [claim(request("r"))])
@@ -242,7 +244,7 @@ def test_invalid_pools_concern_the_node() -> None:
 
 
 @scenario(31, 32)
-def test_admin_access_takes_what_is_in_use_but_nothing_twice() -> None:
+def test_admin_access_includes_devices_in_use_once_per_claim() -> None:
     slices = [slice_("s", alike(2))]
     admin = wants(2, adminAccess=True)
     results = allocator(slices, state=held("d000")).allocate(node(), [claim(request("r", admin))])
@@ -254,7 +256,7 @@ def test_admin_access_takes_what_is_in_use_but_nothing_twice() -> None:
     assert names(allocator(slices).allocate(node(), both)) == [["r=pool/d000"], ["r=pool/d000"]]
 
 
-def test_an_admin_share_given_back_leaves_the_other_claim_its_device() -> None:
+def test_released_admin_access_keeps_device_of_other_claim() -> None:
     """The second claim takes the first one's device, fails, and releases it. The first claim must keep it."""
     slices = [slice_("s", [device("a", attributes={"k": 1}), device("b", attributes={"k": 2})])]
     first = claim(request("r", wants(1, 'device.attributes["drv"].k == 1')), name="first")
@@ -276,14 +278,14 @@ def test_an_admin_share_given_back_leaves_the_other_claim_its_device() -> None:
         ),
     ],
 )
-def test_what_a_switched_off_feature_refuses(feature: str, wanted: dict[str, object], text: str) -> None:
+def test_request_field_of_disabled_feature_is_refused(feature: str, wanted: dict[str, object], text: str) -> None:
     made = allocator([slice_("s", alike(1))], features=Features(**{feature: False}))
     with pytest.raises(AllocationError, match=f"^claim ns/claim, {text}$"):
         made.allocate(node(), [claim(request("r", wanted))])
 
 
 @scenario(79)
-def test_alternatives_need_their_feature() -> None:
+def test_alternatives_are_refused_when_feature_is_off() -> None:
     made = allocator([slice_("s", alike(1))], features=Features(prioritized_list=False))
     text = "^claim ns/claim, request r: has subrequests, but the DRAPrioritizedList feature is disabled$"
     with pytest.raises(AllocationError, match=text):
@@ -291,14 +293,14 @@ def test_alternatives_need_their_feature() -> None:
 
 
 @scenario(93)
-def test_devices_that_draw_on_counters_need_their_feature() -> None:
+def test_devices_with_counters_are_skipped_when_feature_is_off() -> None:
     slices = [slice_("s", [device("a", **consumes(m="1")), device("b")], count=2), counters("t", m="4")]
     off = allocator(slices, features=Features(partitionable_devices=False))
     assert names(off.allocate(node(), [claim(request("r"))])) == [["r=pool/b"]]
     assert names(allocator(slices).allocate(node(), [claim(request("r"))])) == [["r=pool/a"]]
 
 
-def test_what_needs_features_of_the_future_is_refused() -> None:
+def test_unsupported_request_is_refused_and_unsupported_slice_skipped() -> None:
     derived = wants(1, derivedAttributes=[{"name": "derived/n", "expression": "1"}])
     made = allocator([slice_("s", alike(1), skipNodeOperations=["*"]), slice_("t", alike(1, "e"), pool="other")])
     with pytest.raises(
@@ -310,7 +312,7 @@ def test_what_needs_features_of_the_future_is_refused() -> None:
 
 
 @scenario(220, 221, 222, 223)
-def test_stopping() -> None:
+def test_timeout_and_cancellation_abort_allocation() -> None:
     slices, wanted = [slice_("s", alike(5))], [claim(request("r", wants(6)))]
     made = allocator(slices)
     for timeout in (0, 1e-9):
@@ -326,7 +328,7 @@ def test_stopping() -> None:
     assert made.allocate(node(), wanted) is None
 
 
-def test_state_from_claims() -> None:
+def test_allocated_state_is_built_from_claims() -> None:
     result = {"request": "r", "driver": "drv", "pool": "pool"}
     share = {"shareID": "u1", "consumedCapacity": {"m": "1Gi"}}
     results = [
@@ -335,15 +337,15 @@ def test_state_from_claims() -> None:
         {**result, "device": "shared", **share},
         {**result, "device": "shared", **share, "shareID": "u2"},
     ]
-    taken = from_dict(ResourceClaim, {"status": {"allocation": {"devices": {"results": results}}}})
-    state = AllocatedState.from_claims([taken, claim(request("r"))])
+    allocated_claim = from_dict(ResourceClaim, {"status": {"allocation": {"devices": {"results": results}}}})
+    state = AllocatedState.from_claims([allocated_claim, claim(request("r"))])
     shared = DeviceID("drv", "pool", "shared")
     assert state.allocated_devices == {DeviceID("drv", "pool", "own")}
     assert state.allocated_shared_device_ids == {SharedDeviceID(shared, "u1"), SharedDeviceID(shared, "u2")}
     assert {str(held) for held in state.aggregated_capacity[shared].values()} == {"2Gi"}
 
 
-def test_one_allocator_serves_many_nodes_and_counts_its_steps() -> None:
+def test_allocator_serves_several_nodes_and_counts_steps() -> None:
     slices = [slice_(name, alike(1), pool=name, nodeName=name) for name in ("a", "b")]
     made: Allocator = allocator(slices)
     wanted = [claim(request("r"))]

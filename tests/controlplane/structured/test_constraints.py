@@ -21,7 +21,9 @@ from tests.controlplane.structured.build import (
 )
 
 
-def _found(values: list[object], count: int, constraint: Json, features: Features | None = None) -> str | None:
+def _allocated_devices(
+    values: list[object], count: int, constraint: Json, features: Features | None = None
+) -> str | None:
     """The allocated devices among a, b, c, ..., which have these values of the attribute `n`."""
     devices = [
         device(name, attributes={} if value is None else {"n": value})
@@ -53,8 +55,8 @@ def _found(values: list[object], count: int, constraint: Json, features: Feature
     ],
 )
 @scenario(234)
-def test_devices_that_agree(values: list[object], count: int, expected: str | None) -> None:
-    assert _found(values, count, match("n")) == expected
+def test_matching_devices_share_a_value_of_same_type(values: list[object], count: int, expected: str | None) -> None:
+    assert _allocated_devices(values, count, match("n")) == expected
 
 
 @scenario(234)
@@ -70,19 +72,19 @@ def test_devices_that_agree(values: list[object], count: int, expected: str | No
         ([1, [1, 2], [2, 3]], 2, "ac"),
     ],
 )
-def test_devices_that_differ(values: list[object], count: int, expected: str | None) -> None:
-    assert _found(values, count, distinct("n")) == expected
+def test_distinct_devices_share_no_value(values: list[object], count: int, expected: str | None) -> None:
+    assert _allocated_devices(values, count, distinct("n")) == expected
 
 
-def test_without_list_attributes_a_list_has_no_value() -> None:
+def test_list_attribute_has_no_value_when_feature_is_off() -> None:
     off = Features(list_type_attributes=False)
-    assert _found([[1], [1]], 2, match("n"), off) is None
-    assert _found([[1], 1, 1], 2, match("n"), off) == "bc"
-    assert _found([[1], [1], 1], 2, distinct("n"), off) == "ac"
+    assert _allocated_devices([[1], [1]], 2, match("n"), off) is None
+    assert _allocated_devices([[1], 1, 1], 2, match("n"), off) == "bc"
+    assert _allocated_devices([[1], [1], 1], 2, distinct("n"), off) == "ac"
 
 
 @scenario(240)
-def test_bare_and_qualified_names_are_the_same_for_the_own_driver() -> None:
+def test_unqualified_attribute_name_belongs_to_driver_of_device() -> None:
     devices = [device("a", attributes={"n": 1}), device("b", attributes={f"{DRIVER}/n": 1})]
     made = allocator([slice_("s", devices)])
     assert names(made.allocate(node(), [claim(request("r", wants(2)), constraints=[match("n")])])) is not None
@@ -92,7 +94,7 @@ def test_bare_and_qualified_names_are_the_same_for_the_own_driver() -> None:
 
 
 @scenario(52)
-def test_a_constraint_binds_the_requests_that_it_names() -> None:
+def test_constraint_applies_only_to_requests_in_its_list() -> None:
     devices = [device("a", attributes={"n": 1}), device("b", attributes={"n": 2}), device("c", attributes={"n": 2})]
     made = allocator([slice_("s", devices)])
     two = [request("r"), request("q")]

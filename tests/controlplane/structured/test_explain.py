@@ -37,13 +37,13 @@ def _counts(report: NodeReport, number: int = 0) -> dict[str, int]:
     return {removal.rule: removal.count for removal in report.requests[number].removed}
 
 
-def test_a_node_that_fits_says_what_it_gives() -> None:
+def test_suitable_node_reports_allocations_without_reason() -> None:
     report = _report([slice_("s", alike(1))], [claim(request("r"))])
     assert report.allocations is not None
     assert report.reason == ""
 
 
-def test_each_device_counts_for_the_rule_that_removes_it() -> None:
+def test_each_removed_device_is_counted_for_first_failing_rule() -> None:
     devices = [
         device("d000", attributes={"model": "x"}),
         device("tainted", attributes={"model": "x"}, taints=[{"key": "old", "value": "yes", "effect": "NoSchedule"}]),
@@ -63,7 +63,7 @@ def test_each_device_counts_for_the_rule_that_removes_it() -> None:
     )
 
 
-def test_what_keeps_all_devices_from_a_request_is_one_of_those_that_match() -> None:
+def test_all_devices_request_reports_unavailable_matching_devices() -> None:
     devices = [
         *alike(3, attributes={"model": "x"}),
         device("tainted", attributes={"model": "x"}, taints=[{"key": "old", "effect": "NoSchedule"}]),
@@ -77,7 +77,7 @@ def test_what_keeps_all_devices_from_a_request_is_one_of_those_that_match() -> N
     )
 
 
-def test_a_taint_and_an_error_are_told_with_their_details() -> None:
+def test_reason_contains_taint_and_selector_error_details() -> None:
     devices = [
         device("a", attributes={"n": 1}, taints=[{"key": "old", "value": "yes", "effect": "NoSchedule"}]),
         device("b", attributes={"n": 2}),
@@ -140,5 +140,7 @@ def test_a_taint_and_an_error_are_told_with_their_details() -> None:
         ),
     ],
 )
-def test_the_line_to_read_first(slices: list[ResourceSlice], claims: list[ResourceClaim], reason: str) -> None:
+def test_reason_names_first_unsatisfied_request(
+    slices: list[ResourceSlice], claims: list[ResourceClaim], reason: str
+) -> None:
     assert _report(slices, claims).reason == reason

@@ -12,7 +12,7 @@ from tests.controlplane.structured.build import alike, claim, class_, device, na
 CLASSES = DeviceClasses([class_()])
 
 
-def _ask(index: SliceIndex, slices: list[ResourceSlice], node_name: str = "node") -> list[list[str]] | None:
+def _allocate(index: SliceIndex, slices: list[ResourceSlice], node_name: str = "node") -> list[list[str]] | None:
     wanted = [claim(request("r", wants(1, 'device.attributes["drv"].good')))]
     made = Allocator(Features(), AllocatedState(), CLASSES, slices, index=index)
     return names(made.allocate(node(node_name), wanted))
@@ -22,44 +22,44 @@ def _slice(name: str, good: bool, **fields: Any) -> ResourceSlice:
     return slice_(name, [device("x", attributes={"good": good})], pool=name, **fields)
 
 
-def test_unchanged_slices_keep_their_layout() -> None:
+def test_layout_is_reused_while_slices_are_unchanged() -> None:
     index = SliceIndex()
     slices = [_slice("a", True), _slice("b", False, nodeName="other")]
-    assert _ask(index, slices) == [["r=a/x"]]
+    assert _allocate(index, slices) == [["r=a/x"]]
     layout = index.layout(node(), Features())
-    assert _ask(index, list(slices)) == [["r=a/x"]]
+    assert _allocate(index, list(slices)) == [["r=a/x"]]
     assert index.layout(node(), Features()) is layout
-    assert _ask(index, [replace(each) for each in slices]) == [["r=a/x"]]
+    assert _allocate(index, [replace(each) for each in slices]) == [["r=a/x"]]
     assert index.layout(node(), Features()) is layout
 
 
-def test_a_changed_slice_is_read_again_and_leaves_other_nodes_alone() -> None:
+def test_changed_slice_invalidates_layouts_of_its_nodes_only() -> None:
     index = SliceIndex()
     here, there = _slice("a", True), _slice("b", True, nodeName="other")
-    assert _ask(index, [here, there]) == [["r=a/x"]]
-    assert _ask(index, [here, there], "other") == [["r=b/x"]]
+    assert _allocate(index, [here, there]) == [["r=a/x"]]
+    assert _allocate(index, [here, there], "other") == [["r=b/x"]]
     kept = index.layout(node("other"), Features())
-    assert _ask(index, [_slice("a", False), there]) is None
+    assert _allocate(index, [_slice("a", False), there]) is None
     assert index.layout(node("other"), Features()) is kept
-    assert _ask(index, [there]) is None
-    assert _ask(index, [_slice("c", True, allNodes=True), there], "other") == [["r=b/x"]]
+    assert _allocate(index, [there]) is None
+    assert _allocate(index, [_slice("c", True, allNodes=True), there], "other") == [["r=b/x"]]
     assert index.layout(node("other"), Features()) is not kept
 
 
-def test_a_pool_that_spans_nodes_is_seen_by_each_of_them() -> None:
+def test_pool_is_complete_with_slice_of_another_node() -> None:
     index = SliceIndex()
     part = slice_("a", alike(1, attributes={"good": True}), count=2)
     rest = slice_("b", alike(1, "e"), count=2, nodeName="other")
-    assert _ask(index, [part]) is None
-    assert _ask(index, [part, rest]) == [["r=pool/d000"]]
-    assert _ask(index, [part, replace(rest, spec=replace(rest.spec, node_name="third"))]) == [["r=pool/d000"]]
+    assert _allocate(index, [part]) is None
+    assert _allocate(index, [part, rest]) == [["r=pool/d000"]]
+    assert _allocate(index, [part, replace(rest, spec=replace(rest.spec, node_name="third"))]) == [["r=pool/d000"]]
 
 
-def test_a_node_without_a_name_sees_each_slice_once() -> None:
-    assert _ask(SliceIndex(), [_slice("a", True, allNodes=True)], "") == [["r=a/x"]]
+def test_unnamed_node_counts_each_slice_once() -> None:
+    assert _allocate(SliceIndex(), [_slice("a", True, allNodes=True)], "") == [["r=a/x"]]
 
 
-def test_a_node_with_other_labels_sees_other_slices() -> None:
+def test_changed_node_labels_select_other_slices() -> None:
     index = SliceIndex()
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     slices = (_slice("a", True, nodeSelector={"nodeSelectorTerms": terms}),)
@@ -70,7 +70,7 @@ def test_a_node_with_other_labels_sees_other_slices() -> None:
     assert names(made.allocate(node(zone="a"), wanted)) == [["r=a/x"]]
 
 
-def test_threads_can_share_what_is_known() -> None:
+def test_threads_share_one_allocator() -> None:
     slices = tuple(_slice(f"n{number}", True, nodeName=f"n{number}") for number in range(20))
     made = Allocator(Features(), AllocatedState(), CLASSES, slices)
     wanted = [claim(request("r", wants(1, 'device.attributes["drv"].good')))]

@@ -39,7 +39,7 @@ def _damage(value: Any, rng: random.Random) -> None:
 
 
 @given(seed=st.integers(0, 2**32), times=st.integers(0, 6))
-def test_whatever_comes_in_is_answered_or_refused(seed: int, times: int) -> None:
+def test_damaged_objects_are_allocated_or_refused_with_allocation_error(seed: int, times: int) -> None:
     rng = random.Random(seed)
     problem = random_problem(seed)
     for _ in range(times):
@@ -53,7 +53,7 @@ def test_whatever_comes_in_is_answered_or_refused(seed: int, times: int) -> None
     try:
         results = allocator.allocate(read.node, read.claims, is_cancelled=lambda: next(checks) > MAX_CHECKS)
     except AllocationAborted:
-        assert next(checks) == MAX_CHECKS + 2, "it stops when it is told to"
+        assert next(checks) == MAX_CHECKS + 2, "the search stops at the first check after cancellation"
     except AllocationError:
         pass
     else:

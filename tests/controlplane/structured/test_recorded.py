@@ -4,5 +4,5 @@ from tests.cases import Case, recorded
 
 
 @recorded("allocator/allocator.json", "allocator/random.jsonl.gz")
-def test_recorded_problems(case: Case) -> None:
+def test_recorded_upstream_allocations_are_reproduced(case: Case) -> None:
     case.run()

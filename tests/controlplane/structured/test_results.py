@@ -38,12 +38,12 @@ def _configs(*requests: Json, config: list[Json]) -> list[tuple[str, str, tuple[
     return [(x.source, x.opaque.parameters["name"] if x.opaque else "", x.requests) for x in entries]
 
 
-def _of(name: str) -> Json:
+def _wants_class(name: str) -> Json:
     return {**wants(), "deviceClassName": name}
 
 
-def test_configuration_of_classes_comes_first_and_names_its_requests() -> None:
-    requests = [request("a", _of("gpu")), request("b", _of("nic")), request("c", _of("gpu"))]
+def test_class_configuration_precedes_claim_configuration() -> None:
+    requests = [request("a", _wants_class("gpu")), request("b", _wants_class("nic")), request("c", _wants_class("gpu"))]
     assert _configs(*requests, config=[_config("claim", "b")]) == [
         ("FromClass", "g0", ("a", "c")),
         ("FromClass", "g1", ("a", "c")),
@@ -53,8 +53,8 @@ def test_configuration_of_classes_comes_first_and_names_its_requests() -> None:
 
 
 @scenario(54, 57)
-def test_configuration_for_everything_names_no_request() -> None:
-    assert _configs(request("a", _of("nic")), config=[_config("x", "a"), _config("y")]) == [
+def test_configuration_of_all_requests_lists_no_request() -> None:
+    assert _configs(request("a", _wants_class("nic")), config=[_config("x", "a"), _config("y")]) == [
         ("FromClass", "n0", ()),
         ("FromClaim", "x", ()),
         ("FromClaim", "y", ()),
@@ -62,8 +62,8 @@ def test_configuration_for_everything_names_no_request() -> None:
 
 
 @scenario(73)
-def test_configuration_of_alternatives_counts_if_they_were_chosen() -> None:
-    requests = [first_of("a", wants(9), _of("nic")), request("b")]
+def test_configuration_of_unchosen_alternative_is_omitted() -> None:
+    requests = [first_of("a", wants(9), _wants_class("nic")), request("b")]
     assert _configs(*requests, config=[_config("no", "a/s0"), _config("yes", "a/s1"), _config("all", "a/s1", "b")]) == [
         ("FromClass", "n0", ("a/s1",)),
         ("FromClaim", "yes", ("a/s1",)),
@@ -71,7 +71,7 @@ def test_configuration_of_alternatives_counts_if_they_were_chosen() -> None:
     ]
 
 
-def _selector(*slices: ResourceSlice, count: int = 2, features: Features | None = None) -> Any:
+def _node_selector(*slices: ResourceSlice, count: int = 2, features: Features | None = None) -> Any:
     made = allocator(slices, features=features)
     results: list[AllocationResult] | None = made.allocate(
         node(zone="a", region="r"), [claim(request("r", wants(count)))]
@@ -84,7 +84,7 @@ def _in(key: str, *values: str) -> Json:
     return {"key": key, "operator": "In", "values": list(values)}
 
 
-def _where(*requirements: Json, **fields: Any) -> Json:
+def _selector_of(*requirements: Json, **fields: Any) -> Json:
     return {"nodeSelectorTerms": [{"matchExpressions": list(requirements), **fields}]}
 
 
@@ -92,50 +92,50 @@ HERE = {"nodeSelectorTerms": [{"matchFields": [_in("metadata.name", "node")]}]}
 
 
 @scenario(40)
-def test_a_local_device_pins_the_allocation_to_the_node() -> None:
-    net = slice_("1", alike(1), pool="net", nodeSelector=_where(_in("zone", "a")))
-    assert _selector(net, slice_("2", alike(1))) == HERE
+def test_node_local_device_restricts_allocation_to_the_node() -> None:
+    net = slice_("1", alike(1), pool="net", nodeSelector=_selector_of(_in("zone", "a")))
+    assert _node_selector(net, slice_("2", alike(1))) == HERE
 
 
 @scenario(241)
-def test_selectors_are_merged_without_repeats() -> None:
+def test_node_selectors_of_pools_are_merged_without_duplicates() -> None:
     slices = [
-        slice_("1", alike(1), pool="p1", nodeSelector=_where(_in("zone", "a", "b"))),
-        slice_("2", alike(1), pool="p2", nodeSelector=_where(_in("zone", "b", "a"), _in("region", "r"))),
+        slice_("1", alike(1), pool="p1", nodeSelector=_selector_of(_in("zone", "a", "b"))),
+        slice_("2", alike(1), pool="p2", nodeSelector=_selector_of(_in("zone", "b", "a"), _in("region", "r"))),
         slice_("3", alike(1), pool="p3", allNodes=True),
     ]
-    assert _selector(*slices, count=3) == _where(_in("zone", "a", "b"), _in("region", "r"))
+    assert _node_selector(*slices, count=3) == _selector_of(_in("zone", "a", "b"), _in("region", "r"))
 
 
-def test_devices_for_all_nodes_need_no_selector() -> None:
-    assert _selector(slice_("1", alike(2), allNodes=True)) is None
+def test_devices_of_all_nodes_get_no_node_selector() -> None:
+    assert _node_selector(slice_("1", alike(2), allNodes=True)) is None
 
 
-def test_devices_can_select_nodes_themselves() -> None:
-    devices = [device("a", nodeSelector=_where(_in("zone", "a"))), device("b", allNodes=True)]
-    assert _selector(slice_("1", devices, perDeviceNodeSelection=True)) == _where(_in("zone", "a"))
+def test_node_selectors_of_devices_are_used_with_per_device_selection() -> None:
+    devices = [device("a", nodeSelector=_selector_of(_in("zone", "a"))), device("b", allNodes=True)]
+    assert _node_selector(slice_("1", devices, perDeviceNodeSelection=True)) == _selector_of(_in("zone", "a"))
     devices = [device("a", nodeName="node"), device("b", allNodes=True)]
-    assert _selector(slice_("1", devices, perDeviceNodeSelection=True)) == HERE
+    assert _node_selector(slice_("1", devices, perDeviceNodeSelection=True)) == HERE
 
 
-def test_a_device_that_binds_to_its_node_pins_the_allocation() -> None:
+def test_binds_to_node_field_restricts_allocation_even_when_feature_is_off() -> None:
     binding = slice_("1", [device("a", bindsToNode=True)], allNodes=True)
-    assert _selector(binding, count=1) == HERE
-    gate_off = _selector(binding, count=1, features=Features(device_binding_and_status=False))
-    assert gate_off == _selector(binding, count=1)  # the gate only drops the field from new slices
+    assert _node_selector(binding, count=1) == HERE
+    gate_off = _node_selector(binding, count=1, features=Features(device_binding_and_status=False))
+    assert gate_off == _node_selector(binding, count=1)  # the gate only drops the field from new slices
 
 
 @scenario(241)
-def test_alternatives_between_nodes_cannot_be_merged() -> None:
-    terms = _where(_in("zone", "a"))["nodeSelectorTerms"] * 2
+def test_node_selector_with_two_terms_is_refused() -> None:
+    terms = _selector_of(_in("zone", "a"))["nodeSelectorTerms"] * 2
     with pytest.raises(AllocationError) as error:
-        _selector(slice_("1", alike(1), nodeSelector={"nodeSelectorTerms": terms}), count=1)
+        _node_selector(slice_("1", alike(1), nodeSelector={"nodeSelectorTerms": terms}), count=1)
     assert str(error.value) == (
         "create NodeSelector for claim claim: unsupported ResourceSlice.NodeSelector with 2 terms"
     )
 
 
-def test_a_result_carries_tolerations_and_binding_conditions() -> None:
+def test_result_contains_tolerations_and_binding_conditions() -> None:
     taint = [{"key": "k", "effect": "NoSchedule"}]
     devices = [device("a", taints=taint, bindingConditions=["ready"], bindingFailureConditions=["failed"])]
     toleration = {"key": "k", "operator": "Exists"}

@@ -67,7 +67,9 @@ VALUES = {"default": "1", "validValues": ["1", "3"]}
         ("1e30", {"validRange": {"min": "9223372036854775808", "step": "2"}}, "3", "9223372036854775808"),
     ],
 )
-def test_what_a_request_consumes(value: str, policy: Json | None, requested: str | None, expected: str | None) -> None:
+def test_consumed_amount_follows_request_policy(
+    value: str, policy: Json | None, requested: str | None, expected: str | None
+) -> None:
     assert _consumed(value, policy, requested) == expected
 
 
@@ -98,18 +100,20 @@ def test_what_a_request_consumes(value: str, policy: Json | None, requested: str
         ),
     ],
 )
-def test_amounts_that_cannot_be_computed(value: str, policy: Json | None, requested: str | None, text: str) -> None:
+def test_uncomputable_amount_is_refused_with_reason(
+    value: str, policy: Json | None, requested: str | None, text: str
+) -> None:
     with pytest.raises(CapacityError) as error:
         _consumed(value, policy, requested)
     assert str(error.value) == f'capacity "c": {text}'
 
 
-def test_a_capacity_is_requested_by_its_literal_name() -> None:
+def test_qualified_capacity_name_does_not_match_unqualified_name() -> None:
     capacity = {"c": from_dict(DeviceCapacity, {"value": "4"})}
     assert consumption(capacity, {"drv/c": Quantity.of(1)}) is None
 
 
-def test_what_is_held_counts() -> None:
+def test_capacity_in_use_reduces_available_capacity() -> None:
     capacity = {"c": from_dict(DeviceCapacity, {"value": "4"})}
     one, two = {"c": Quantity.of(1)}, {"c": Quantity.of(2)}
     assert fits(capacity, two, one, one)
@@ -124,7 +128,7 @@ def _shared(name: str, memory: str, **fields: object) -> Json:
     return device(name, allowMultipleAllocations=True, capacity={"memory": {"value": memory}}, **fields)
 
 
-def test_claims_share_a_device_until_it_is_full() -> None:
+def test_claims_share_device_until_capacity_is_used_up() -> None:
     slices = [slice_("s", [_shared("a", "4"), _shared("b", "4")])]
     claims = [claim(request("r", _memory("2")), name=name) for name in ("one", "two", "three")]
     results = allocator(slices).allocate(node(), claims)
@@ -138,16 +142,16 @@ def test_claims_share_a_device_until_it_is_full() -> None:
 
 
 @pytest.mark.parametrize("memory", ["80Gi", "1e30"])
-def test_a_device_that_billions_could_share_costs_the_look_ahead_nothing(memory: str) -> None:
+def test_pruning_handles_device_with_billions_of_shares(memory: str) -> None:
     slices = [slice_("s", [_shared("a", memory), device("b")])]
-    ahead = allocator(slices, patience=0)
-    results = ahead.allocate(node(), [claim(request("r", _memory("1")), request("q", wants(2)))])
+    pruning = allocator(slices, failures_before_pruning=0)
+    results = pruning.allocate(node(), [claim(request("r", _memory("1")), request("q", wants(2)))])
     assert names(results) is None
-    results = ahead.allocate(node(), [claim(request("r", _memory("1")), request("q", _memory("2")), request("p"))])
+    results = pruning.allocate(node(), [claim(request("r", _memory("1")), request("q", _memory("2")), request("p"))])
     assert names(results) == [["r=pool/a", "q=pool/a", "p=pool/b"]]
 
 
-def test_what_others_hold_of_a_shared_device() -> None:
+def test_allocated_shares_reduce_capacity_and_exclusive_use_blocks_sharing() -> None:
     slices = [slice_("s", [_shared("a", "4")])]
     shared = DeviceID("drv", "pool", "a")
     state = AllocatedState(
@@ -161,7 +165,7 @@ def test_what_others_hold_of_a_shared_device() -> None:
 
 
 @scenario(158)
-def test_a_full_device_still_belongs_to_all() -> None:
+def test_all_devices_request_fails_if_a_shared_device_is_full() -> None:
     slices = [slice_("s", [_shared("a", "2"), _shared("b", "2")])]
     every = wants(None, capacity={"requests": {"memory": "1"}})
     state = AllocatedState(aggregated_capacity={DeviceID("drv", "pool", "a"): {"memory": Quantity.of(2)}})
@@ -171,7 +175,7 @@ def test_a_full_device_still_belongs_to_all() -> None:
     assert allocator(slices).allocate(node(), [claim(request("r", too_much))]) is None
 
 
-def test_counters_limit_what_can_be_had_together() -> None:
+def test_counters_limit_devices_allocated_together() -> None:
     partitions = [device(name, **consumes(memory=amount)) for name, amount in (("a", "5"), ("b", "4"), ("c", "4"))]
     slices = [slice_("s", partitions, count=2), counters("t", memory="8")]
     assert names(allocator(slices).allocate(node(), [claim(request("r", wants(2)))])) == [["r=pool/b", "r=pool/c"]]
@@ -180,7 +184,7 @@ def test_counters_limit_what_can_be_had_together() -> None:
 
 
 @scenario(234)
-def test_counters_are_given_back_when_a_taint_or_a_constraint_refuses() -> None:
+def test_counters_are_released_when_taint_or_constraint_rejects_device() -> None:
     taint = [{"key": "k", "effect": "NoSchedule"}]
     slices = [
         slice_(
@@ -199,7 +203,7 @@ def test_counters_are_given_back_when_a_taint_or_a_constraint_refuses() -> None:
     assert names(results) == [["r=pool/a", "r=pool/c"]]
 
 
-def test_only_the_first_user_of_a_shared_device_pays_its_counters() -> None:
+def test_counters_of_shared_device_are_consumed_once() -> None:
     partition = device("a", allowMultipleAllocations=True, **consumes(memory="4"))
     slices = [slice_("s", [partition, device("b", **consumes(memory="4"))], count=2), counters("t", memory="8")]
     claims = [claim(request("r"), name=name) for name in ("one", "two")]
@@ -209,7 +213,7 @@ def test_only_the_first_user_of_a_shared_device_pays_its_counters() -> None:
 
 
 @scenario(235)
-def test_counters_of_two_drivers_with_equal_pool_names_are_apart() -> None:
+def test_counters_of_drivers_with_equal_pool_names_are_separate() -> None:
     shared = [{"name": "set", "counters": {"memory": {"value": "4"}}}]
     slices = [
         made
@@ -222,7 +226,7 @@ def test_counters_of_two_drivers_with_equal_pool_names_are_apart() -> None:
     assert names(allocator(slices).allocate(node(), [claim(request("r", wants(2)))])) == [["r=pool/a", "r=pool/a"]]
 
 
-def test_an_overdrawn_pool_gives_nothing_that_draws_on_it() -> None:
+def test_overdrawn_pool_offers_only_devices_without_counters() -> None:
     partitions = [device("used", **consumes(memory="9")), device("none", **consumes(memory="0")), device("free")]
     slices = [slice_("s", partitions, count=2), counters("t", memory="8")]
     state = AllocatedState(allocated_devices=frozenset([DeviceID("drv", "pool", "used")]))

@@ -70,7 +70,9 @@ BACKTRACKING = [
     ],
 )
 @pytest.mark.parametrize("parts", [1, 2])
-def test_published_counts(devices: list[Json], requests: list[Json], steps: int, found: object, parts: int) -> None:
+def test_search_steps_equal_upstream_numbers(
+    devices: list[Json], requests: list[Json], steps: int, found: object, parts: int
+) -> None:
     cut = len(devices) // parts
     slices = [slice_(f"s{n}", devices[n * cut : None if n == parts - 1 else cut], count=parts) for n in range(parts)]
     made = allocator(slices, prune=False)
@@ -80,19 +82,19 @@ def test_published_counts(devices: list[Json], requests: list[Json], steps: int,
         assert results == (None if found is None else [found])
 
 
-def test_devices_that_draw_nothing_of_what_is_there() -> None:
+def test_counter_set_without_counters_limits_no_request() -> None:
     """A counter set without counters limits no request, however far the search looks ahead."""
     devices = alike(3, consumesCounters=[{"counterSet": "set"}])
     slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=[{"name": "set"}])]
     wanted = [claim(request("a", wants(2)), request("b", wants(1, "device.driver != ''")))]
-    made = allocator(slices, patience=-1)
+    made = allocator(slices, failures_before_pruning=-1)
     assert names(made.allocate(node(), wanted)) == [["a=pool/d000", "a=pool/d001", "b=pool/d002"]]
 
 
-def test_the_backtracking_workload_of_scheduler_perf() -> None:
+def test_scheduler_perf_backtracking_workload_takes_upstream_steps() -> None:
     amounts = {**{f"cpu{n}": "1" for n in range(1, 9)}, "mem": "70Gi"}
     slices = [slice_("s", BACKTRACKING, count=2), counters("t", **amounts)]
-    plain, pruned = allocator(slices, prune=False), allocator(slices, patience=0)
+    plain, pruned = allocator(slices, prune=False), allocator(slices, failures_before_pruning=0)
     wanted = [claim(request("r", wants(7)))]
     assert names(plain.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
     assert names(pruned.allocate(node(), wanted)) == [[f"r=pool/d{n}" for n in range(2, 9)]]
@@ -118,7 +120,7 @@ def _of_size(count: int, size: int) -> Json:
     return wants(count, f'device.attributes["drv"].size == {size}')
 
 
-def _halves(count: int) -> list[ResourceSlice]:
+def _devices_with_half_the_counters(count: int) -> list[ResourceSlice]:
     devices = [device(f"d{n:03}", **consumes(m="1")) for n in range(count)]
     return [slice_("s", devices, count=2), counters("t", m=str(count // 2))]
 
@@ -132,45 +134,45 @@ def _one_each(count: int, *selectors: str) -> list[Json]:
     return [request(f"r{number}", wants(1, *selectors)) for number in range(count)]
 
 
-EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
-    "too many of identical devices": ([slice_("s", alike(31))], [claim(request("r", wants(32)))]),
-    "a later request needs what does not exist": (
+EXPONENTIAL_SEARCHES: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
+    "one device more than identical devices exist": ([slice_("s", alike(31))], [claim(request("r", wants(32)))]),
+    "last request matches no device": (
         [slice_("s", _types("Y" * 64))],
         [claim(request("a", wants(8)), request("b", wants(1, X)))],
     ),
-    "more alike than a group has": (
+    "match constraint needs more devices than a group has": (
         [slice_("s", _grouped(4, 16))],
         [claim(request("r", wants(17)), constraints=[match("numa")])],
     ),
-    "counters for half of the devices": (_halves(20), [claim(request("r", wants(11)))]),
-    "partitions of all sizes, too large together": (
+    "counters suffice for half of the devices": (_devices_with_half_the_counters(20), [claim(request("r", wants(11)))]),
+    "partitions of all sizes exceed the counters together": (
         [
             slice_("s", [device(f"d{n:02}", **consumes(m=str(50 + n * 7 % 30))) for n in range(30)], count=2),
             counters("t", m="500"),
         ],
         [claim(request("a", wants(5)), request("b", wants(5)))],
     ),
-    "parts of GPUs, of which there are enough but not together": (
+    "whole GPUs and small partitions exceed the counters together": (
         _gpus(8),
         [claim(request("small", _of_size(30, 1)), name="one"), claim(request("whole", _of_size(4, 7)), name="two")],
     ),
-    "parts of GPUs of several sizes, one slice too many": (
+    "partitions of several sizes need one slice too many": (
         _gpus(8),
         [claim(request("a", _of_size(10, 3)), request("b", _of_size(13, 2)), request("c", _of_size(1, 1)))],
     ),
-    "one claim more than devices": (
+    "one claim more than devices exist": (
         [slice_("s", alike(20))],
         [claim(request("r"), name=f"c{n}") for n in range(21)],
     ),
-    "alike across requests": (
+    "match constraint over more requests than a group has devices": (
         [slice_("s", _grouped(4, 11))],
         [claim(*_one_each(12), constraints=[match("numa")])],
     ),
-    "one request more than devices that all differ": (
+    "one request more than devices with distinct values": (
         [slice_("s", _numbered(30))],
         [claim(*[request(f"r{n}", wants(1, f'device.attributes["drv"].n != {n}')) for n in range(31)])],
     ),
-    "an alternative that never fits the limit": (
+    "alternative always exceeds the device limit": (
         [slice_("s", alike(40))],
         [claim(request("a", wants(20)), first_of("b", {**wants(None), "deviceClassName": "none"}, wants(20)))],
     ),
@@ -179,19 +181,19 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
         [claim(*[request(f"r{n}", wants(1, capacity={"requests": {"m": "0"}})) for n in range(20)],
                request("z", wants(1, "false")))],
     ),
-    "shared devices that are a little too small": (
+    "capacity of shared devices is slightly too small": (
         [slice_("s", _shared(8, 10))],
         [claim(*[request(f"r{n}", wants(1, capacity={"requests": {"m": "4"}})) for n in range(27)])],
     ),
-    "eight alternatives each and an impossible last request": (
+    "eight alternatives per request and an impossible last request": (
         [slice_("s", alike(20))],
         [claim(*[first_of(f"r{n}", *[wants()] * 8) for n in range(12)], request("z", wants(1, "false")))],
     ),
-    "more that differ than there are values": (
+    "distinct constraint needs more values than exist": (
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(request("r", wants(12)), constraints=[distinct("n")])],
     ),
-    "more of what devices share than all of them have": (
+    "requests exceed the total capacity of shared devices": (
         [slice_("s", _shared(8, 100))],
         [
             claim(*[
@@ -199,7 +201,7 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
             ])
         ],
     ),
-    "pairs that agree, of which one has no partner": (
+    "one of ten matching pairs has no partner": (
         [
             slice_(
                 "s",
@@ -217,29 +219,29 @@ EXPLODING: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
             )
         ],
     ),
-    "a claim that nothing could help": (
+    "second claim can never be satisfied": (
         [slice_("s", [device(f"d{n:02}", attributes={"n": n, "numa": n // 4}) for n in range(16)])],
         [
             claim(request("a", wants(3)), request("b", wants(3)), constraints=[distinct("n")]),
             claim(request("r", wants(5)), name="other", constraints=[match("numa")]),
         ],
     ),
-    "requests that differ, more than there are values": (
+    "distinct constraint over more requests than values": (
         [slice_("s", [device(f"d{n}", attributes={"n": n % 11}) for n in range(60)])],
         [claim(*_one_each(12), constraints=[distinct("n")])],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXPLODING)
-def test_searches_that_explode_without_pruning_end_at_once(name: str) -> None:
-    slices, claims = EXPLODING[name]
+@pytest.mark.parametrize("name", EXPONENTIAL_SEARCHES)
+def test_pruning_ends_exponential_search_within_step_limit(name: str) -> None:
+    slices, claims = EXPONENTIAL_SEARCHES[name]
     made = allocator(slices, classes=[class_("none", "false")])
     assert made.allocate(node(), claims, timeout=10) is None
     assert made.stats.num_allocate_one_invocations < 3000
 
 
-def test_a_late_solution_is_found() -> None:
+def test_pruning_keeps_only_solution_of_last_group() -> None:
     devices = _grouped(4, 10)
     devices[-1]["attributes"]["type"] = {"string": "X"}
     last = request("x", wants(1, '"type" in device.attributes["drv"]'))
@@ -248,12 +250,12 @@ def test_a_late_solution_is_found() -> None:
     assert names(allocator(slices).allocate(node(), claims, timeout=10)) == wanted
 
 
-@pytest.mark.parametrize("patience", [0, 3, 16])
-def test_an_error_behind_an_exploding_search_is_still_met(patience: int) -> None:
+@pytest.mark.parametrize("failures_before_pruning", [0, 3, 16])
+def test_pruning_keeps_selector_error_that_search_would_reach(failures_before_pruning: int) -> None:
     """Upstream reaches the device without the attribute before it has tried all sets of the others."""
     devices = [*alike(40, attributes={"ok": True}), device("last")]
-    made = allocator([slice_("s", devices)], patience=patience)
-    picky = wants(8, 'device.attributes["drv"].ok')
-    claims: Sequence[ResourceClaim] = [claim(request("a", picky), request("b", wants(1, "false")))]
+    made = allocator([slice_("s", devices)], failures_before_pruning=failures_before_pruning)
+    needs_attribute = wants(8, 'device.attributes["drv"].ok')
+    claims: Sequence[ResourceClaim] = [claim(request("a", needs_attribute), request("b", wants(1, "false")))]
     with pytest.raises(Exception, match="on device drv/pool/last: CEL runtime error: no such key: ok"):
         made.allocate(node(), claims, timeout=10)

@@ -11,11 +11,11 @@ from resourceapi.objects.v1 import DeviceTaintRule, ResourceSlice
 from tests.cases import Case, recorded
 from tests.controlplane.structured.build import DRIVER, device, slice_
 
-Told = list[tuple[list[str] | None, list[str] | None]]
+Events = list[tuple[list[str] | None, list[str] | None]]
 
 
 @recorded("allocator/tracker.json")
-def test_recorded_trackers(case: Case) -> None:
+def test_recorded_tracker_events_are_reproduced(case: Case) -> None:
     case.run()
 
 
@@ -35,7 +35,7 @@ def _slice(name: str, *devices: str, **fields: Any) -> ResourceSlice:
     return slice_(name, [device(x) for x in devices], **fields)
 
 
-def test_all_criteria_of_a_selector_hold() -> None:
+def test_taint_rule_applies_where_all_selector_fields_match() -> None:
     slices = [_slice("a", "x", "y", pool="p"), _slice("b", "x", pool="q")]
     for selector, expected in (
         ({}, [["x:r", "y:r"], ["x:r"]]),
@@ -49,23 +49,23 @@ def test_all_criteria_of_a_selector_hold() -> None:
         assert [_taints(each) for each in patched(slices, [_rule("r", **selector)])] == expected
 
 
-def test_a_rule_without_a_selector_taints_nothing_and_slices_stay_the_same_objects() -> None:
+def test_rules_that_select_no_device_return_slices_unchanged() -> None:
     rule = from_dict(DeviceTaintRule, {"metadata": {"name": "r"}, "spec": {"taint": {"key": "k", "effect": "None"}}})
     slices = [_slice("a", "x"), _slice("b")]
-    for found, given_one in zip(patched(slices, [rule, _rule("s", device="z")]), slices, strict=True):
-        assert found is given_one
+    for found, original in zip(patched(slices, [rule, _rule("s", device="z")]), slices, strict=True):
+        assert found is original
 
 
-def test_a_devices_own_taints_come_first_then_rules_by_name() -> None:
+def test_device_taints_precede_rule_taints_in_rule_name_order() -> None:
     own = {"key": "own", "effect": "NoExecute"}
     slices = [slice_("a", [device("x", taints=[own])])]
     assert [_taints(each) for each in patched(slices, [_rule("b"), _rule("a")])] == [["x:own,a,b"]]
 
 
-def test_events_of_patched_slices() -> None:
+def test_each_write_and_each_taint_change_emits_one_event() -> None:
     """One for each write of the slice, and for each rule that changes its taints."""
-    told: Told = []
-    tracker = Tracker(lambda before, after: told.append((_taints(before), _taints(after))))
+    notified: Events = []
+    tracker = Tracker(lambda before, after: notified.append((_taints(before), _taints(after))))
     tracker.set_slice(_slice("a", "x"))
     tracker.set_slice(_slice("a", "x"))
     tracker.set_rule(_rule("r", device="x"))
@@ -76,7 +76,7 @@ def test_events_of_patched_slices() -> None:
     tracker.remove_rule("unknown")
     tracker.remove_slice("a")
     tracker.remove_slice("a")
-    assert told == [
+    assert notified == [
         (None, ["x:"]),
         (["x:"], ["x:"]),
         (["x:"], ["x:r"]),
@@ -102,7 +102,7 @@ _RULES = st.builds(
 
 
 @given(st.lists(st.one_of(_SLICES, _RULES, st.sampled_from("abcrs")), max_size=20))
-def test_events_in_any_order_lead_to_what_patching_all_at_once_gives(
+def test_tracked_slices_equal_patched_slices_after_any_event_order(
     events: list[ResourceSlice | DeviceTaintRule | str],
 ) -> None:
     known: dict[str, ResourceSlice] = {}

@@ -7,5 +7,5 @@ from tests.upstream import differences
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_upstream_says_the_same(kind: str) -> None:
+def test_recorded_upstream_answers_to_random_problems_are_reproduced(kind: str) -> None:
     assert not differences(KINDS[kind])

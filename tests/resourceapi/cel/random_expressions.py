@@ -43,7 +43,7 @@ def random_expression(seed: int) -> str:
     rng = random.Random(seed)
     maker = Maker(rng)
     text = maker.make(maker.any_kind(2), rng.choice((1, 2, 2, 3, 3, 4)))
-    return spoiled(rng, text) if rng.random() < 0.06 else text
+    return mutated_expression(rng, text) if rng.random() < 0.06 else text
 
 
 _TOKEN = re.compile(r"""[bBrR]{0,2}(?:'[^']*'|"[^"]*")|[A-Za-z_]\w*|\d[\w.]*|&&|\|\||[=!<>]=|\S|\s+""")
@@ -65,7 +65,7 @@ def _class_of(token: str) -> str:
     return _CLASSES[2] if token in _CLASSES[2].split() else _CLASSES[3]
 
 
-def spoiled(rng: random.Random, text: str) -> str:
+def mutated_expression(rng: random.Random, text: str) -> str:
     """The text with a few tokens replaced, removed, repeated or swapped. Most replacements keep the token class."""
     tokens = [token for token in _TOKEN.findall(text) if token.strip()]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.resourceapi.cel.random_expressions import Kind, Maker, spoiled
+from tests.resourceapi.cel.random_expressions import Kind, Maker, mutated_expression
 
 Json = dict[str, Any]
 
@@ -63,7 +63,7 @@ def random_selector(seed: int) -> Json:
     maker = _SelectorMaker(rng)
     kind = ("bool", ()) if rng.random() < 0.93 else maker.any_kind(1)
     text = maker.make(kind, rng.choice((1, 2, 2, 3, 3, 4)))
-    expression = spoiled(rng, text) if rng.random() < 0.04 else text
+    expression = mutated_expression(rng, text) if rng.random() < 0.04 else text
     return {"name": f"seed-{seed}", "expression": expression, "device": _device(rng)}
 
 

@@ -11,7 +11,7 @@ from tests.cel_scenarios import scenario
 
 
 @scenario(76)
-def test_it_keeps_what_was_used_last() -> None:
+def test_cache_evicts_least_recently_used_selector() -> None:
     cache = SelectorCache(device_environment(), capacity=2)
     first, second = cache.get("true"), cache.get("false")
     assert cache.get("false") is second
@@ -25,7 +25,7 @@ def test_it_keeps_what_was_used_last() -> None:
 
 
 @scenario(76)
-def test_it_keeps_no_failure() -> None:
+def test_cache_does_not_keep_compile_errors() -> None:
     """CEL parses the text as the difference of three names."""
     cache = SelectorCache(device_environment(), capacity=2)
     kept = cache.get("true"), cache.get("false")
@@ -40,18 +40,18 @@ def test_it_keeps_no_failure() -> None:
 
 
 @scenario(76)
-def test_it_estimates_nothing() -> None:
+def test_cached_selector_has_no_cost_estimate() -> None:
     assert SelectorCache(device_environment()).get("true").max_cost == UNLIMITED
 
 
 @scenario(77)
-def test_threads_that_put_out_each_others_selectors() -> None:
+def test_concurrent_threads_get_their_selectors_despite_eviction() -> None:
     """Ten workers each compile a selector of their own, then repeatedly three that exceed the capacity."""
     cache = SelectorCache(device_environment(), capacity=2)
-    together = Barrier(10)
+    barrier = Barrier(10)
 
-    def ask(worker: int) -> bool:
-        together.wait(30)
+    def use_cache(worker: int) -> bool:
+        barrier.wait(30)
         sources = [f"{worker} == {worker}", *(("true",) * 9 + ("false",) * 9 + ("!true",) * 9) * 40]
         return all(cache.get(source).source == source for source in sources)
 
@@ -59,7 +59,7 @@ def test_threads_that_put_out_each_others_selectors() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(10) as threads:
-            assert all(threads.map(ask, range(10)))
+            assert all(threads.map(use_cache, range(10)))
     finally:
         sys.setswitchinterval(interval)
     assert len(cache) == 2

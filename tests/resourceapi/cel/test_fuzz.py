@@ -63,25 +63,25 @@ SELECTORS = st.recursive(st.sampled_from(ATOMS + DEVICE_ATOMS), _combine, max_le
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=12))
-def test_any_tokens(tokens: list[str]) -> None:
+def test_any_token_sequence_is_evaluated_or_a_cel_error(tokens: list[str]) -> None:
     with contextlib.suppress(CelError):
         compile_expression(" ".join(tokens), base_environment()).evaluate()
 
 
 @given(st.text(max_size=30))
-def test_any_text(text: str) -> None:
+def test_any_text_is_evaluated_or_a_cel_error(text: str) -> None:
     with contextlib.suppress(CelError):
         compile_expression(text, base_environment()).evaluate()
 
 
 @given(EXPRESSIONS)
-def test_any_expression(source: str) -> None:
+def test_any_generated_expression_is_evaluated_or_a_cel_error(source: str) -> None:
     with contextlib.suppress(CelError):
         compile_expression(source, base_environment()).evaluate(limit=10_000)
 
 
 @given(SELECTORS, st.booleans(), st.booleans())
-def test_any_selector_stays_within_its_estimate(source: str, stored: bool, gates: bool) -> None:
+def test_cost_of_any_selector_is_within_its_estimate(source: str, stored: bool, gates: bool) -> None:
     environment = device_environment(stored=stored, consumable_capacity=gates, list_type_attributes=gates)
     try:
         selector = compile_selector(source, environment)
@@ -99,16 +99,16 @@ def _visible(bounds: Bounds) -> Bounds:
 
 
 @given(EXPRESSIONS)
-def test_printing_and_parsing_again_gives_the_same_tree(source: str) -> None:
+def test_printed_expression_parses_to_same_tree(source: str) -> None:
     issues = Issues(source)
     tree = parse_as_written(source, base_environment().macros, issues)
     if issues:
         return
     text = unparse(tree)
-    again = parse_as_written(text, base_environment().macros, issues := Issues(text))
+    reparsed = parse_as_written(text, base_environment().macros, issues := Issues(text))
     assert not issues, issues.text()
-    assert _shape(again.root) == _shape(tree.root)
-    assert unparse(again) == text
+    assert _shape(reparsed.root) == _shape(tree.root)
+    assert unparse(reparsed) == text
 
 
 def _shape(node: Any) -> Any:
@@ -127,13 +127,13 @@ def _shape(node: Any) -> Any:
     return node
 
 
-def test_a_comprehension_is_printed_as_the_macro_it_was() -> None:
+def test_comprehension_is_printed_as_its_macro() -> None:
     source = "[1, 2].map(x, x > 1, -(1) + x).exists(y, has({}.a) || y in [2]) ? {'a b': 1}.`a b` : 1u"
     tree = parse_as_written(source, base_environment().macros, Issues(source))
     assert len(tree.macro_calls) == 3
     assert unparse(tree) == source.replace("'", '"')
 
 
-def test_printing_keeps_how_a_chain_was_grouped() -> None:
+def test_printing_keeps_grouping_of_operators() -> None:
     source = "1 == 1 && (true && true)"
     assert unparse(parse_as_written(source, base_environment().macros, Issues(source))) == source

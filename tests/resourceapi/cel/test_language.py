@@ -146,7 +146,7 @@ def _plain(value: dict[str, Any]) -> Any:
         ("semver('1.0.0+a') == semver('1.0.0+b') && !isSemver('01.1.1') && isSemver('1', true)", True),
     ],
 )
-def test_values(source: str, expected: Any) -> None:
+def test_expression_has_value(source: str, expected: Any) -> None:
     assert evaluate(source) == expected
 
 
@@ -223,7 +223,7 @@ def test_values(source: str, expected: Any) -> None:
         ("quantity('2') == quantity('1').add(1)", "no such overload"),
     ],
 )
-def test_failures(source: str, text: str) -> None:
+def test_evaluation_error_has_upstream_text(source: str, text: str) -> None:
     with pytest.raises(CelEvalError) as raised:
         evaluate(source)
     assert str(raised.value) == text
@@ -273,18 +273,18 @@ def test_failures(source: str, text: str) -> None:
         ("Foo{a: 1}", "1:4", "undeclared reference to 'Foo' (in container '')"),
     ],
 )
-def test_compile_errors(source: str, position: str, message: str) -> None:
+def test_compile_error_has_position_and_message(source: str, position: str, message: str) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression(source, base_environment())
     assert f"ERROR: <input>:{position}: {message}\n" in str(raised.value)
 
 
-def test_of_two_calls_of_format_at_one_place_the_inner_one_is_named_first() -> None:
+def test_inner_format_error_precedes_outer_one_at_same_position() -> None:
     with pytest.raises(CelCompileError, match=r"(?s)unrecognized formatting clause.*can be formatted as binary"):
         compile_expression("'%b'.format(['%z'.format([1])])", base_environment())
 
 
-def test_only_the_syntax_of_the_arguments_of_a_reserved_name_is_looked_at() -> None:
+def test_arguments_of_reserved_name_are_checked_only_for_syntax() -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression("void(void, 1 + 'a', [1].map(1, 2)) + 'a'", base_environment())
     assert str(raised.value).count("ERROR") == 1
@@ -306,7 +306,7 @@ def test_only_the_syntax_of_the_arguments_of_a_reserved_name_is_looked_at() -> N
         ("-!x", "1:2"),
     ],
 )
-def test_syntax_errors_have_a_position(source: str, position: str) -> None:
+def test_syntax_error_has_position(source: str, position: str) -> None:
     with pytest.raises(CelCompileError, match=f"<input>:{position}: Syntax error: "):
         compile_expression(source, base_environment())
 
@@ -346,20 +346,20 @@ OPERAND = (
         ("a =b", ["1:3: token recognition error at: '=b'"]),
     ],
 )
-def test_syntax_errors_are_told_in_the_words_of_the_reference(source: str, expected: list[str]) -> None:
+def test_syntax_error_has_reference_text(source: str, expected: list[str]) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression(source, base_environment())
     found = re.findall(r"ERROR: <input>:(\d+:\d+): Syntax error: (.*)", str(raised.value))
     assert [f"{at}: {text.replace(OPERAND, 'OPERAND')}" for at, text in found] == expected
 
 
-def test_what_ends_after_a_dot() -> None:
+def test_syntax_error_after_final_dot_does_not_quote_end_of_input() -> None:
     """The message does not quote the end of the input."""
     with pytest.raises(CelCompileError, match=r"<input>:1:6: Syntax error: no viable alternative at input '\.'\n"):
         compile_expression("self.", base_environment())
 
 
-def test_the_caret_stands_below_the_column_also_behind_wide_characters() -> None:
+def test_error_caret_is_below_column_after_wide_characters() -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_expression("'ä€' == nope\t&& naught", base_environment())
     assert str(raised.value) == (
@@ -370,7 +370,7 @@ def test_the_caret_stands_below_the_column_also_behind_wide_characters() -> None
     )
 
 
-def test_a_hundred_errors_are_enough() -> None:
+def test_errors_after_the_hundredth_are_truncated() -> None:
     with pytest.raises(CelCompileError, match=r"\n20 more errors were truncated$"):
         compile_expression(f"[{', '.join(['x'] * 120)}]", base_environment())
 
@@ -398,16 +398,16 @@ def test_a_hundred_errors_are_enough() -> None:
         ("optional.none().orValue(1) == 1", 2),
     ],
 )
-def test_costs(source: str, cost: int) -> None:
+def test_evaluation_cost_equals_upstream(source: str, cost: int) -> None:
     assert compile_expression(source, base_environment()).evaluate()[1] == cost
 
 
 @pytest.mark.parametrize(
-    "around",
+    "context",
     ["{}", "{}[0]", "[{}]", "{{'a': {}}}", "[1][{}[0]]", "{}.sum() + 1", "[{}][?0].value()", "cel.bind(x, {}, x)"],
 )
-def test_what_panics_upstream_is_charged_only_for_what_came_before(around: str) -> None:
-    source = around.format("[1].slice(1, 0).distinct()")
+def test_upstream_panic_costs_only_preceding_operations(context: str) -> None:
+    source = context.format("[1].slice(1, 0).distinct()")
     with pytest.raises(CelEvalError, match=r"is not traits\.Lister") as raised:
         compile_expression(source, base_environment()).evaluate()
     assert raised.value.cost == compile_expression("[1].slice(0, 1)", base_environment()).evaluate()[1]
@@ -420,7 +420,7 @@ def test_what_panics_upstream_is_charged_only_for_what_came_before(around: str) 
         ("{1: 1}.transformMap(k, v, [1].slice(1, 0).distinct())", 14),
     ],
 )
-def test_what_panics_upstream_is_charged_for_the_turns_before(source: str, cost: int) -> None:
+def test_upstream_panic_in_loop_costs_preceding_iterations(source: str, cost: int) -> None:
     with pytest.raises(CelEvalError, match=r"is not traits\.Lister") as raised:
         compile_expression(source, base_environment()).evaluate()
     assert raised.value.cost == cost
@@ -434,13 +434,13 @@ def test_what_panics_upstream_is_charged_for_the_turns_before(source: str, cost:
         ("lists.range(2).transformMap(k, v, lists.range(500000).size())", 1_000_041),
     ],
 )
-def test_the_limit_is_exceeded_by_what_was_charged_last(source: str, cost: int) -> None:
+def test_cost_limit_error_includes_last_charge(source: str, cost: int) -> None:
     with pytest.raises(CelEvalError, match="actual cost limit exceeded") as raised:
         compile_expression(source, base_environment()).evaluate()
     assert raised.value.cost == cost
 
 
-def test_an_expression_reads_the_variables_it_is_given() -> None:
+def test_expression_reads_declared_variables() -> None:
     environment = build_environment(CURRENT, variables={"numbers": list_of(INT), "limit": INT})
     expression = compile_expression("numbers.filter(n, n < limit).size()", environment)
     assert expression.evaluate({"numbers": [1, 5, 9], "limit": 6})[0] == 2
@@ -448,6 +448,6 @@ def test_an_expression_reads_the_variables_it_is_given() -> None:
         expression.evaluate({"numbers": [1]})
 
 
-def test_a_constant_map_with_a_key_that_go_cannot_hash_is_refused_when_it_is_compiled() -> None:
+def test_constant_map_with_unhashable_key_is_a_compile_error() -> None:
     with pytest.raises(CelCompileError, match=r"hash of unhashable type types\.Bytes"):
         compile_expression("{b'': 1} == {} || true", base_environment())

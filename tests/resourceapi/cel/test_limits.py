@@ -41,7 +41,7 @@ def nested(before: str, middle: str, after: str, depth: int) -> str:
         "!" * 10_000 + "true",
     ],
 )
-def test_what_upstream_accepts_is_evaluated(source: str) -> None:
+def test_deepest_expressions_that_upstream_accepts_are_evaluated(source: str) -> None:
     before = sys.getrecursionlimit()
     assert run(source) is True
     assert sys.getrecursionlimit() == before
@@ -59,7 +59,7 @@ def test_what_upstream_accepts_is_evaluated(source: str) -> None:
         "optional.of(1)" + ".optMap(x, x)" * 200,
     ],
 )
-def test_deeper_nesting_is_refused(source: str) -> None:
+def test_deeper_nesting_is_a_compile_error(source: str) -> None:
     with pytest.raises(CelCompileError, match=r"recursion|too large"):
         run(source)
 
@@ -75,36 +75,36 @@ def test_deeper_nesting_is_refused(source: str) -> None:
         + ")" * 99,
     ],
 )
-def test_unaffordable_work_is_not_begun(source: str) -> None:
+def test_expensive_expression_exceeds_cost_limit(source: str) -> None:
     with pytest.raises(CostLimitExceeded):
         run(source)
 
 
-def test_a_list_that_doubles_is_stopped() -> None:
+def test_repeatedly_doubled_list_is_too_large() -> None:
     source = "".join(f"cel.bind(a{i}, a{i - 1} + a{i - 1}, " for i in range(1, 100)).replace("a0", "[1, 2]")
     with pytest.raises(CelEvalError, match="value is too large"):
         run(f"{source}a99.size(){')' * 99}")
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$b", "a*a*a*a*a*b", "(a|aa)*b", "(.*)(.*)(.*)x", "(a?){30}a{30}b"])
-def test_no_pattern_backtracks(pattern: str) -> None:
+def test_pattern_matching_does_not_backtrack(pattern: str) -> None:
     assert run(f"'{'a' * 5000}'.matches('{pattern}')") is False
 
 
-def test_an_estimate_stops_at_the_largest_number() -> None:
+def test_cost_estimate_is_capped_at_maximum() -> None:
     source = nested("lists.range(1000000).all(x, ", "true", ")", 20)
     assert compile_expression(source, base_environment()).estimate(Bounds(0)) == UNLIMITED
 
 
 @pytest.mark.parametrize("negative", ["lists.range(-1)", "[1, 2].slice(0, -1)", "[1, 2].flatten(-1)"])
-def test_a_negative_constant_is_estimated_as_zero(negative: str) -> None:
+def test_negative_constant_is_estimated_as_zero(negative: str) -> None:
     sources = [f"{call}.all(x, x > 0)" for call in (negative, negative.replace("-1", "0"))]
     first, second = (compile_expression(source, base_environment()).estimate(Bounds(0)) for source in sources)
     assert first == second < 100
 
 
 @pytest.mark.parametrize(
-    ("source", "most"),
+    ("source", "expected"),
     [
         ("device.attributes['d'].all(k, k == device.driver)", 324),
         ("device.attributes['d'].all(k, v, k == device.driver)", 420),
@@ -113,9 +113,9 @@ def test_a_negative_constant_is_estimated_as_zero(negative: str) -> None:
         ("device.attributes.all(d, m, m.all(k, m[k] == 'a' && k == k))", 16547),
     ],
 )
-def test_keys_behind_an_index_are_estimated_as_upstream_does(source: str, most: int) -> None:
+def test_map_keys_are_estimated_like_upstream(source: str, expected: int) -> None:
     """If an expression also uses a map's values, its keys are assumed to be as large as the values."""
-    assert compile_selector(source, device_environment()).max_cost == most
+    assert compile_selector(source, device_environment()).max_cost == expected
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_keys_behind_an_index_are_estimated_as_upstream_does(source: str, most: 
         "'%.{}1f'.format([1.5]) == '1.5'",
     ],
 )
-def test_a_number_may_have_any_number_of_zeros_in_front(source: str) -> None:
+def test_leading_zeros_of_numbers_are_unlimited(source: str) -> None:
     assert run(source.format("0" * 5000)) is True
 
 
-def test_text_that_is_not_unicode_is_a_syntax_error() -> None:
+def test_invalid_unicode_is_a_syntax_error() -> None:
     with pytest.raises(CelCompileError, match="1:2: Syntax error: the expression is not valid Unicode"):
         run("'\ud800'")
 
 
-def test_deep_expressions_in_two_threads() -> None:
+def test_recursion_limit_is_restored_after_concurrent_deep_expressions() -> None:
     """The recursion limit belongs to the process: it is restored when no thread needs it."""
     before = sys.getrecursionlimit()
     deep, shallower = nested("[1].all(x, ", "true", ")", 120), nested("[1].all(x, ", "true", ")", 90)
@@ -148,7 +148,7 @@ def test_deep_expressions_in_two_threads() -> None:
     assert sys.getrecursionlimit() == before
 
 
-def test_conversions_of_message_literals_are_limited() -> None:
+def test_message_literal_conversions_count_towards_limit() -> None:
     """Their cost does not depend on the list's length, but each one converts the whole list."""
     source = f"cel.bind(l, [{', '.join(['1'] * 300)}], l.all(x, google.protobuf.ListValue{{values: l}} != []))"
     expression = compile_expression(source, base_environment())

@@ -32,7 +32,7 @@ _P = "google.protobuf."
         ("Duration == type(duration('1s'))", "bool", {"boolValue": True}, 1),
     ],
 )
-def test_a_message_becomes_a_value(source: str, type_: str, value: Any, cost: int) -> None:
+def test_message_literal_has_value_type_and_cost(source: str, type_: str, value: Any, cost: int) -> None:
     assert evaluate(_P + source) == {"type": type_, "value": value, "cost": cost}
 
 
@@ -47,14 +47,14 @@ def test_a_message_becomes_a_value(source: str, type_: str, value: Any, cost: in
         ("BytesValue{value: dyn(quantity('1'))}", "type conversion error from 'Quantity' to '[]uint8'"),
     ],
 )
-def test_a_value_of_another_type_fails(source: str, reason: str) -> None:
+def test_field_value_of_other_type_is_an_evaluation_error(source: str, reason: str) -> None:
     where = source.partition("{")[0]
     assert (
         evaluate(_P + source)["evalError"] == f"field type conversion error for {_P}{where}.value value type: {reason}"
     )
 
 
-def test_a_list_that_is_none_fails() -> None:
+def test_list_value_with_non_list_is_an_evaluation_error() -> None:
     answer = evaluate(f"{_P}ListValue{{values: dyn(1)}}")
     assert answer["evalError"] == "unsupported field type for google.protobuf.ListValue.values: int"
 
@@ -71,10 +71,10 @@ def test_a_list_that_is_none_fails() -> None:
         ("Int64Value{value: 1} == 'a'", "found no matching overload for '_==_' applied to '(wrapper(int), string)'"),
     ],
 )
-def test_what_is_refused(source: str, reason: str) -> None:
+def test_invalid_message_literal_is_a_compile_error(source: str, reason: str) -> None:
     assert reason in evaluate(_P + source)["compileError"]
 
 
-def test_a_selector_may_be_a_wrapped_bool() -> None:
+def test_selector_can_have_type_wrapped_bool() -> None:
     selector = compile_selector(f"{_P}BoolValue{{value: device.driver == 'a'}}", device_environment())
     assert (selector.output_type, selector.max_cost) == ("wrapper(bool)", 43)

@@ -46,7 +46,7 @@ def all_matches(pattern: str, text: str) -> list[str]:
         ("[a-c-e]+", "b-d-e", ["b-", "-e"]),
     ],
 )
-def test_matches(pattern: str, text: str, expected: list[str]) -> None:
+def test_pattern_finds_all_matches(pattern: str, text: str, expected: list[str]) -> None:
     assert all_matches(pattern, text) == expected
     assert compile_regex(pattern).is_match(text) is bool(expected)
 
@@ -74,7 +74,7 @@ def test_matches(pattern: str, text: str, expected: list[str]) -> None:
         ("(" * 1001, "expression nests too deeply: `"),
     ],
 )
-def test_what_is_no_pattern(pattern: str, problem: str) -> None:
+def test_invalid_pattern_is_refused_with_reason(pattern: str, problem: str) -> None:
     with pytest.raises(RegexError) as raised:
         compile_regex(pattern)
     assert str(raised.value).startswith(f"error parsing regexp: {problem}")
@@ -91,22 +91,22 @@ def test_what_is_no_pattern(pattern: str, problem: str) -> None:
         ("a*b", "a" * 200_000, False),
     ],
 )
-def test_time_is_linear_in_the_text(pattern: str, text: str, expected: bool) -> None:
+def test_matching_takes_linear_time(pattern: str, text: str, expected: bool) -> None:
     """A backtracking engine would need hours."""
     assert compile_regex(pattern).is_match(text) is expected
 
 
 @pytest.mark.parametrize(("pattern", "text"), [("a*b|a", "a" * 10_000), (r"(\b|\B){1000}x", "ab" * 10_000)])
-def test_a_search_that_takes_too_long_is_given_up(pattern: str, text: str) -> None:
+def test_expensive_search_is_ended_by_its_budget(pattern: str, text: str) -> None:
     """All matches of a search share one budget."""
     with pytest.raises(RegexTooExpensive):
         list(find_all(compile_regex(pattern), text))
 
 
 @given(st.from_regex(r"([ab]|\(a\|b\)|\(ab\)){1,6}([?*+]|\{1,3\})?c?", fullmatch=True), st.text("abc", max_size=12))
-def test_both_engines_mean_the_same(pattern: str, text: str) -> None:
+def test_engines_for_short_and_long_texts_agree(pattern: str, text: str) -> None:
     """There is one engine for short texts and one for long texts. The appended characters cannot match."""
     matcher = compile_regex(f"(?:{pattern})")
-    long = text + "\0" * 1001
-    assert matcher.find(text) == matcher.find(long)
-    assert matcher.is_match(text) is matcher.is_match(long)
+    long_text = text + "\0" * 1001
+    assert matcher.find(text) == matcher.find(long_text)
+    assert matcher.is_match(text) is matcher.is_match(long_text)

@@ -4,5 +4,5 @@ from tests.cases import Case, recorded
 
 
 @recorded("cel/expressions.json", "cel/devices.json", "cel/devices-random.jsonl.gz")
-def test_recorded_answers(case: Case) -> None:
+def test_recorded_kubernetes_answers_are_reproduced(case: Case) -> None:
     case.run()

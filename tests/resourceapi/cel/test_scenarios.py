@@ -18,8 +18,8 @@ from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER
 
 Json = dict[str, Any]
 
-NOTHING: Json = {}
-OF_NO_DRIVER: Json = {"driver": ""}
+EMPTY: Json = {}
+WITHOUT_DRIVER: Json = {"driver": ""}
 READY: Json = {"attributes": {"ready": {"bool": True}}}
 CORES: Json = {"attributes": {"cores": {"int": 1}}}
 MODEL: Json = {"attributes": {"model": {"string": "a100"}}}
@@ -58,33 +58,33 @@ def _models(count: int) -> Json:
     return {"attributes": {"models": {"strings": [f"value-{number}" for number in range(count)]}}}
 
 
-EVERYWHERE = [
-    ((1,), "true", NOTHING, True, 0),
-    ((2,), "false", NOTHING, False, 0),
+ALL_ENVIRONMENTS = [
+    ((1,), "true", EMPTY, True, 0),
+    ((2,), "false", EMPTY, False, 0),
     (
         (5,),
         'device.attributes["no-such-domain"].noSuchName.isGreaterThan(quantity("0"))',
-        OF_NO_DRIVER,
+        WITHOUT_DRIVER,
         "no such key: noSuchName",
         6,
     ),
     (
         (6,),
         'device.attributes["no-such-domain"]["noSuchName"].isGreaterThan(quantity("0"))',
-        OF_NO_DRIVER,
+        WITHOUT_DRIVER,
         "no such key: noSuchName",
         6,
     ),
-    ((7,), '"no-such-domain" in device.attributes', NOTHING, False, 3),
+    ((7,), '"no-such-domain" in device.attributes', EMPTY, False, 3),
     (
         (8,),
         f'"{DRIVER}" in device.attributes',
-        OF_NO_DRIVER | {"attributes": {f"{DRIVER}/ready": {"bool": True}}},
+        WITHOUT_DRIVER | {"attributes": {f"{DRIVER}/ready": {"bool": True}}},
         True,
         3,
     ),
-    ((9,), 'device.driver == ""', OF_NO_DRIVER, True, 2),
-    ((10,), f'device.driver == "{DRIVER}"', NOTHING, True, 4),
+    ((9,), 'device.driver == ""', WITHOUT_DRIVER, True, 2),
+    ((10,), f'device.driver == "{DRIVER}"', EMPTY, True, 4),
     ((11, 15), f"{ATTRIBUTES}.ready", READY, True, 4),
     ((12,), f'{ATTRIBUTES}["ready"]', READY, True, 4),
     ((13,), f"cel.bind(mine, {ATTRIBUTES}, mine.ready)", READY, True, 15),
@@ -122,7 +122,7 @@ EVERYWHERE = [
     (
         (56,),
         f'!("memory" in {CAPACITY}) || {CAPACITY}.memory.isGreaterThan(quantity("1Ki"))',
-        OF_NO_DRIVER,
+        WITHOUT_DRIVER,
         True,
         11,
     ),
@@ -189,9 +189,9 @@ INCLUDES = [
 ]
 """Numbers, attribute, value, device, result, estimate."""
 
-SHARING = [
+MULTIPLE_ALLOCATIONS = [
     ((66,), "true", {"allowMultipleAllocations": True}, True),
-    ((67, 71), "false", NOTHING, True),
+    ((67, 71), "false", EMPTY, True),
     ((68, 69, 70), "false", {"allowMultipleAllocations": False}, True),
 ]
 """Numbers, the value that `allowMultipleAllocations` is compared with, device, result."""
@@ -205,60 +205,62 @@ def _ids(rows: Any) -> list[str]:
     return ["-".join(map(str, row[0])) for row in rows]
 
 
-def _environments(**only: bool) -> Iterator[tuple[Json, Environment]]:
-    """The environments for stored and new expressions with each gate off and on, restricted by `only`."""
+def _environments(**restriction: bool) -> Iterator[tuple[Json, Environment]]:
+    """The environments for stored and new expressions with each gate off and on, restricted by `restriction`."""
     for number in range(8):
-        named = {
+        settings = {
             "stored": not number & 4,
             "list_type_attributes": bool(number & 1),
             "consumable_capacity": bool(number & 2),
         }
-        if only.items() <= named.items():
-            yield named, device_environment(**named)
+        if restriction.items() <= settings.items():
+            yield settings, device_environment(**settings)
 
 
-def _assert_answers(expression: str, fields: Json, expected: bool | str, estimate: int, **only: bool) -> None:
+def _assert_result(expression: str, fields: Json, expected: bool | str, estimate: int, **restriction: bool) -> None:
     api = {"name": "device-0"} | fields
     view = DeviceView.of(api.pop("driver", DRIVER), from_dict(Device, api))
-    for named, environment in _environments(**only):
+    for settings, environment in _environments(**restriction):
         selector = compile_selector(expression, environment)
         answer: bool | str
         try:
             answer, cost = selector.evaluate_device(view)
         except CelEvalError as error:
             answer, cost = str(error), error.cost
-        assert (named, answer, selector.max_cost) == (named, expected, estimate)
-        assert cost <= estimate, named
+        assert (settings, answer, selector.max_cost) == (settings, expected, estimate)
+        assert cost <= estimate, settings
 
 
-def _assert_refused(expression: str, text: str, **only: bool) -> None:
-    for named, environment in _environments(**only):
+def _assert_refused(expression: str, text: str, **restriction: bool) -> None:
+    for settings, environment in _environments(**restriction):
         with pytest.raises(CelCompileError) as refused:
             compile_selector(expression, environment)
-        assert (named, str(refused.value)) == (named, text)
+        assert (settings, str(refused.value)) == (settings, text)
 
 
 def _issue(expression: str, position: int, text: str) -> str:
     return f"compilation failed: ERROR: <input>:1:{position + 1}: {text}\n | {expression}\n | {'.' * position}^"
 
 
-@scenario(*_numbers(EVERYWHERE))
-@pytest.mark.parametrize(("numbers", "expression", "fields", "expected", "estimate"), EVERYWHERE, ids=_ids(EVERYWHERE))
-def test_what_every_environment_answers(
+@scenario(*_numbers(ALL_ENVIRONMENTS))
+@pytest.mark.parametrize(
+    ("numbers", "expression", "fields", "expected", "estimate"), ALL_ENVIRONMENTS, ids=_ids(ALL_ENVIRONMENTS)
+)
+def test_selector_has_same_result_in_every_environment(
     numbers: tuple[int, ...], expression: str, fields: Json, expected: bool | str, estimate: int
 ) -> None:
-    _assert_answers(expression, fields, expected, estimate)
+    _assert_result(expression, fields, expected, estimate)
 
 
 @scenario(3)
-def test_what_is_no_expression_is_refused_at_its_place() -> None:
+def test_syntax_error_names_its_position_in_every_environment() -> None:
     for _, environment in _environments():
         with pytest.raises(CelCompileError, match=r"^compilation failed: ERROR: <input>:1:1: Syntax error: "):
             compile_selector("?!", environment)
 
 
 @scenario(4)
-def test_a_selector_is_a_bool() -> None:
+def test_selector_must_evaluate_to_bool() -> None:
     _assert_refused("1", "must evaluate to bool or the unknown type, not int")
 
 
@@ -266,12 +268,12 @@ def test_a_selector_is_a_bool() -> None:
 @pytest.mark.parametrize(
     ("numbers", "attribute", "macro", "fields", "expected", "estimate"), LISTS_ITERATED, ids=_ids(LISTS_ITERATED)
 )
-def test_new_expressions_go_through_a_list_only_where_attributes_may_be_lists(
+def test_new_expression_iterates_attribute_only_with_list_feature(
     numbers: tuple[int, ...], attribute: str, macro: str, fields: Json, expected: bool | str, estimate: int
 ) -> None:
     expression = f"{ATTRIBUTES}.{attribute}.{macro}"
-    _assert_answers(expression, fields, expected, estimate, stored=True)
-    _assert_answers(expression, fields, expected, estimate, list_type_attributes=True)
+    _assert_result(expression, fields, expected, estimate, stored=True)
+    _assert_result(expression, fields, expected, estimate, list_type_attributes=True)
     text = "expression of type 'any' cannot be range of a comprehension (must be list, map, or dynamic)"
     refused = _issue(expression, len(ATTRIBUTES), text)
     _assert_refused(expression, refused, stored=False, list_type_attributes=False)
@@ -281,24 +283,26 @@ def test_new_expressions_go_through_a_list_only_where_attributes_may_be_lists(
 @pytest.mark.parametrize(
     ("numbers", "attribute", "value", "fields", "expected", "estimate"), INCLUDES, ids=_ids(INCLUDES)
 )
-def test_new_expressions_have_includes_only_where_attributes_may_be_lists(
+def test_new_expression_uses_includes_only_with_list_feature(
     numbers: tuple[int, ...], attribute: str, value: str, fields: Json, expected: bool, estimate: int
 ) -> None:
     of = f"{ATTRIBUTES}.{attribute}.includes"
     expression = f"{of}({value})"
-    _assert_answers(expression, fields, expected, estimate, stored=True)
-    _assert_answers(expression, fields, expected, estimate, list_type_attributes=True)
+    _assert_result(expression, fields, expected, estimate, stored=True)
+    _assert_result(expression, fields, expected, estimate, list_type_attributes=True)
     refused = _issue(expression, len(of), "undeclared reference to 'includes' (in container '')")
     _assert_refused(expression, refused, stored=False, list_type_attributes=False)
 
 
-@scenario(*_numbers(SHARING))
-@pytest.mark.parametrize(("numbers", "value", "fields", "expected"), SHARING, ids=_ids(SHARING))
-def test_new_expressions_ask_for_sharing_only_where_capacity_is_consumable(
+@scenario(*_numbers(MULTIPLE_ALLOCATIONS))
+@pytest.mark.parametrize(
+    ("numbers", "value", "fields", "expected"), MULTIPLE_ALLOCATIONS, ids=_ids(MULTIPLE_ALLOCATIONS)
+)
+def test_new_expression_reads_sharing_only_with_capacity_feature(
     numbers: tuple[int, ...], value: str, fields: Json, expected: bool
 ) -> None:
     expression = f"device.allowMultipleAllocations == {value}"
-    _assert_answers(expression, fields, expected, 3, stored=True)
-    _assert_answers(expression, fields, expected, 3, consumable_capacity=True)
+    _assert_result(expression, fields, expected, 3, stored=True)
+    _assert_result(expression, fields, expected, 3, consumable_capacity=True)
     refused = _issue(expression, len("device"), "undefined field 'allowMultipleAllocations'")
     _assert_refused(expression, refused, stored=False, consumable_capacity=False)

@@ -20,7 +20,7 @@ from resourceapi.objects.v1 import Device
 from tests.cel_scenarios import scenario
 from tests.resourceapi.cel.devices import ATTRIBUTES, CAPACITY, DRIVER, device, matches, versions
 
-EVERYTHING = device({"int": 1, "string": "fish", "ids": [1, 2, 3]})
+DEVICE = device({"int": 1, "string": "fish", "ids": [1, 2, 3]})
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ EVERYTHING = device({"int": 1, "string": "fish", "ids": [1, 2, 3]})
         (f"has({ATTRIBUTES}.nothing)", False, 3),
     ],
 )
-def test_selectors_match_within_their_estimate(expression: str, expected: bool, estimate: int) -> None:
+def test_selector_matches_within_its_estimate(expression: str, expected: bool, estimate: int) -> None:
     selector = compile_selector(expression, device_environment())
-    matched, cost = selector.evaluate_device(EVERYTHING)
+    matched, cost = selector.evaluate_device(DEVICE)
     assert matched is expected
     assert selector.max_cost == estimate
     assert cost <= estimate
@@ -48,23 +48,23 @@ def test_selectors_match_within_their_estimate(expression: str, expected: bool, 
         (f"{ATTRIBUTES}.string == device", 5, 6),
     ],
 )
-def test_a_compared_device_costs_more_than_its_estimate(expression: str, estimate: int, cost: int) -> None:
+def test_comparison_of_device_costs_more_than_its_estimate(expression: str, estimate: int, cost: int) -> None:
     """Upstream estimates a size of zero for a device, but charges one at run time."""
     selector = compile_selector(expression, device_environment())
-    assert (selector.max_cost, selector.evaluate_device(EVERYTHING)[1]) == (estimate, cost)
+    assert (selector.max_cost, selector.evaluate_device(DEVICE)[1]) == (estimate, cost)
 
 
 @pytest.mark.parametrize("name", ["attributes", "capacity"])
-def test_a_table_of_domains_is_no_key(name: str) -> None:
+def test_map_of_domains_cannot_be_an_index(name: str) -> None:
     with pytest.raises(CelEvalError, match=r"^invalid qualifier type: cel\.mapper$"):
         matches(f"dyn({{'a': 1}})[device.{name}] == 1")
 
 
-@pytest.mark.parametrize("around", ["{}", "{} || true", "[1].exists(x, {})", "({}) ? true : true"])
-def test_a_version_is_looked_for_among_texts_in_vain_and_that_ends_everything(around: str) -> None:
+@pytest.mark.parametrize("wrapper", ["{}", "{} || true", "[1].exists(x, {})", "({}) ? true : true"])
+def test_version_in_list_of_strings_is_a_panic_that_nothing_absorbs(wrapper: str) -> None:
     versioned = device({"v": versions("1.2.0")[0]})
     with pytest.raises(CelEvalError, match=r"^internal error: runtime error: hash of unhashable type cel\.Semver$"):
-        matches(around.format(f'{ATTRIBUTES}.v in ["1.2.0"]'), versioned)
+        matches(wrapper.format(f'{ATTRIBUTES}.v in ["1.2.0"]'), versioned)
     assert matches(f'true || {ATTRIBUTES}.v in ["1.2.0"]', versioned)
     assert matches(f'{ATTRIBUTES}.v in [semver("1.2.0")]', versioned)
     assert not matches(f'{ATTRIBUTES}.v in ["1.2.0", device.driver]', versioned)
@@ -73,7 +73,7 @@ def test_a_version_is_looked_for_among_texts_in_vain_and_that_ends_everything(ar
 @pytest.mark.parametrize(
     ("value", "kind"), [('b"a"', "types.Bytes"), ('semver("1.0.0")', "cel.Semver"), ("format.uri()", "cel.Format")]
 )
-def test_what_go_cannot_hash_is_in_no_list_of_constants(value: str, kind: str) -> None:
+def test_unhashable_value_in_constant_list_is_an_error(value: str, kind: str) -> None:
     with pytest.raises(CelEvalError, match=rf"hash of unhashable type {kind}$"):
         matches(f'dyn({value}) in ["a"]')
 
@@ -81,21 +81,21 @@ def test_what_go_cannot_hash_is_in_no_list_of_constants(value: str, kind: str) -
 @pytest.mark.parametrize(
     "expression", ["{v} in {{'1.2.0': true}}", "{v} in {{'x': device.driver}}", "{{dyn({v}): 1}}.size() == 1"]
 )
-@pytest.mark.parametrize("around", ["{}", "{} || true"])
-def test_what_go_cannot_hash_is_no_key_of_a_map_that_the_expression_makes(expression: str, around: str) -> None:
+@pytest.mark.parametrize("wrapper", ["{}", "{} || true"])
+def test_unhashable_value_as_map_key_is_an_error(expression: str, wrapper: str) -> None:
     versioned = device({"v": versions("1.2.0")[0]})
     with pytest.raises(CelEvalError, match=r"^internal error: runtime error: hash of unhashable type cel\.Semver$"):
-        matches(around.format(expression.format(v=f"{ATTRIBUTES}.v")), versioned)
-    for harmless in (f"{ATTRIBUTES}.v in {{}}", f"{ATTRIBUTES}.v in {ATTRIBUTES}"):
-        assert not matches(harmless, versioned)
+        matches(wrapper.format(expression.format(v=f"{ATTRIBUTES}.v")), versioned)
+    for allowed_expression in (f"{ATTRIBUTES}.v in {{}}", f"{ATTRIBUTES}.v in {ATTRIBUTES}"):
+        assert not matches(allowed_expression, versioned)
 
 
-def test_types_that_stay_open_are_numbered_as_upstream_does() -> None:
+def test_type_variables_are_numbered_like_upstream() -> None:
     with pytest.raises(CelCompileError, match=r"expression of type 'optional_type\(_var4\)' cannot be range"):
         compile_selector("((null)[?(2u)]).exists(x, true)", device_environment())
 
 
-def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_one() -> None:
+def test_qualified_attribute_overrides_unqualified_name_of_driver() -> None:
     assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 2}))
     assert matches(f"{ATTRIBUTES}.count == 2", device({f"{DRIVER}/count": 2, "count": 1}))
     assert matches(f"{ATTRIBUTES}.count == 2", device({"count": 1, f"{DRIVER}/count": 2}))
@@ -103,7 +103,7 @@ def test_a_bare_name_belongs_to_the_drivers_domain_and_yields_to_the_qualified_o
     assert matches('device.attributes["a"]["b/c"] == 1', device({"a/b/c": 1}))
 
 
-def test_a_view_is_made_of_an_api_device() -> None:
+def test_device_view_is_built_from_api_device() -> None:
     fields = {
         "name": "gpu-0",
         "attributes": {"model": {"string": "a100"}, "cuda": {"version": "12.4.0"}, "ids": {"ints": [1, 2]}},
@@ -124,7 +124,7 @@ def test_a_view_is_made_of_an_api_device() -> None:
         ({"versions": ["1.0.0", ""]}, "attribute a: parse semantic version: Version string empty"),
     ],
 )
-def test_one_bad_attribute_fails_the_device(attribute: dict[str, Any], text: str) -> None:
+def test_invalid_attribute_fails_the_whole_device(attribute: dict[str, Any], text: str) -> None:
     api = from_dict(Device, {"name": "d", "attributes": {"a": attribute, "good": {"bool": True}}})
     with pytest.raises(CelEvalError) as raised:
         DeviceView.of(DRIVER, api)
@@ -149,13 +149,13 @@ def test_one_bad_attribute_fails_the_device(attribute: dict[str, Any], text: str
         ),
     ],
 )
-def test_failures_at_run_time(expression: str, text: str) -> None:
+def test_evaluation_error_has_upstream_text(expression: str, text: str) -> None:
     with pytest.raises(CelEvalError) as raised:
-        matches(expression, EVERYTHING)
+        matches(expression, DEVICE)
     assert text in str(raised.value)
 
 
-def test_an_error_is_absorbed_where_the_other_operand_decides() -> None:
+def test_error_is_absorbed_if_other_operand_decides() -> None:
     assert matches(f"{ATTRIBUTES}.nothing || true")
     assert matches(f"true || {ATTRIBUTES}.nothing")
     assert not matches(f"{ATTRIBUTES}.nothing && false")
@@ -185,7 +185,7 @@ def test_an_error_is_absorbed_where_the_other_operand_decides() -> None:
         ("int('x') == 1", "program instantiation failed: type conversion error from 'string' to 'int'"),
     ],
 )
-def test_refused_selectors(expression: str, text: str) -> None:
+def test_invalid_selector_is_a_compile_error(expression: str, text: str) -> None:
     with pytest.raises(CelCompileError) as raised:
         compile_selector(expression, device_environment())
     assert str(raised.value) == text
@@ -194,9 +194,7 @@ def test_refused_selectors(expression: str, text: str) -> None:
 @scenario(72)
 @pytest.mark.parametrize("consumable_capacity", [False, True])
 @pytest.mark.parametrize("list_type_attributes", [False, True])
-def test_new_expressions_may_use_only_what_is_switched_on(
-    consumable_capacity: bool, list_type_attributes: bool
-) -> None:
+def test_new_expression_uses_only_enabled_features(consumable_capacity: bool, list_type_attributes: bool) -> None:
     view = device({"ready": True, "ids": [1, 2], "name": "fish"}, allow_multiple_allocations=True)
     needs = {
         f"{ATTRIBUTES}.ready": True,
@@ -229,7 +227,7 @@ def test_new_expressions_may_use_only_what_is_switched_on(
         (f"[1].includes(1) || {ATTRIBUTES}.ready", (1, 36)),
     ],
 )
-def test_versions_of_new_expressions(expression: str, since: tuple[int, int]) -> None:
+def test_new_expression_uses_only_functions_of_its_release(expression: str, since: tuple[int, int]) -> None:
     for version in ((1, minor) for minor in range(31, 38)):
         environment = device_environment(version, stored=False)
         if version >= since:
@@ -242,7 +240,7 @@ def test_versions_of_new_expressions(expression: str, since: tuple[int, int]) ->
 
 @scenario(65)
 @pytest.mark.parametrize("list_type_attributes", [False, True])
-def test_the_cost_limit_stops_an_evaluation(list_type_attributes: bool) -> None:
+def test_cost_limit_stops_evaluation(list_type_attributes: bool) -> None:
     largest = device({f"{DRIVER}/{number:x>{MAX_ID}}": "abc" for number in range(MAX_ATTRIBUTES)})
     ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
     expression = "".join(f"{ten}.all(x{n}, " for n in range(7)) + "int('1'.find('[0-9]*')) < 100" + ")" * 7
@@ -253,7 +251,7 @@ def test_the_cost_limit_stops_an_evaluation(list_type_attributes: bool) -> None:
     assert raised.value.cost == 1_000_001
 
 
-def test_the_cost_limit_cannot_be_absorbed() -> None:
+def test_cost_limit_error_cannot_be_absorbed() -> None:
     selector = compile_selector("lists.range(1000).all(x, x >= 0) || true", device_environment())
     assert selector.matches(device())
     with pytest.raises(CostLimitExceeded):
@@ -262,7 +260,7 @@ def test_the_cost_limit_cannot_be_absorbed() -> None:
 
 @scenario(73)
 @pytest.mark.parametrize("cause", ["context canceled", "context deadline exceeded"])
-def test_the_caller_can_interrupt_a_loop(cause: str) -> None:
+def test_caller_can_interrupt_evaluation_of_loop(cause: str) -> None:
     """An elapsed timeout and a passed deadline have the same cause."""
     expression = f"{ATTRIBUTES}.map(key, {ATTRIBUTES}[key] * 20).filter(e, e > 50).exists(e, e == 60)"
     selector = compile_selector(expression, device_environment())
@@ -282,7 +280,7 @@ def test_the_caller_can_interrupt_a_loop(cause: str) -> None:
         "no such key: sharingStrategy. consider using CEL optional chaining",
     ],
 )
-def test_no_such_key_is_explained_whatever_stands_around_it(text: str) -> None:
+def test_no_such_key_error_gets_hint_in_any_text(text: str) -> None:
     enhanced = enhance_runtime_error(CelEvalError(text))
     assert str(enhanced) == (
         f"{text}. consider using CEL optional chaining (.? followed by orValue())"
@@ -291,12 +289,12 @@ def test_no_such_key_is_explained_whatever_stands_around_it(text: str) -> None:
 
 
 @scenario(74)
-def test_other_errors_stay_as_they_are() -> None:
+def test_other_evaluation_error_gets_no_hint() -> None:
     error = CelEvalError("division by zero")
     assert enhance_runtime_error(error) is error
 
 
 @scenario(75)
-def test_no_such_key_is_explained_once() -> None:
+def test_no_such_key_hint_is_added_once() -> None:
     enhanced = enhance_runtime_error(CelEvalError("no such key: sharingStrategy"))
     assert enhance_runtime_error(enhanced) is enhanced

@@ -14,11 +14,11 @@ from resourceapi.cel import (
     device_environment,
 )
 
-FIRST = device_environment((1, 31), stored=False)
+NEW_1_31 = device_environment((1, 31), stored=False)
 STORED = device_environment()
 
 
-def test_precedence() -> None:
+def test_versions_are_ordered_by_precedence() -> None:
     ascending = [
         "1.0.0-1",
         "1.0.0-2",
@@ -56,7 +56,7 @@ def test_precedence() -> None:
         ("18446744073709551616.0.0", 'strconv.ParseUint: parsing "18446744073709551616": value out of range'),
     ],
 )
-def test_what_is_no_version(text: str, message: str) -> None:
+def test_malformed_version_is_refused(text: str, message: str) -> None:
     with pytest.raises(SemverError) as raised:
         Semver.parse(text)
     assert str(raised.value) == message
@@ -65,17 +65,17 @@ def test_what_is_no_version(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("v1.0.0", "1.0.0"), ("01.01.01", "1.1.1"), ("1", "1.0.0"), ("v1.00", "1.0.0")]
 )
-def test_tolerant_parsing(text: str, expected: str) -> None:
+def test_tolerant_parsing_accepts_prefix_zeros_and_missing_parts(text: str, expected: str) -> None:
     assert str(Semver.parse_tolerant(text)) == expected
 
 
 @pytest.mark.parametrize("text", ["", " 1.0.0", "1. 0.0", "1.0.0 ", "1-a", "vv1"])
-def test_tolerant_parsing_has_limits(text: str) -> None:
+def test_tolerant_parsing_refuses_spaces_and_other_prefixes(text: str) -> None:
     with pytest.raises(SemverError):
         Semver.parse_tolerant(text)
 
 
-@pytest.mark.parametrize("environment", [FIRST, STORED], ids=["1.31", "stored"])
+@pytest.mark.parametrize("environment", [NEW_1_31, STORED], ids=["1.31", "stored"])
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -95,7 +95,7 @@ def test_tolerant_parsing_has_limits(text: str) -> None:
         ('semver("1.2.3").compareTo(semver("1.0.0"))', 1),
     ],
 )
-def test_versions_in_expressions(source: str, expected: object, environment: Environment) -> None:
+def test_semver_functions_have_results(source: str, expected: object, environment: Environment) -> None:
     value, _ = compile_expression(source, environment).evaluate()
     assert (type(value), value) == (type(expected), expected)
 
@@ -109,14 +109,14 @@ def test_versions_in_expressions(source: str, expected: object, environment: Env
         ('semver("v01.01", true) == semver("1.1.0")', True),
     ],
 )
-def test_tolerant_versions_are_younger(source: str, expected: bool) -> None:
+def test_tolerant_semver_functions_need_newer_release(source: str, expected: bool) -> None:
     assert compile_expression(source, STORED).evaluate()[0] is expected
     with pytest.raises(CelCompileError, match=r"found no matching overload for '(is)?[sS]emver' applied to '"):
-        compile_expression(source, FIRST)
+        compile_expression(source, NEW_1_31)
 
 
-@pytest.mark.parametrize("environment", [FIRST, STORED], ids=["1.31", "stored"])
-def test_what_versions_refuse(environment: Environment) -> None:
+@pytest.mark.parametrize("environment", [NEW_1_31, STORED], ids=["1.31", "stored"])
+def test_invalid_semver_arguments_are_errors(environment: Environment) -> None:
     with pytest.raises(CelEvalError, match=r"^No Major\.Minor\.Patch elements found$"):
         compile_expression('semver("v1.0")', environment).evaluate()
     with pytest.raises(

@@ -7,5 +7,5 @@ from tests.upstream import differences
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.seeds])
-def test_kubernetes_says_the_same(kind: str) -> None:
+def test_recorded_kubernetes_answers_to_random_input_are_reproduced(kind: str) -> None:
     assert not differences(KINDS[kind])

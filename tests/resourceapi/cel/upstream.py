@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from tests.cases import Mismatch, expect_equal, read_document, recorded_at
 from tests.cases.cel import agrees, compare_selector, evaluate, match
-from tests.resourceapi.cel.random_expressions import random_expression, spoiled
+from tests.resourceapi.cel.random_expressions import mutated_expression, random_expression
 from tests.resourceapi.cel.random_selectors import random_selector
 from tests.upstream import Json, Kind, command
 
@@ -32,7 +32,7 @@ def _expression(seed: int) -> Json:
 
 def _mutated(seed: int) -> Json:
     rng = random.Random(seed)
-    return {"name": f"seed-{seed}", "expr": spoiled(rng, rng.choice(_recorded_expressions()))}
+    return {"name": f"seed-{seed}", "expr": mutated_expression(rng, rng.choice(_recorded_expressions()))}
 
 
 @lru_cache(maxsize=1)

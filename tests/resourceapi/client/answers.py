@@ -1,7 +1,7 @@
 """Random HTTP/1.1 answers, valid and damaged, parsed by our client and by h11, an independent implementation.
 
 Rule: h11 accepts every answer that we accept, and reads the same heads and bodies. We refuse more than h11 does, but
-accept all valid answers that an API server sends, such as those of `good`.
+accept all valid answers that an API server sends, such as those of `valid_answer`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from msgspec import Struct
 from resourceapi.client.http1 import Answers, ProtocolError
 from tests.fuzz.mutation import mutated
 
-WORDS = (
+FRAGMENTS = (
     b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.1 100 Continue\r\n\r\n",
     b"HTTP/1.0 200 OK\r\n",
@@ -44,14 +44,14 @@ _ONLY_H11_REFUSES = (  # also in trailers and in 1xx answers, whose content we i
 )
 
 
-class Read(Struct):
+class ParsedAnswers(Struct):
     """The result of a connection: status, headers and body of each answer, and whether the last one was complete."""
 
     answers: list[tuple[int, dict[str, str], bytes, bool]]
     refused: str = ""
 
 
-def good(source: Random) -> bytes:
+def valid_answer(source: Random) -> bytes:
     """Return an answer as servers send it. Another answer can follow."""
     status = source.choice((200, 201, 204, 304, 401, 404, 429, 503))
     lines = [b"HTTP/1.1 %d %s" % (status, source.choice((b"OK", b"", b"Not Found", b"\xe4")))]
@@ -78,7 +78,7 @@ def _chunks(source: Random, body: bytes) -> bytes:
     return made + b"000"[: source.randrange(1, 4)] + b"\r\n" + source.choice((b"", b"x: y\r\n")) + b"\r\n"
 
 
-def cut(source: Random, data: bytes) -> list[bytes]:
+def split(source: Random, data: bytes) -> list[bytes]:
     """Return the bytes in pieces, as a socket could deliver them."""
     pieces = []
     while data:
@@ -88,11 +88,11 @@ def cut(source: Random, data: bytes) -> list[bytes]:
     return pieces
 
 
-def ours(pieces: Sequence[bytes]) -> Read:
+def read_with_client(pieces: Sequence[bytes]) -> ParsedAnswers:
     """Read answers to GET until an error or the end of the connection."""
-    found, answers, waiting = Read([]), Answers(), [*pieces, b""]
+    found, answers, waiting = ParsedAnswers([]), Answers(), [*pieces, b""]
     try:
-        while any(waiting) or answers.has_rest:
+        while any(waiting) or answers.has_unparsed_data:
             answers.expect("GET")
             while (head := answers.head()) is None:
                 answers.feed(waiting.pop(0))
@@ -112,10 +112,10 @@ def ours(pieces: Sequence[bytes]) -> Read:
     return found
 
 
-def theirs(pieces: Sequence[bytes]) -> Read:
+def read_with_h11(pieces: Sequence[bytes]) -> ParsedAnswers:
     """Do the same with h11."""
     found, connection, waiting = (
-        Read([]),
+        ParsedAnswers([]),
         h11.Connection(h11.CLIENT, max_incomplete_event_size=32 * 1024),
         [*pieces, b""],
     )
@@ -146,33 +146,33 @@ def theirs(pieces: Sequence[bytes]) -> Read:
     return found
 
 
-def agree(seed: int) -> str:
+def compare_parsers(seed: int) -> str:
     """Check a seed's bytes: both accept them, or only h11 does, and the result does not depend on the pieces."""
     source = Random(seed)
-    sound = [good(source) for _ in range(source.randrange(1, 4))]
-    data = b"".join(sound)
+    valid = [valid_answer(source) for _ in range(source.randrange(1, 4))]
+    data = b"".join(valid)
     is_damaged = source.random() < 0.8
     if is_damaged:
-        data = mutated(source, [data], WORDS)
-    found, whole, other = ours(cut(source, data)), ours([data]), theirs([data])
-    assert found == whole, "pieces make a difference"
+        data = mutated(source, [data], FRAGMENTS)
+    found, whole, other = read_with_client(split(source, data)), read_with_client([data]), read_with_h11([data])
+    assert found == whole, "the result depends on the pieces"
     if not is_damaged:
         assert not found.refused or not data, found.refused
-        assert len(found.answers) == len(sound)
+        assert len(found.answers) == len(valid)
     for _, headers, _, _ in (*found.answers, *other.answers):
         if "transfer-encoding" in headers:
             headers["transfer-encoding"] = headers["transfer-encoding"].lower()  # as h11 does
-    read, again = ([answer for answer in each.answers if answer[3]] for each in (found, other))
+    ours, theirs = ([answer for answer in each.answers if answer[3]] for each in (found, other))
     if other.refused in _ONLY_H11_REFUSES:
-        assert all(map(_says_one_length, read)), "a length that is none"
-        read = read[: len(again)]
-    assert read == again[: len(read)], "two readings"
+        assert all(map(_has_one_length, ours)), "the client accepted an ambiguous length"
+        ours = ours[: len(theirs)]
+    assert ours == theirs[: len(ours)], "the client and h11 read different answers"
     if found.refused:
         return "cut off" if other.refused else "refused by us alone"
     assert not other.refused or other.refused in _ONLY_H11_REFUSES, other.refused
     return "damaged, and read" if is_damaged else "read"
 
 
-def _says_one_length(answer: tuple[int, dict[str, str], bytes, bool]) -> bool:
+def _has_one_length(answer: tuple[int, dict[str, str], bytes, bool]) -> bool:
     coding, length = answer[1].get("transfer-encoding"), answer[1].get("content-length")
     return coding in (None, "chunked") and (length is None or (coding is None and length.isdecimal()))

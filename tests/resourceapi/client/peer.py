@@ -154,7 +154,7 @@ def event(change: str, value: object) -> bytes:
     return json.dumps({"type": change, "object": value}).encode() + b"\n"
 
 
-def listed(*items: Json, **metadata: str) -> Json:
+def claim_list(*items: Json, **metadata: str) -> Json:
     """A list of claims."""
     found = {"resourceVersion": "5", **metadata}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimList", "metadata": found, "items": list(items)}

@@ -34,7 +34,7 @@ def _class(name: str) -> v1.DeviceClass:
     return v1.DeviceClass(metadata=ObjectMeta(name=name))
 
 
-def test_create_get_update_delete(client: Client) -> None:
+def test_object_is_created_read_updated_and_deleted(client: Client) -> None:
     """Create, read, update and delete a typed object."""
     classes = client.resource(v1.DeviceClass)
     made = classes.create(_class("gpu"))
@@ -48,7 +48,7 @@ def test_create_get_update_delete(client: Client) -> None:
     assert (refused.value.code, refused.value.reason) == (404, "NotFound")
 
 
-def test_a_stale_update_is_a_conflict(client: Client) -> None:
+def test_stale_update_is_a_conflict(client: Client) -> None:
     """409 means that the object changed. An existing name is another error."""
     classes = client.resource(v1.DeviceClass)
     made = classes.create(_class("gpu"))
@@ -61,21 +61,22 @@ def test_a_stale_update_is_a_conflict(client: Client) -> None:
     assert not refused.value.is_conflict
 
 
-def test_lists_go_through_all_pages(client: Client) -> None:
+def test_list_reads_all_pages_and_applies_selectors(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """More objects than fit on one page, with selectors."""
-    nodes = client.raw("v1", "configmaps", namespaced=True)
-    for index in range(503):
+    monkeypatch.setattr("resourceapi.client.resource.PAGE_SIZE", 20)
+    config_maps = client.raw("v1", "configmaps", namespaced=True)
+    for index in range(43):
         metadata = {"name": f"m{index:03}", "namespace": "default", "labels": {"odd": str(index % 2)}}
-        nodes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    page = nodes.list()
-    assert [item["metadata"]["name"] for item in page.items] == [f"m{index:03}" for index in range(503)]
+        config_maps.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    page = config_maps.list()
+    assert [item["metadata"]["name"] for item in page.items] == [f"m{index:03}" for index in range(43)]
     assert page.items[0]["kind"] == "ConfigMap"
-    assert len(nodes.list("default", label_selector="odd=1").items) == 251
-    assert len(nodes.list("kube-system").items) == 0
-    assert len(nodes.list(field_selector="metadata.name=m007").items) == 1
+    assert len(config_maps.list("default", label_selector="odd=1").items) == 21
+    assert len(config_maps.list("kube-system").items) == 0
+    assert len(config_maps.list(field_selector="metadata.name=m007").items) == 1
 
 
-def test_older_versions(client: Client) -> None:
+def test_object_is_written_in_chosen_version_and_read_as_v1(client: Client) -> None:
     """Objects are written in the chosen version, and read into the types of v1."""
     slices = client.resource(v1.ResourceSlice, "v1beta1")
     pool = v1.ResourcePool(name="p", generation=1, resource_slice_count=1)
@@ -84,7 +85,7 @@ def test_older_versions(client: Client) -> None:
     assert made.spec.devices == (v1.Device(name="d0"),)
 
 
-def test_status_and_apply(client: Client) -> None:
+def test_status_is_updated_and_applied(client: Client) -> None:
     """The status subresource, and server-side apply."""
     claims = client.resource(v1.ResourceClaim)
     request = v1.DeviceRequest(name="r", exactly=v1.ExactDeviceRequest(device_class_name="c"))
@@ -105,7 +106,7 @@ def test_status_and_apply(client: Client) -> None:
     assert applied.status.allocation == allocation
 
 
-def test_watch_brings_all_and_then_changes(client: Client, server: Running) -> None:
+def test_watch_reports_list_then_changes(client: Client, server: Running) -> None:
     """LISTED first, then each change until the watch is closed."""
     classes = client.resource(v1.DeviceClass)
     classes.create(_class("a"))
@@ -122,14 +123,14 @@ def test_watch_brings_all_and_then_changes(client: Client, server: Running) -> N
     assert list(events) == []
 
 
-def test_a_client_for_which_no_thread_is_left_says_so_and_begins_later(client: Client) -> None:
+def test_client_without_free_thread_fails_and_works_later(client: Client) -> None:
     classes = client.resource(v1.DeviceClass)
     with no_more_threads(), pytest.raises(Unreachable, match="cannot begin: can't start new thread"):
         classes.list()
     assert classes.list().items == ()
 
 
-def test_close_ends_a_watch_that_waits(client: Client) -> None:
+def test_close_ends_waiting_watch(client: Client) -> None:
     """Another thread closes it."""
     watch = client.resource(v1.DeviceClass).watch()
     listed, ended = threading.Event(), threading.Event()
@@ -147,7 +148,7 @@ def test_close_ends_a_watch_that_waits(client: Client) -> None:
     thread.join()
 
 
-def test_a_silent_watch_is_kept_alive(server: Running, client: Client) -> None:
+def test_watch_connection_uses_tcp_keepalive(server: Running, client: Client) -> None:
     """TCP keepalive is on, so that a lost connection is detected: the socket has a timer in /proc/net/tcp."""
     port = f":{urllib.parse.urlsplit(server.url).port:04X}"
     with client.resource(v1.DeviceClass).watch() as watch:
@@ -158,7 +159,7 @@ def test_a_silent_watch_is_kept_alive(server: Running, client: Client) -> None:
     assert "00" not in timers
 
 
-def test_an_unreachable_server(tmp_path: Path) -> None:
+def test_unreachable_server_is_retried_only_for_reads(tmp_path: Path) -> None:
     """The client retries reads. The final error names the request."""
     config = tmp_path / "config"
     config.write_text(
@@ -175,7 +176,7 @@ def test_an_unreachable_server(tmp_path: Path) -> None:
     assert len(waited_for) == 2
 
 
-def test_unknown_fields_come_back_as_they_were(server: Running, client: Client) -> None:
+def test_update_keeps_unknown_fields(server: Running, client: Client) -> None:
     """Fields of a newer API survive a read and a write."""
     with server.http() as api:
         assert isinstance(api, Http)

@@ -33,8 +33,8 @@ async def get(client: AsyncClient) -> str:
     return (await client.resource(v1.ResourceClaim).get("one", "default")).metadata.name
 
 
-async def test_one_connection_carries_one_request_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resourceapi.client.line.PATIENCE", 60.0)  # the machine can be busy
+async def test_connections_are_reused_up_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resourceapi.client.request_queue.QUEUE_SECONDS", 60.0)  # the machine can be busy
     async with serving(answer) as peer:
         with client_of(peer) as client:
             for _ in range(3):
@@ -47,7 +47,7 @@ async def test_one_connection_carries_one_request_after_the_other(monkeypatch: p
             await peer.until_closed()
 
 
-async def test_only_some_connections_are_kept_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_are_closed_after_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.connections.IDLE_SECONDS", 0.2)
     async with serving(answer) as peer:
         with client_of(peer) as client:
@@ -57,7 +57,7 @@ async def test_only_some_connections_are_kept_and_not_for_long(monkeypatch: pyte
             await get(client)
 
 
-async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> None:
+async def test_connection_closed_by_server_is_replaced() -> None:
     async def script(request: Request) -> None:
         await answer(request)
         request.writer.close()
@@ -70,7 +70,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_replaced() -> No
     assert peer.connections == 3
 
 
-async def test_a_busy_program_does_not_write_to_a_connection_that_has_ended() -> None:
+async def test_write_is_not_sent_on_closed_connection_while_loop_is_busy() -> None:
     """The event loop has not seen the end yet, and a write cannot be repeated."""
     closed = threading.Event()
 
@@ -99,7 +99,7 @@ async def test_a_busy_program_does_not_write_to_a_connection_that_has_ended() ->
         thread.join(30)
 
 
-async def test_a_connection_that_ends_under_a_request_is_replaced_if_that_only_reads() -> None:
+async def test_read_is_repeated_if_connection_closes_but_delete_is_not() -> None:
     """The server sent no answer, because it closed the connection at the same moment."""
     second = False
 
@@ -122,7 +122,7 @@ async def test_a_connection_that_ends_under_a_request_is_replaced_if_that_only_r
             assert len(peer.asked) == 4
 
 
-async def test_what_comes_without_a_request_is_nobodys_answer() -> None:
+async def test_unsolicited_answer_is_not_used_for_next_request() -> None:
     poisoned = claim(resourceVersion="poisoned")
 
     async def script(request: Request) -> None:
@@ -137,7 +137,7 @@ async def test_what_comes_without_a_request_is_nobodys_answer() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_an_answer_that_was_not_read_to_its_end_ends_its_connection() -> None:
+async def test_partly_read_answer_closes_its_connection() -> None:
     async with serving(lambda request: request.answer(b"x" * 3_000_000)) as peer:
         with client_of(peer) as client:
             for _ in range(2):
@@ -147,7 +147,7 @@ async def test_an_answer_that_was_not_read_to_its_end_ends_its_connection() -> N
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def tls_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A certificate for 127.0.0.1 and api.example.com, and its key, as PEM texts."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
@@ -170,41 +170,43 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return (folder / "crt").read_text(), (folder / "key").read_text()
 
 
-def server_context(pair: tuple[str, str], folder: Path, *, asks: bool = False) -> ssl.SSLContext:
-    (folder / "pair").write_text("".join(pair))
+def server_context(
+    tls_pair: tuple[str, str], folder: Path, *, requires_client_certificate: bool = False
+) -> ssl.SSLContext:
+    (folder / "pair").write_text("".join(tls_pair))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "pair")
-    if asks:
+    if requires_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=pair[0])
+        context.load_verify_locations(cadata=tls_pair[0])
     return context
 
 
-async def test_tls_with_certificates_of_both(pair: tuple[str, str], tmp_path: Path) -> None:
-    async with serving(answer, tls=server_context(pair, tmp_path, asks=True)) as peer:
-        ours = {"ca": pair[0], "certificate": pair[0], "key": pair[1]}
+async def test_client_and_server_certificates_are_verified(tls_pair: tuple[str, str], tmp_path: Path) -> None:
+    async with serving(answer, tls=server_context(tls_pair, tmp_path, requires_client_certificate=True)) as peer:
+        ours = {"ca": tls_pair[0], "certificate": tls_pair[0], "key": tls_pair[1]}
         with client_of(peer, credentials=ours) as client:
             assert [await get(client), await get(client)] == ["one", "one"]
         assert peer.connections == 1
-        with client_of(peer, credentials={"ca": pair[0]}) as client, pytest.raises(Unreachable):
+        with client_of(peer, credentials={"ca": tls_pair[0]}) as client, pytest.raises(Unreachable):
             await get(client)
 
 
-async def test_a_server_that_nobody_vouches_for(pair: tuple[str, str], tmp_path: Path) -> None:
-    async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
+async def test_untrusted_server_certificate_is_refused(tls_pair: tuple[str, str], tmp_path: Path) -> None:
+    async with serving(answer, tls=server_context(tls_pair, tmp_path)) as peer:
         with client_of(peer) as client, pytest.raises(Unreachable, match="'s certificate: self-signed certificate"):
             await get(client)
-        other = {"ca": pair[0], "server_name": "other.example.com"}
+        other = {"ca": tls_pair[0], "server_name": "other.example.com"}
         with client_of(peer, credentials=other) as client, pytest.raises(Unreachable, match="not valid for 'other"):
             await get(client)
-        with client_of(peer, credentials={"ca": pair[0], "server_name": "api.example.com"}) as client:
+        with client_of(peer, credentials={"ca": tls_pair[0], "server_name": "api.example.com"}) as client:
             assert await get(client) == "one"
         with client_of(peer, credentials={"is_insecure": True}) as client:
             assert await get(client) == "one"
         assert len(peer.asked) == 2
 
 
-async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
+async def test_server_without_tls_is_named_in_the_error() -> None:
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -215,12 +217,12 @@ async def test_a_server_without_tls_is_told_from_one_that_is_away() -> None:
             await get(client)
 
 
-async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[str, str], tmp_path: Path) -> None:
+async def test_incomplete_client_certificate_keeps_previous_one(tls_pair: tuple[str, str], tmp_path: Path) -> None:
     """The client continues with the certificate that it has."""
-    certificates = ["", pair[0][:100]]
+    certificates = ["", tls_pair[0][:100]]
 
     def read() -> Credentials:
-        return Credentials(server=peer.url, ca=pair[0], certificate=certificates.pop(0), key=pair[1])
+        return Credentials(server=peer.url, ca=tls_pair[0], certificate=certificates.pop(0), key=tls_pair[1])
 
     async def script(request: Request) -> None:
         if certificates:
@@ -228,29 +230,34 @@ async def test_a_certificate_that_is_half_written_changes_nothing(pair: tuple[st
         else:
             await answer(request)
 
-    async with serving(script, tls=server_context(pair, tmp_path)) as peer:
+    async with serving(script, tls=server_context(tls_pair, tmp_path)) as peer:
         client = AsyncClient(read, attempts=1, wait=no_wait)
         assert await get(client) == "one"
         client.close()
     assert not certificates
 
 
-@pytest.mark.parametrize("lacks", ["a temporary folder", "descriptors"])
-async def test_a_new_certificate_that_cannot_be_read_in_now_changes_nothing(
-    lacks: str, pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missing_resource", ["a temporary folder", "descriptors"])
+async def test_unloadable_client_certificate_is_a_credentials_error(
+    missing_resource: str, tls_pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kubelet replaces its certificate from time to time. A full disk must not end the daemon then."""
-    if lacks == "a temporary folder":
+    if missing_resource == "a temporary folder":
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    ours = Credentials(server="https://127.0.0.1", ca=pair[0], certificate=pair[0], key=pair[1])
-    limit = no_more_descriptors() if lacks == "descriptors" else contextlib.nullcontext()
+    ours = Credentials(
+        server="https://127.0.0.1",
+        ca=tls_pair[0],
+        certificate=tls_pair[0],
+        key=tls_pair[1],
+    )
+    limit = no_more_descriptors() if missing_resource == "descriptors" else contextlib.nullcontext()
     with limit, pytest.raises(CredentialsError, match=r"No such file|Too many open files|System error"):
         Connections(ours)
 
 
-async def test_a_new_authority_is_read_at_once(pair: tuple[str, str], tmp_path: Path) -> None:
-    authorities = ["", pair[0]]
-    async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
+async def test_replaced_certificate_authority_is_read_before_retry(tls_pair: tuple[str, str], tmp_path: Path) -> None:
+    authorities = ["", tls_pair[0]]
+    async with serving(answer, tls=server_context(tls_pair, tmp_path)) as peer:
         client = AsyncClient(lambda: Credentials(server=peer.url, ca=authorities.pop(0)), attempts=2, wait=no_wait)
         assert await get(client) == "one"
         client.close()
@@ -272,20 +279,20 @@ async def no_wait(seconds: float) -> None:
         {"server": "http://127.0.0.1", "proxy": "socks5://127.0.0.1"},
     ],
 )
-async def test_credentials_that_cannot_be_used(wrong: dict[str, Any]) -> None:
+async def test_unusable_credentials_are_refused(wrong: dict[str, Any]) -> None:
     client = AsyncClient(lambda: Credentials(**wrong))
     with pytest.raises(CredentialsError):
         await get(client)
     client.close()
 
 
-async def test_a_proxy_is_asked_for_the_whole_address() -> None:
+async def test_http_proxy_gets_absolute_url_and_credentials() -> None:
     async with serving(answer) as proxy:
-        here: dict[str, Any] = {
+        proxied: dict[str, Any] = {
             "server": "http://api.example.com:8080/cluster",
             "proxy": proxy.url.replace("//", "//me:pass%3A@"),
         }
-        client = AsyncClient(lambda: Credentials(**here))
+        client = AsyncClient(lambda: Credentials(**proxied))
         assert await get(client) == "one"
         client.close()
     (asked,) = proxy.asked
@@ -294,8 +301,8 @@ async def test_a_proxy_is_asked_for_the_whole_address() -> None:
     assert asked.headers["proxy-authorization"] == "Basic bWU6cGFzczo="
 
 
-async def test_tls_goes_through_a_proxy(pair: tuple[str, str], tmp_path: Path) -> None:
-    async with serving(answer, tls=server_context(pair, tmp_path)) as peer:
+async def test_tls_connects_through_proxy_tunnel(tls_pair: tuple[str, str], tmp_path: Path) -> None:
+    async with serving(answer, tls=server_context(tls_pair, tmp_path)) as peer:
 
         async def connect(request: Request) -> None:
             assert (request.method, request.target) == ("CONNECT", "api.example.com:443")
@@ -310,7 +317,7 @@ async def test_tls_goes_through_a_proxy(pair: tuple[str, str], tmp_path: Path) -
 
         async with serving(connect) as proxy:
             client = AsyncClient(
-                lambda: Credentials(server="https://api.example.com", ca=pair[0], token="t", proxy=proxy.url)
+                lambda: Credentials(server="https://api.example.com", ca=tls_pair[0], token="t", proxy=proxy.url)
             )
             assert await get(client) == "one"
             client.close()
@@ -318,7 +325,7 @@ async def test_tls_goes_through_a_proxy(pair: tuple[str, str], tmp_path: Path) -
             assert peer.asked[0].headers["authorization"] == "Bearer t"
 
 
-async def test_a_proxy_that_refuses() -> None:
+async def test_proxy_refusal_is_reported() -> None:
     async with serving(lambda request: request.answer({}, 407)) as proxy:
         client = AsyncClient(lambda: Credentials(server="https://api.example.com", proxy=proxy.url), attempts=1)
         with pytest.raises(Unreachable, match=r"does not connect us to api\.example\.com:443: 407"):
@@ -332,7 +339,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         await writer.drain()
 
 
-async def test_after_the_end_nothing_is_asked_and_what_is_under_way_has_a_moment() -> None:
+async def test_closed_client_refuses_requests_but_finishes_started_one() -> None:
     slow = asyncio.Event()
 
     async def script(request: Request) -> None:
@@ -351,7 +358,7 @@ async def test_after_the_end_nothing_is_asked_and_what_is_under_way_has_a_moment
             await peer.until_closed()
 
 
-async def test_what_is_under_way_has_no_more_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_started_request_ends_after_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.http.GRACE", 0.1)
     async with serving(drip) as peer:
         with client_of(peer) as client:
@@ -362,7 +369,7 @@ async def test_what_is_under_way_has_no_more_than_a_moment(monkeypatch: pytest.M
                 await under_way
 
 
-async def test_what_is_under_way_with_former_credentials_ends_with_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_ends_request_with_previous_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.http.GRACE", 0.1)
     monkeypatch.setattr("resourceapi.client.http.REREAD_AFTER", 0.0)
     names = ["first", "second"]
@@ -384,7 +391,7 @@ async def test_what_is_under_way_with_former_credentials_ends_with_the_client(mo
         await peer.until_closed()
 
 
-async def test_a_wait_between_two_attempts_ends_with_the_client() -> None:
+async def test_close_ends_wait_before_retry() -> None:
     async with serving(lambda request: request.answer({}, 429, retry_after="30")) as peer:
         with client_of(peer, attempts=3) as client:
             waiting = asyncio.create_task(get(client))
@@ -394,7 +401,7 @@ async def test_a_wait_between_two_attempts_ends_with_the_client() -> None:
                 await waiting
 
 
-async def test_threads_that_wait_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_ends_requests_of_waiting_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resourceapi.client.blocking.GRACE", 0.1)
     async with serving(drip) as peer:
         client = Client(lambda: Credentials(server=peer.url), timeout=3600.0)
@@ -412,7 +419,7 @@ async def test_threads_that_wait_are_let_go(monkeypatch: pytest.MonkeyPatch) -> 
         next(iter(claims.watch()))
 
 
-async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None:
+async def test_process_exits_during_unfinished_request() -> None:
     """Neither an open client nor a thread that waits for it prevents the exit."""
     program = textwrap.dedent(
         """
@@ -436,14 +443,14 @@ async def test_a_server_that_drips_does_not_keep_a_process_from_ending() -> None
         assert process.returncode == 0
 
 
-async def test_a_name_cannot_be_looked_up_where_no_thread_is_left() -> None:
+async def test_name_lookup_without_free_thread_is_unreachable() -> None:
     client = AsyncClient(lambda: Credentials(server="http://localhost:1"), attempts=1)
     with no_more_threads(), pytest.raises(Unreachable, match="localhost cannot be looked up: can't start new thread"):
         await get(client)
     client.close()
 
 
-async def test_a_server_that_is_away_in_words() -> None:
+async def test_refused_connection_error_names_the_address() -> None:
     with socket.socket() as unused:  # bound, so that no other process can use the port, and not listening
         unused.bind(("127.0.0.1", 0))
         credentials = Credentials(server=f"http://127.0.0.1:{unused.getsockname()[1]}")

@@ -10,7 +10,7 @@ from controlplane.apiserver.kubeconfig import write_kubeconfig
 from resourceapi.client import CredentialsError, from_kubeconfig, in_cluster
 
 
-def test_in_a_cluster(tmp_path: Path) -> None:
+def test_in_cluster_credentials_are_read_from_service_account(tmp_path: Path) -> None:
     """The service account's files, which are read again on each call."""
     for name, text in (("token", "t1\n"), ("ca.crt", "CA"), ("namespace", "ns")):
         (tmp_path / name).write_text(text)
@@ -19,13 +19,13 @@ def test_in_a_cluster(tmp_path: Path) -> None:
     assert (found.server, found.token, found.ca, found.namespace) == ("https://10.0.0.1:443", "t1", "CA", "ns")
     (tmp_path / "token").write_text("t2")
     assert read().token == "t2"
-    six = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
-    assert six().server == "https://[fd00::1]:443"
+    ipv6 = in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert ipv6().server == "https://[fd00::1]:443"
     with pytest.raises(CredentialsError, match="not in a cluster"):
         in_cluster(tmp_path, {})()
 
 
-def test_a_kubeconfig(tmp_path: Path) -> None:
+def test_kubeconfig_context_selects_cluster_and_user(tmp_path: Path) -> None:
     """Inline data, files beside the kubeconfig, the current context, a password in the URL."""
     (tmp_path / "ca.pem").write_text("CA")
     document = {
@@ -58,14 +58,14 @@ def test_a_kubeconfig(tmp_path: Path) -> None:
         from_kubeconfig(tmp_path / "missing")()
 
 
-def test_a_password_is_not_part_of_the_address_that_logs_show(tmp_path: Path) -> None:
+def test_password_is_removed_from_server_url(tmp_path: Path) -> None:
     path = tmp_path / "config"
     write_kubeconfig(path, "http://127.0.0.1:1", "secret")
     found = from_kubeconfig(path)()
     assert (found.server, found.username, found.password) == ("http://127.0.0.1:1", "nodeplug", "secret")
 
 
-def test_a_kubeconfig_that_is_no_yaml_is_said_with_its_place(tmp_path: Path) -> None:
+def test_malformed_kubeconfig_error_names_file_and_position(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(CredentialsError, match=f"^{path}: this is not text in UTF-8$"):
@@ -75,22 +75,27 @@ def test_a_kubeconfig_that_is_no_yaml_is_said_with_its_place(tmp_path: Path) -> 
         from_kubeconfig(path)()
 
 
-_ONE = "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\nclusters: [{name: c, cluster: {%s}}]\n"
+_KUBECONFIG_WITH_CLUSTER = (
+    "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\nclusters: [{name: c, cluster: {%s}}]\n"
+)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("since: 2020-13-45\n", "month must be in 1..12"),
-        (_ONE % "server: 'https://[fd00'", "server: Invalid IPv6 URL"),
+        (_KUBECONFIG_WITH_CLUSTER % "server: 'https://[fd00'", "server: Invalid IPv6 URL"),
         ("current-context: a\ncontexts: 3\n", "no context 'a' in contexts"),
-        (_ONE % 'server: "https://h", certificate-authority: "a\\0b"', "embedded null byte"),
-        (_ONE % "server: https://h, certificate-authority-data: Zürich", "certificate-authority-data: string argument"),
+        (_KUBECONFIG_WITH_CLUSTER % 'server: "https://h", certificate-authority: "a\\0b"', "embedded null byte"),
+        (
+            _KUBECONFIG_WITH_CLUSTER % "server: https://h, certificate-authority-data: Zürich",
+            "certificate-authority-data: string argument",
+        ),
     ],
 )
-def test_a_kubeconfig_that_is_none_is_told_as_such(text: str, says: str, tmp_path: Path) -> None:
+def test_invalid_kubeconfig_value_is_a_credentials_error(text: str, message: str, tmp_path: Path) -> None:
     """A daemon reads the file again every minute, and continues with its earlier credentials after an error."""
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(CredentialsError, match=says):
+    with pytest.raises(CredentialsError, match=message):
         from_kubeconfig(path)()

@@ -70,7 +70,7 @@ def _thing(name: str, version: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(version)}}
 
 
-def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
+def test_busy_server_is_retried_after_its_retry_after(tmp_path: Path) -> None:
     """429 with Retry-After is retried, also for writes; 503 without it only for reads."""
     answers: list[Answer] = [
         (429, {"Retry-After": "7"}, _status(429, "TooManyRequests")),
@@ -93,16 +93,16 @@ def test_a_busy_server_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
     assert refused.value.code == 503
 
 
-def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
+def test_list_restarts_without_pages_if_next_page_is_expired(tmp_path: Path) -> None:
     """After a 410 between pages, the whole list is fetched at once. A 410 for the first page is an error."""
     first = {"kind": "ThingList", "metadata": {"continue": "t"}, "items": [_thing("gone", 1)]}
     whole = {"kind": "ThingList", "metadata": {"resourceVersion": "9"}, "items": [_thing("a", 8), _thing("b", 9)]}
     gone: Answer = (410, {}, _status(410, "Expired"))
     answers: list[Answer] = [(200, {}, first), gone, (200, {}, whole), gone]
-    asked: list[str] = []
+    paths: list[str] = []
 
     def script(request: BaseHTTPRequestHandler) -> Answer:
-        asked.append(request.path)
+        paths.append(request.path)
         return answers.pop(0)
 
     with _serving(script) as url:
@@ -113,7 +113,7 @@ def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
             things.list()
         client.close()
     assert ([item["metadata"]["name"] for item in page.items], page.version) == (["a", "b"], "9")
-    assert [path.partition("?")[2] for path in asked] == [
+    assert [path.partition("?")[2] for path in paths] == [
         "labelSelector=x&limit=500",
         "labelSelector=x&limit=500&continue=t",
         "labelSelector=x",
@@ -121,7 +121,7 @@ def test_a_list_begins_anew_when_its_next_page_is_gone(tmp_path: Path) -> None:
     ]
 
 
-def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
+def test_token_file_is_read_again_after_401(tmp_path: Path) -> None:
     """The file has a new token. The request is repeated once."""
     token, seen = tmp_path / "token", []
 
@@ -141,9 +141,7 @@ def test_a_token_is_read_again_after_a_refusal(tmp_path: Path) -> None:
         client.close()
 
 
-def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_credentials_after_401_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The replaced kubeconfig is invalid. The server's answer alone would not show the cause."""
     with _serving(lambda request: (401, {}, _status(401, "Unauthorized"))) as url:
         path = _kubeconfig(tmp_path / "k", url, {"token": "t"})
@@ -160,10 +158,10 @@ def test_credentials_that_cannot_be_read_again_are_said_once_beside_the_refusal(
     assert message == f"credentials of {url} are used as they were: {path}: no context '' in contexts"
 
 
-def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_watch_continues_from_last_version_and_lists_after_410(tmp_path: Path) -> None:
     """After the end of a stream, a lost connection and a bookmark. After 410 it lists again."""
     versions: list[str] = []
-    listed = [(1, ["a"]), (9, ["b"])]
+    lists = [(1, ["a"]), (9, ["b"])]
     streams = [
         _lines({"type": "ADDED", "object": _thing("b", 2)}, {"type": "BOOKMARK", "object": _thing("", 5)}),
         _lines({"type": "MODIFIED", "object": _thing("b", 6)}) + b'{"type": "DELE',
@@ -173,7 +171,7 @@ def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
 
     def script(request: BaseHTTPRequestHandler) -> Answer:
         if "watch=true" not in request.path:
-            version, names = listed.pop(0)
+            version, names = lists.pop(0)
             metadata = {"resourceVersion": str(version)}
             return (200, {}, {"kind": "ThingList", "metadata": metadata, "items": [_thing(name, 1) for name in names]})
         versions.append(request.path.partition("resourceVersion=")[2].partition("&")[0])
@@ -189,13 +187,13 @@ def test_a_watch_goes_on_where_it_was(tmp_path: Path) -> None:
     assert versions == ["1", "5", "6", "9"]
 
 
-def test_a_watch_of_a_server_that_was_restored_lists_anew(tmp_path: Path) -> None:
-    listed = [100, 7]
+def test_watch_lists_again_if_server_is_behind_its_version(tmp_path: Path) -> None:
+    lists = [100, 7]
     too_large = {**_status(504, "Timeout"), "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
 
     def script(request: BaseHTTPRequestHandler) -> Answer:
         if "watch=true" not in request.path:
-            metadata = {"resourceVersion": str(listed.pop(0))}
+            metadata = {"resourceVersion": str(lists.pop(0))}
             return (200, {}, {"kind": "ThingList", "metadata": metadata, "items": []})
         if "resourceVersion=100" in request.path:
             return (504, {"Retry-After": "0"}, too_large)
@@ -209,7 +207,7 @@ def test_a_watch_of_a_server_that_was_restored_lists_anew(tmp_path: Path) -> Non
         client.close()
 
 
-def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
+def test_forbidden_watch_ends_with_the_refusal(tmp_path: Path) -> None:
     """A retry after 403 cannot succeed."""
     with _serving(lambda _: (403, {}, _status(403, "Forbidden"))) as url:
         client = Client(from_kubeconfig(_kubeconfig(tmp_path / "k", url, {})), wait=lambda _: None)
@@ -218,7 +216,7 @@ def test_a_watch_that_may_not_be_ends_with_the_refusal(tmp_path: Path) -> None:
         client.close()
 
 
-def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_environment_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server is inside the cluster network."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
@@ -228,7 +226,7 @@ def test_proxies_of_the_environment_are_not_used(tmp_path: Path, monkeypatch: py
         client.close()
 
 
-def test_a_watch_tells_of_attempts_that_failed(tmp_path: Path) -> None:
+def test_watch_reports_failed_attempts(tmp_path: Path) -> None:
     """A busy server, and a stream without events: both are retried after a delay."""
     answers: list[Answer] = [
         (503, {"Retry-After": "0"}, _status(503, "ServiceUnavailable")),

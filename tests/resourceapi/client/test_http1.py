@@ -1,10 +1,12 @@
 """The client's HTTP/1.1 parser and writer, byte by byte; `python -m tests.fuzz http1-answers` tests many more."""
 
+from collections import deque
+
 import h11
 import pytest
 
-from resourceapi.client.http1 import MOST_HEAD, Answers, Head, ProtocolError, request
-from tests.resourceapi.client.answers import agree
+from resourceapi.client.http1 import MAX_HEAD, Answers, Head, ProtocolError, request
+from tests.resourceapi.client.answers import compare_parsers
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -14,16 +16,16 @@ def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, byte
     answers = Answers()
     answers.expect(method)
     pieces = [data[at : at + size] for at in range(0, len(data), size)] if size else [data]
-    waiting = [*pieces, b""]
+    waiting = deque([*pieces, b""])
     while (head := answers.head()) is None:
-        answers.feed(waiting.pop(0))
+        answers.feed(waiting.popleft())
     body = b""
     while (piece := answers.piece()) != b"":
         if piece is None:
-            answers.feed(waiting.pop(0))
+            answers.feed(waiting.popleft())
         else:
             body += piece
-    return head, body, answers.is_complete and not answers.has_rest and waiting in ([], [b""])
+    return head, body, answers.is_complete and not answers.has_unparsed_data and list(waiting) in ([], [b""])
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
@@ -40,37 +42,37 @@ def read(data: bytes, *, method: str = "GET", size: int = 0) -> tuple[Head, byte
         (b"Transfer-Encoding: Chunked\r\n\r\nA\r\n0123456789\r\n000;x\r\na: b\r\nc:\r\n\r\n", b"0123456789", True),
     ],
 )
-def test_where_a_body_ends(rest: bytes, body: bytes, is_kept: bool, size: int) -> None:
+def test_body_end_is_found_for_every_framing_and_chunk_size(rest: bytes, body: bytes, is_kept: bool, size: int) -> None:
     assert read(OK + rest, size=size) == (read(OK + rest)[0], body, is_kept)
 
 
-def test_a_head() -> None:
+def test_head_has_status_and_merged_headers() -> None:
     head, _, _ = read(b"HTTP/1.1 503 \xe4 no\r\nA: 1\r\na:\t2 \r\nB:\r\nc: x:\xe4\ty\r\ncontent-length: 0\r\n\r\n")
     assert head == (503, {"a": "1, 2", "b": "", "c": "x:\xe4\ty", "content-length": "0"})
     assert read(b"HTTP/1.1 200\r\n\r\n")[0] == (200, {})
 
 
-def test_an_old_server_says_one_thing() -> None:
+def test_http_1_0_answer_closes_connection() -> None:
     assert read(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc")[1:] == (b"abc", False)
 
 
 @pytest.mark.parametrize("status", [b"204", b"304"])
-def test_an_answer_without_a_body(status: bytes) -> None:
+def test_answer_204_or_304_has_no_body(status: bytes) -> None:
     assert read(b"HTTP/1.1 %s X\r\n\r\n" % status)[1:] == (b"", True)
     assert read(b"HTTP/1.1 %s X\r\ncontent-length: 5\r\n\r\n" % status)[1:] == (b"", True)
 
 
-def test_what_comes_before_an_answer_is_skipped() -> None:
+def test_informational_answers_are_skipped() -> None:
     early = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\ncontent-length: 9\r\n\r\n" * 20
     assert read(early + OK + b"content-length: 1\r\n\r\na", size=5)[1:] == (b"a", True)
 
 
-def test_a_tunnel_has_no_body() -> None:
+def test_accepted_connect_request_has_no_body() -> None:
     assert read(OK + b"content-length: 5\r\n\r\n", method="CONNECT")[1:] == (b"", True)
     assert read(b"HTTP/1.1 407 No\r\ncontent-length: 2\r\n\r\nno", method="CONNECT")[1] == b"no"
 
 
-def test_answers_follow_one_another() -> None:
+def test_pipelined_answers_are_read_in_order() -> None:
     answers = Answers()
     answers.feed(b"HTTP/1.1 204 A\r\n\r\nHTTP/1.1 404 B\r\ncontent-length: 1\r\n\r\nb")
     for status, body in ((204, b""), (404, b"b")):
@@ -80,12 +82,12 @@ def test_answers_follow_one_another() -> None:
         assert head is not None
         assert (head.status, answers.piece()) == (status, body)
         assert answers.is_complete
-    assert not answers.has_rest
+    assert not answers.has_unparsed_data
 
 
 @pytest.mark.parametrize("size", [0, 1])
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (b"", "closed the connection"),
         (b"HTTP/1.1 200 OK\r\nx: y", "closed the connection"),
@@ -128,21 +130,21 @@ def test_answers_follow_one_another() -> None:
         (OK + b"transfer-encoding: chunked\r\n\r\n3;" + b"x" * 5000 + b"\r\nabc\r\n0\r\n\r\n", "too long"),
         (OK + b"transfer-encoding: chunked\r\n\r\n0\r\nno header\r\n\r\n", "no header"),
         (OK + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x: %b\r\n" % (b"y" * 4000) * 9 + b"\r\n", "too much"),
-        (OK + b"x: %b\r\n" % (b"y" * MOST_HEAD) + b"\r\n", "more than"),
-        (OK + b"x: y\r\n" * MOST_HEAD, "more than"),
+        (OK + b"x: %b\r\n" % (b"y" * MAX_HEAD) + b"\r\n", "more than"),
+        (OK + b"x: y\r\n" * MAX_HEAD, "more than"),
     ],
 )
-def test_what_is_no_answer(data: bytes, why: str, size: int) -> None:
-    with pytest.raises(ProtocolError, match=why):
+def test_malformed_answer_is_refused(data: bytes, reason: str, size: int) -> None:
+    with pytest.raises(ProtocolError, match=reason):
         read(data, size=size)
 
 
-def test_we_take_what_others_take_and_read_the_same() -> None:
-    outcomes = {agree(seed) for seed in range(500)}
+def test_random_answers_are_read_like_h11() -> None:
+    outcomes = {compare_parsers(seed) for seed in range(500)}
     assert outcomes == {"read", "damaged, and read", "cut off", "refused by us alone"}
 
 
-def test_a_request() -> None:
+def test_request_is_written_in_http_1_1() -> None:
     headers = {"Host": "a:1", "Authorization": "Bearer x y", "Empty": ""}
     sent = b"GET /b?c=d HTTP/1.1\r\nHost: a:1\r\nAuthorization: Bearer x y\r\nEmpty: \r\n"
     assert request("GET", "/b?c=d", headers, None) == sent + b"\r\n"
@@ -150,14 +152,14 @@ def test_a_request() -> None:
     assert request("PUT", "/", {}, b"") == b"PUT / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
 
 
-def test_a_request_is_read_as_it_was_meant() -> None:
+def test_h11_reads_written_request() -> None:
     headers = {"Host": "[::1]:1", "User-Agent": "a (b; c)", "X": "a\tb", "Empty": ""}
     server = h11.Connection(h11.SERVER)
     server.receive_data(request("PATCH", "/b%20c?d=e&f=%0A", headers, b"{}\r\n"))
-    asked, body, end = (server.next_event() for _ in range(3))
-    assert isinstance(asked, h11.Request)
-    assert (asked.method, asked.target) == (b"PATCH", b"/b%20c?d=e&f=%0A")
-    found = {name.decode(): value.decode() for name, value in asked.headers}
+    received, body, end = (server.next_event() for _ in range(3))
+    assert isinstance(received, h11.Request)
+    assert (received.method, received.target) == (b"PATCH", b"/b%20c?d=e&f=%0A")
+    found = {name.decode(): value.decode() for name, value in received.headers}
     assert found == {name.lower(): value for name, value in headers.items()} | {"content-length": "4"}
     assert isinstance(body, h11.Data)
     assert bytes(body.data) == b"{}\r\n"
@@ -165,13 +167,13 @@ def test_a_request_is_read_as_it_was_meant() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\n", " secret", "secret ", "\xe4", "\ud800", "a\0b", "\x7f"])
-def test_a_header_that_would_be_another_is_named_and_not_shown(value: str) -> None:
+def test_invalid_header_value_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(ProtocolError, match=r"^Authorization has characters") as raised:
         request("GET", "/", {"Host": "a", "Authorization": value}, None)
     assert value not in str(raised.value)
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nx: y", "/\xe4", ""])
-def test_a_target_that_is_none(target: str) -> None:
+def test_invalid_request_target_is_refused(target: str) -> None:
     with pytest.raises(ProtocolError, match="must not have"):
         request("GET", target, {"Host": "a"}, None)

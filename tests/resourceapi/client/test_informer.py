@@ -8,10 +8,10 @@ import pytest
 
 from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.objects import DecodeError, v1
-from tests.resourceapi.client.peer import Request, Script, Waits, claim, client_of, event, listed, serving, status
+from tests.resourceapi.client.peer import Request, Script, Waits, claim, claim_list, client_of, event, serving, status
 
 
-class Followed:
+class Recorder:
     """The events and failures of an informer."""
 
     def __init__(self) -> None:
@@ -44,16 +44,16 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def following(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceClaim], Followed]]:
+async def running_informer(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceClaim], Recorder]]:
     """Run an informer for claims."""
-    followed = Followed()
+    recorder = Recorder()
     async with serving(script) as peer:
         with client_of(peer, wait=Waits()) as client:
             objects = client.any_version(v1.ResourceClaim)
-            informer = Informer(objects, followed.on_event, followed.on_failure, field_selector="a=b")
+            informer = Informer(objects, recorder.on_event, recorder.on_failure, field_selector="a=b")
             task = asyncio.create_task(informer.run())
             try:
-                yield informer, followed
+                yield informer, recorder
             finally:
                 task.cancel()
                 await asyncio.wait([task])
@@ -63,78 +63,78 @@ async def following(script: Script) -> AsyncIterator[tuple[Informer[v1.ResourceC
 
 
 @pytest.fixture(autouse=True)
-def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retry_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits before retries."""
     monkeypatch.setattr("resourceapi.client.backoff._FIRST_WAIT", 0.001)
 
 
-async def test_a_list_and_what_happens_then() -> None:
+async def test_informer_reports_list_then_changes() -> None:
     async def script(request: Request) -> None:
         if not request.is_watch:
-            await request.answer(listed(claim(name="a")))
+            await request.answer(claim_list(claim(name="a")))
             return
         await request.stream(event("ADDED", claim(name="b")), event("DELETED", claim(name="a")))
         await asyncio.Event().wait()
 
-    async with following(script) as (_, followed):
-        await followed.until(3)
-    assert followed.events == [("LISTED", ["a"]), ("ADDED", ["b"]), ("DELETED", ["a"])]
-    assert followed.failures == []
+    async with running_informer(script) as (_, recorder):
+        await recorder.until(3)
+    assert recorder.events == [("LISTED", ["a"]), ("ADDED", ["b"]), ("DELETED", ["a"])]
+    assert recorder.failures == []
 
 
-async def test_a_refusal_is_told_and_followed_by_another_list() -> None:
+async def test_refused_list_is_reported_and_repeated() -> None:
     answers = [403, 403, 200]
 
     async def script(request: Request) -> None:
         if request.is_watch:
             await asyncio.Event().wait()
         code = answers.pop(0)
-        await request.answer(listed() if code == 200 else status(code), code)
+        await request.answer(claim_list() if code == 200 else status(code), code)
 
-    async with following(script) as (_, followed):
-        await followed.until(1, failures=2)
-    assert all(isinstance(each, Refused) and not each.is_transient for each in followed.failures)
+    async with running_informer(script) as (_, recorder):
+        await recorder.until(1, failures=2)
+    assert all(isinstance(each, Refused) and not each.is_transient for each in recorder.failures)
 
 
-async def test_an_object_that_cannot_be_read_is_no_end() -> None:
+async def test_unreadable_object_is_reported_and_followed_by_new_list() -> None:
     watches = 0
 
     async def script(request: Request) -> None:
         nonlocal watches
         if not request.is_watch:
-            await request.answer(listed())
+            await request.answer(claim_list())
             return
         watches += 1
         await request.stream(event("ADDED", claim() | {"spec": 5} if watches < 3 else claim()))
         await asyncio.Event().wait()
 
-    async with following(script) as (_, followed):
-        await followed.until(4, failures=2)
-    assert [kind for kind, _ in followed.events] == ["LISTED", "LISTED", "LISTED", "ADDED"]
-    assert all(isinstance(each, DecodeError) for each in followed.failures)
+    async with running_informer(script) as (_, recorder):
+        await recorder.until(4, failures=2)
+    assert [kind for kind, _ in recorder.events] == ["LISTED", "LISTED", "LISTED", "ADDED"]
+    assert all(isinstance(each, DecodeError) for each in recorder.failures)
 
 
-async def test_what_will_pass_is_told_and_the_watch_goes_on_where_it_was() -> None:
+async def test_transient_failure_is_reported_and_watch_continues() -> None:
     answers = [503, 200]
 
     async def script(request: Request) -> None:
         if not request.is_watch:
-            await request.answer(listed())
+            await request.answer(claim_list())
         elif (code := answers.pop(0)) != 200:
             await request.answer(status(code), code)
         else:
             await request.stream(event("ADDED", claim(name="b")))
             await asyncio.Event().wait()
 
-    async with following(script) as (_, followed):
-        await followed.until(2, failures=1)
-    assert [kind for kind, _ in followed.events] == ["LISTED", "ADDED"]
-    (failure,) = followed.failures
+    async with running_informer(script) as (_, recorder):
+        await recorder.until(2, failures=1)
+    assert [kind for kind, _ in recorder.events] == ["LISTED", "ADDED"]
+    (failure,) = recorder.failures
     assert isinstance(failure, ClientError)
     assert failure.is_transient
 
 
-async def test_another_list_can_be_asked_for() -> None:
+async def test_relist_requests_another_list() -> None:
     """A list can be requested during the wait after a failure, twice in a row, and before the first list."""
     lists = 0
 
@@ -143,17 +143,19 @@ async def test_another_list_can_be_asked_for() -> None:
         if request.is_watch:
             await asyncio.Event().wait()
         lists += 1
-        named = listed(claim(name=f"n{len(followed.events) + 1}"))  # on a slow machine the wait can be over already
-        await (request.answer(status(403), 403) if lists == 3 else request.answer(named))
+        claims_page = claim_list(
+            claim(name=f"n{len(recorder.events) + 1}")
+        )  # on a slow machine the wait can be over already
+        await (request.answer(status(403), 403) if lists == 3 else request.answer(claims_page))
 
-    async with following(script) as (informer, followed):
+    async with running_informer(script) as (informer, recorder):
         informer.relist()
-        await followed.until(1)
+        await recorder.until(1)
         informer.relist()
         informer.relist()
-        await followed.until(2)
+        await recorder.until(2)
         informer.relist()
-        await followed.until(2, failures=1)
+        await recorder.until(2, failures=1)
         informer.relist()
-        await followed.until(3)
-    assert [names for _, names in followed.events] == [["n1"], ["n2"], ["n3"]]
+        await recorder.until(3)
+    assert [names for _, names in recorder.events] == [["n1"], ["n2"], ["n3"]]

@@ -28,15 +28,15 @@ def client(server: Running, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def serve(server: Running) -> Callable[..., None]:
+def serve_versions(server: Running) -> Callable[..., None]:
     """A function that restricts the served versions of slices."""
     registry = server.server.registry
     slices = next(kind for kind in registry if kind.plural == "resourceslices")
 
-    def only(*versions: str) -> None:
+    def restrict(*versions: str) -> None:
         registry.add(replace(slices, versions=tuple(each for each in slices.versions if each.name in versions)))
 
-    return only
+    return restrict
 
 
 def _slice(name: str) -> v1.ResourceSlice:
@@ -49,8 +49,8 @@ def _slice(name: str) -> v1.ResourceSlice:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_every_verb_finds_the_version(client: Client, serve: Callable[..., None], version: str) -> None:
-    serve(version)
+def test_each_verb_uses_the_served_version(client: Client, serve_versions: Callable[..., None], version: str) -> None:
+    serve_versions(version)
     slices = client.any_version(v1.ResourceSlice)
     made = slices.create(_slice("s"))
     assert slices.version == version
@@ -62,16 +62,16 @@ def test_every_verb_finds_the_version(client: Client, serve: Callable[..., None]
     assert slices.list().items == ()
 
 
-def test_an_upgraded_server_is_followed(client: Client, serve: Callable[..., None]) -> None:
-    serve("v1beta1")
+def test_client_switches_version_after_server_upgrade(client: Client, serve_versions: Callable[..., None]) -> None:
+    serve_versions("v1beta1")
     slices = client.any_version(v1.ResourceSlice)
     slices.create(_slice("s"))
-    serve("v1")
+    serve_versions("v1")
     assert slices.get("s").spec == _slice("s").spec
     assert slices.version == "v1"
 
 
-def test_a_missing_object_is_no_missing_version(client: Client) -> None:
+def test_missing_object_does_not_change_version(client: Client) -> None:
     """The client sends one request and keeps its version."""
     slices = client.any_version(v1.ResourceSlice)
     with pytest.raises(Refused, match='"gone" not found') as refused:
@@ -80,16 +80,16 @@ def test_a_missing_object_is_no_missing_version(client: Client) -> None:
     assert slices.version == "v1"
 
 
-def test_a_server_without_the_group_is_told_once_around(client: Client, serve: Callable[..., None]) -> None:
-    serve()
+def test_server_without_api_group_is_a_404(client: Client, serve_versions: Callable[..., None]) -> None:
+    serve_versions()
     with pytest.raises(Refused) as refused:
         client.any_version(v1.ResourceSlice).list()
     assert refused.value.code == 404
     assert not refused.value.is_missing
 
 
-def test_a_watch_speaks_the_version_of_its_list(client: Client, serve: Callable[..., None]) -> None:
-    serve("v1beta1")
+def test_watch_uses_version_of_its_list(client: Client, serve_versions: Callable[..., None]) -> None:
+    serve_versions("v1beta1")
     slices = client.any_version(v1.ResourceSlice)
     with slices.watch(field_selector="spec.nodeName=n") as watch:
         events = iter(watch)

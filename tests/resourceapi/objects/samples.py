@@ -244,14 +244,14 @@ def changed(sample: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return result
 
 
-def made(sample: dict[str, Any], path: str = "", value: Any = None) -> KubernetesObject:
+def build_object(sample: dict[str, Any], path: str = "", value: Any = None) -> KubernetesObject:
     """The object of a sample, with a changed value if there is a path."""
     return read_object(changed(sample, path, value) if path else sample)
 
 
 def check_create(sample: dict[str, Any], path: str, value: Any, expected: list[str]) -> None:
     """Check the errors of a changed sample. Expected texts can omit a common ending."""
-    check_errors([str(error) for error in validate_create(made(sample, path, value))], expected)
+    check_errors([str(error) for error in validate_create(build_object(sample, path, value))], expected)
 
 
 def check_errors(found: list[str], expected: list[str]) -> None:

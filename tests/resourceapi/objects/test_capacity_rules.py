@@ -102,6 +102,6 @@ RANGE = f"{AT}.capacity[memory].requestPolicy.validRange"
         ),
     ],
 )
-def test_request_policies(policy: dict[str, Any], expected: list[str]) -> None:
+def test_request_policy_is_validated(policy: dict[str, Any], expected: list[str]) -> None:
     capacity = {"memory": {"value": "10", "requestPolicy": policy}}
     samples.check_create(samples.SLICE, "spec.devices.0.capacity", capacity, expected)

@@ -132,21 +132,23 @@ EXACTLY = "spec.devices.requests.0.exactly"
         ("spec.devices.config", [CONFIG] * 33, ["spec.devices.config: Too many: 33"]),
     ],
 )
-def test_claims(path: str, value: Any, expected: list[str]) -> None:
+def test_new_claim_and_template_are_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.CLAIM, path, value, expected)
     in_template = [text.replace("spec.", "spec.spec.", 1) for text in expected]
     samples.check_create(samples.TEMPLATE, path.replace("spec", "spec.spec", 1), value, in_template)
 
 
-def test_names_of_requests() -> None:
-    unnamed = samples.made(samples.CLAIM, "spec.devices.requests.0.name", "")
+def test_request_names_must_be_labels_and_unique() -> None:
+    unnamed = samples.build_object(samples.CLAIM, "spec.devices.requests.0.name", "")
     errors = [str(error) for error in validate_create(unnamed)]
     assert errors[0].startswith('spec.devices.requests[0].name: Invalid value: "": a lowercase RFC 1123 label must')
-    twice = samples.made(samples.CLAIM, "spec.devices.requests.0.name", "nic")
-    assert 'spec.devices.requests[1]: Duplicate value: "nic"' in [str(error) for error in validate_create(twice)]
+    with_duplicate_name = samples.build_object(samples.CLAIM, "spec.devices.requests.0.name", "nic")
+    assert 'spec.devices.requests[1]: Duplicate value: "nic"' in [
+        str(error) for error in validate_create(with_duplicate_name)
+    ]
 
 
-def test_too_many_requests_are_not_looked_at() -> None:
+def test_requests_over_limit_are_not_validated() -> None:
     spec = {"devices": {"requests": [{"name": "A"}] * 33}}
     samples.check_create(
         samples.CLAIM, "spec", spec, ["spec.devices.requests: Too many: 33: must have at most 32 items"]

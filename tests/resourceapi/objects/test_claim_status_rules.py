@@ -9,14 +9,14 @@ from resourceapi.objects import v1
 from tests.resourceapi.objects import samples
 from tests.resourceapi.objects.samples import validate_status_update
 
-NAME_OF_A_REQUEST = (
+INVALID_REQUEST_NAME = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 )
 
 
 def check_status(path: str, value: Any, expected: list[str], before: dict[str, Any] | None = None) -> None:
-    new = samples.made(samples.CLAIM, path, value)
-    old = samples.made(samples.CLAIM, "status", before or {})
+    new = samples.build_object(samples.CLAIM, path, value)
+    old = samples.build_object(samples.CLAIM, "status", before or {})
     meta = replace(new.metadata, resource_version="1")
     errors = validate_status_update(replace(new, metadata=meta), replace(old, metadata=meta))
     samples.check_errors([str(error) for error in errors], expected)
@@ -57,7 +57,7 @@ NOT_ALLOCATED = (
             [RESULT, {}],
             [
                 'status.allocation.devices.results[1].request: Invalid value: "": a lowercase',
-                f'status.allocation.devices.results[1].request: Invalid value: "": {NAME_OF_A_REQUEST}',
+                f'status.allocation.devices.results[1].request: Invalid value: "": {INVALID_REQUEST_NAME}',
                 "status.allocation.devices.results[1].driver: Required value",
                 "status.allocation.devices.results[1].pool: Required value",
                 'status.allocation.devices.results[1].device: Invalid value: "": a lowercase',
@@ -168,7 +168,7 @@ NOT_ALLOCATED = (
         ),
     ],
 )
-def test_status(path: str, value: Any, expected: list[str]) -> None:
+def test_claim_status_is_validated(path: str, value: Any, expected: list[str]) -> None:
     check_status(path, value, expected)
 
 
@@ -190,7 +190,7 @@ def test_status(path: str, value: Any, expected: list[str]) -> None:
         ("::ffff:10.0.0.1/120", 'must be in canonical form ("10.0.0.1/24")'),
     ],
 )
-def test_interface_addresses(address: str, detail: str) -> None:
+def test_interface_address_must_be_canonical_cidr(address: str, detail: str) -> None:
     expected = [f'status.devices[0].networkData.ips[0]: Invalid value: "{address}": {detail}'] if detail else []
     check_status("status.devices.0.networkData.ips", [address], expected)
 
@@ -208,13 +208,13 @@ def test_interface_addresses(address: str, detail: str) -> None:
         ("", "error validating uid: invalid UUID length: 0"),
     ],
 )
-def test_share_ids(uid: str, detail: str) -> None:
+def test_invalid_share_id_is_refused(uid: str, detail: str) -> None:
     path = "status.allocation.devices.results.0.shareID"
     shown = f'status.allocation.devices.results[0].shareID: Invalid value: "{uid}": {detail}'
     check_status(path, uid, [NOT_ALLOCATED, shown])
 
 
-def test_an_allocation_can_be_removed_but_not_changed() -> None:
+def test_allocation_can_be_removed_but_not_changed() -> None:
     before = samples.CLAIM["status"]
     check_status("status", {}, [], before)
     other = RESULT | {"device": "gpu-1"}
@@ -226,8 +226,8 @@ def test_an_allocation_can_be_removed_but_not_changed() -> None:
     )
 
 
-def test_a_claim_that_is_being_deleted_gets_no_new_users() -> None:
-    claim = samples.made(samples.CLAIM, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
+def test_deleting_claim_accepts_no_new_consumers() -> None:
+    claim = samples.build_object(samples.CLAIM, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
     assert isinstance(claim, v1.ResourceClaim)
     claim = replace(claim, metadata=replace(claim.metadata, resource_version="1"))
     unused = replace(claim, status=replace(claim.status, reserved_for=()))

@@ -28,7 +28,7 @@ POD = Pod(
 
 
 @scenario(54)
-def test_names() -> None:
+def test_claim_name_is_resolved_from_pod_reference() -> None:
     direct = PodResourceClaim(name="a", resource_claim_name="claim")
     assert claim_name(POD, direct) == ClaimName("claim", must_own=False)
     made = PodResourceClaim(name="made", resource_claim_template_name="t")
@@ -48,7 +48,7 @@ def claim(namespace: str = "ns", *owners: OwnerReference) -> v1.ResourceClaim:
 
 
 @scenario(52)
-def test_ownership() -> None:
+def test_claim_must_be_in_namespace_of_pod_and_owned_by_it() -> None:
     check_made_for(claim("ns", OwnerReference(uid="0"), OwnerReference(uid="1", controller=True)), POD)
     with pytest.raises(
         ClaimLookupError, match=r"^ResourceClaim other/claim is not in the same namespace as Pod ns/pod$"
@@ -62,14 +62,14 @@ def test_ownership() -> None:
 
 
 @scenario(53)
-def test_reservation() -> None:
+def test_claim_is_reserved_for_pod_in_its_status() -> None:
     user = v1.ResourceClaimConsumerReference(resource="pods", name="pod", uid="1")
     assert is_reserved_for(v1.ResourceClaim(status=v1.ResourceClaimStatus(reserved_for=(user,))), POD)
     assert not is_reserved_for(v1.ResourceClaim(), POD)
 
 
 @scenario(57)
-def test_configuration_of_a_result() -> None:
+def test_result_gets_configuration_of_its_request() -> None:
     def config(*requests: str) -> v1.DeviceAllocationConfiguration:
         return v1.DeviceAllocationConfiguration(requests=requests, opaque=v1.OpaqueDeviceConfiguration(driver="d"))
 
@@ -93,5 +93,5 @@ def test_configuration_of_a_result() -> None:
         (v1.DeviceToleration(operator="Like", key="k", value="v"), False),
     ],
 )
-def test_tolerations(toleration: v1.DeviceToleration, expected: bool) -> None:
+def test_toleration_matches_key_value_and_effect(toleration: v1.DeviceToleration, expected: bool) -> None:
     assert tolerates(toleration, v1.DeviceTaint(key="k", value="v", effect="NoSchedule")) is expected

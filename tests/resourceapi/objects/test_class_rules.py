@@ -68,14 +68,16 @@ SELECTOR = {"cel": {"expression": "true"}}
         ),
     ],
 )
-def test_classes(path: str, value: Any, expected: list[str]) -> None:
+def test_new_class_is_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.DEVICE_CLASS, path, value, expected)
 
 
-def test_what_a_class_has_stored_may_be_larger_than_what_is_new() -> None:
-    large = samples.made(samples.DEVICE_CLASS, "spec.config.0.opaque.parameters", {"a": "x" * 20_000})
+def test_stored_class_parameters_can_exceed_limit_for_new_ones() -> None:
+    large = samples.build_object(samples.DEVICE_CLASS, "spec.config.0.opaque.parameters", {"a": "x" * 20_000})
     stored = replace(large, metadata=replace(large.metadata, resource_version="1"))
     assert validate_update(stored, stored) == []
-    grown = samples.made(samples.DEVICE_CLASS, "spec.config.0.opaque.parameters", {"a": "y" * 20_000})
-    (error,) = validate_update(replace(grown, metadata=stored.metadata), stored)
+    changed_parameters = samples.build_object(
+        samples.DEVICE_CLASS, "spec.config.0.opaque.parameters", {"a": "y" * 20_000}
+    )
+    (error,) = validate_update(replace(changed_parameters, metadata=stored.metadata), stored)
     assert error.message == "Too long: may not be more than 10240 bytes"

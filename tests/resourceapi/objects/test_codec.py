@@ -32,7 +32,7 @@ WRONG_VALUES: list[Any] = [{"x": []}, [{"x": 1}], [[1]], "text\0", -(2**70), 1.5
 
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
-def test_what_is_read_is_written_back(sample: dict[str, Any]) -> None:
+def test_sample_is_read_and_written_without_loss(sample: dict[str, Any]) -> None:
     before = copy.deepcopy(sample)
     obj = read_object(sample)
     written = write_object(obj)
@@ -42,7 +42,7 @@ def test_what_is_read_is_written_back(sample: dict[str, Any]) -> None:
     assert decode(encode(obj)) == obj
 
 
-def test_members_are_written_as_go_does() -> None:
+def test_fields_are_omitted_or_written_like_go() -> None:
     claim = v1.ResourceClaim(metadata=ObjectMeta(name="x"))
     assert write_object(claim) == {
         "kind": "ResourceClaim",
@@ -63,7 +63,7 @@ def test_members_are_written_as_go_does() -> None:
     assert to_dict(policy) == {"default": None}
 
 
-def test_null_is_the_same_as_absent() -> None:
+def test_null_field_is_read_as_absent() -> None:
     spec = {"driver": None, "pool": None, "devices": [None, {"name": "d", "attributes": {"a": None}, "capacity": None}]}
     read = from_dict(v1.ResourceSliceSpec, spec)
     assert read.driver == ""
@@ -71,18 +71,18 @@ def test_null_is_the_same_as_absent() -> None:
     assert read.devices[1].attributes == {"a": v1.DeviceAttribute()}
 
 
-def test_free_form_values_are_kept_with_their_nulls() -> None:
+def test_free_form_value_keeps_nulls() -> None:
     parameters = {"a": None, "b": [1, None, {"c": 1.5}], "d": 2**70}
     opaque = from_dict(v1.OpaqueDeviceConfiguration, {"driver": "d", "parameters": parameters})
     assert to_dict(opaque)["parameters"] == parameters
 
 
-def test_lists_of_attribute_values_can_be_empty_but_present() -> None:
+def test_empty_attribute_list_differs_from_absent_list() -> None:
     assert from_dict(v1.DeviceAttribute, {"strings": []}).string_values == ()
     assert from_dict(v1.DeviceAttribute, {}).string_values is None
 
 
-def test_quantities_come_as_text_or_number() -> None:
+def test_quantity_is_read_from_text_or_number() -> None:
     counter = {"value": 1}
     assert from_dict(v1.Counter, counter).value == Quantity.parse("1")
     assert from_dict(v1.Counter, {"value": 1.5}).value == Quantity.parse("1500m")
@@ -91,7 +91,7 @@ def test_quantities_come_as_text_or_number() -> None:
     assert to_dict(from_dict(v1.Counter, {"value": "1024Mi"})) == {"value": "1Gi"}
 
 
-def test_times_are_written_in_utc_without_fractions() -> None:
+def test_time_is_written_in_utc_without_fraction() -> None:
     taint = from_dict(v1.DeviceTaint, {"key": "k", "effect": "x", "timeAdded": "2026-01-02T03:04:05.678+02:00"})
     assert taint.time_added == datetime(2026, 1, 2, 1, 4, 5, 678000, tzinfo=UTC)
     assert to_dict(taint)["timeAdded"] == "2026-01-02T01:04:05Z"
@@ -114,26 +114,26 @@ def test_times_are_written_in_utc_without_fractions() -> None:
         ("2026-01-01T25:00:00Z", ": out of range"),
     ],
 )
-def test_what_is_no_time(text: str, complaint: str) -> None:
+def test_malformed_time_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(DecodeError) as raised:
-        samples.made(samples.NODE, "metadata.creationTimestamp", text)
+        samples.build_object(samples.NODE, "metadata.creationTimestamp", text)
     assert raised.value.path == "metadata.creationTimestamp"
     assert raised.value.reason.startswith(f'parsing time "{text}"')
     assert raised.value.reason.endswith(complaint)
 
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
-def test_unknown_members_travel_along(sample: dict[str, Any]) -> None:
-    wide = _with_unknown(sample)
-    decoded = read_with_problems(wide)
-    assert _without_empty(write_object(decoded.object)) == _without_empty(wide)
+def test_unknown_members_are_kept_and_reported(sample: dict[str, Any]) -> None:
+    with_unknown = _with_unknown(sample)
+    decoded = read_with_problems(with_unknown)
+    assert _without_empty(write_object(decoded.object)) == _without_empty(with_unknown)
     assert 'unknown field "notThere"' in decoded.problems
     assert 'unknown field "metadata.notThere"' in decoded.problems
     assert len(decoded.problems) > 2
     assert without_unknown(decoded.object) == read_object(sample)
 
 
-def test_unknown_and_repeated_members_are_told_in_the_order_of_the_document() -> None:
+def test_unknown_and_duplicate_fields_are_reported_in_document_order() -> None:
     data = b"""{"kind": "ResourceSlice", "z": 1, "metadata": {"name": "a", "labels": {"x": "1", "x": "2"}, "name": "b"},
         "spec": {"devices": [{"name": "d"}, {"attributes": {"m": {"nope": 1, "nope": 2}}, "name": null}], "driver": "d",
         "driver": "e", "taints": {"a": 1, "a": 2}}, "z": 2, "kind": "ResourceSlice",
@@ -154,7 +154,7 @@ def test_unknown_and_repeated_members_are_told_in_the_order_of_the_document() ->
     assert decoded.object.metadata.name == "b"
 
 
-def test_free_form_values_have_no_problems() -> None:
+def test_duplicate_keys_in_free_form_value_are_not_reported() -> None:
     data = b"""{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
         "spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1, "a": {"b": 1, "b": 2}}}}]}}"""
     assert decode_with_problems(data).problems == ()
@@ -162,12 +162,12 @@ def test_free_form_values_have_no_problems() -> None:
         decode_with_problems(data.replace(b"1", b"NaN"))
 
 
-def test_a_known_name_can_be_unknown_elsewhere() -> None:
+def test_unknown_member_can_be_named_like_internal_attribute() -> None:
     sample = samples.changed(samples.NODE, "unknownFields", {"a": 1})
     assert write_object(read_object(sample))["unknownFields"] == {"a": 1}
 
 
-def test_what_a_type_refuses_is_told_before_another_type_that_stands_before() -> None:
+def test_invalid_quantity_is_reported_before_earlier_type_error() -> None:
     device = {"name": 1, "capacity": {"a": {"value": True}, "b": {"value": "many"}}, "taints": [{"effect": 2}]}
     with pytest.raises(DecodeError, match=r"^spec\.devices\[0\]\.capacity\[a\]\.value: quantities must match"):
         from_dict(v1.ResourceSlice, {"spec": {"driver": 1, "devices": [device]}})
@@ -189,7 +189,7 @@ def test_what_a_type_refuses_is_told_before_another_type_that_stands_before() ->
         ),
     ],
 )
-def test_a_mismatch_names_the_type_of_a_text(spec: dict[str, Any], go_type: str) -> None:
+def test_type_error_names_go_type_of_string(spec: dict[str, Any], go_type: str) -> None:
     with pytest.raises(DecodeError, match=rf"of type {re.escape(go_type)}$"):
         from_dict(v1.ResourceSlice, {"spec": spec})
 
@@ -239,9 +239,9 @@ def test_a_mismatch_names_the_type_of_a_text(spec: dict[str, Any], go_type: str)
         ("notThere", {"a": "\ud800"}, None),
     ],
 )
-def test_the_first_mismatch_is_told_with_its_path(path: str, value: Any, message: str | None) -> None:
+def test_first_type_error_is_reported_with_its_path(path: str, value: Any, message: str | None) -> None:
     with pytest.raises(DecodeError) as raised:
-        samples.made(samples.SLICE, path, value)
+        samples.build_object(samples.SLICE, path, value)
     assert raised.value.path
     if message is not None:
         assert str(raised.value) == message
@@ -256,21 +256,21 @@ def _paths(value: Any, path: str = "") -> list[str]:
     return found
 
 
-MALFORMED = [
+FIELDS = [
     pytest.param(sample, path, id=f"{name}-{path}") for name, sample in samples.ALL.items() for path in _paths(sample)
 ]
 
 
-@pytest.mark.parametrize(("sample", "path"), MALFORMED)
-def test_every_field_malformed_in_every_way_is_refused_with_a_path_or_taken(sample: dict[str, Any], path: str) -> None:
+@pytest.mark.parametrize(("sample", "path"), FIELDS)
+def test_malformed_field_is_refused_with_path_or_round_trips(sample: dict[str, Any], path: str) -> None:
     for wrong in WRONG_VALUES:
         try:
-            obj = samples.made(sample, path, wrong)
+            obj = samples.build_object(sample, path, wrong)
         except DecodeError as error:
             refusal = error
         else:
-            again = msgspec.json.encode(write_object(obj))
-            assert write_object(decode(again)) == parse_json(again)
+            encoded = msgspec.json.encode(write_object(obj))
+            assert write_object(decode(encoded)) == parse_json(encoded)
             continue
         assert refusal.reason
         if path != "apiVersion":  # a wrong apiVersion makes the kind unknown
@@ -296,12 +296,12 @@ def test_every_field_malformed_in_every_way_is_refused_with_a_path_or_taken(samp
         (b'{"apiVersion": "v1", "kind": "Node", "metadata": {"generation": 1' + b"0" * 4000 + b"}}", "of type int64"),
     ],
 )
-def test_bad_bytes_are_refused(data: bytes, message: str) -> None:
+def test_malformed_json_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(DecodeError, match=message.replace("(", r"\(")):
         decode(data)
 
 
-def test_deep_free_form_values_are_refused() -> None:
+def test_free_form_value_over_depth_limit_is_refused() -> None:
     deep: Any = 1
     for _ in range(100_000):
         deep = {"a": deep}
@@ -311,7 +311,7 @@ def test_deep_free_form_values_are_refused() -> None:
         deep = deep["a"]
 
 
-def test_a_known_kind_needs_no_type() -> None:
+def test_object_of_known_kind_needs_no_kind_field() -> None:
     assert read_as(v1.DeviceClass, {"metadata": {"name": "x"}}).metadata.name == "x"
     assert read_as(v1.ResourceClaim, samples.CLAIM | {"apiVersion": "resource.k8s.io/v1beta2"}).metadata.name == "claim"
     with pytest.raises(DecodeError, match="expected a DeviceClass, got a Node"):
@@ -320,14 +320,14 @@ def test_a_known_kind_needs_no_type() -> None:
         read_as(v1.DeviceClass, [])
 
 
-def test_lists_of_objects() -> None:
+def test_list_items_are_read_and_errors_name_their_index() -> None:
     mixed = {"apiVersion": "v1", "kind": "List", "items": [samples.NODE, samples.SLICE]}
     assert [obj.KIND for obj in read_objects(mixed)] == ["Node", "ResourceSlice"]
-    bare = {name: value for name, value in samples.NODE.items() if name not in ("apiVersion", "kind")}
-    nodes = {"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [bare]}
+    without_type = {name: value for name, value in samples.NODE.items() if name not in ("apiVersion", "kind")}
+    nodes = {"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [without_type]}
     assert [obj.KIND for obj in read_objects(nodes)] == ["Node"]
     assert [obj.KIND for obj in read_objects(samples.POD)] == ["Pod"]
-    bad = {"apiVersion": "v1", "kind": "NodeList", "items": [bare, {"spec": 1}]}
+    bad = {"apiVersion": "v1", "kind": "NodeList", "items": [without_type, {"spec": 1}]}
     with pytest.raises(DecodeError, match=r"items\[1\]\.spec"):
         list(read_objects(bad))
     with pytest.raises(DecodeError, match=r"items\[0\]: "):
@@ -351,6 +351,8 @@ def _with_unknown(value: Any, name: str = "") -> Any:
         return [_with_unknown(item) for item in value]
     if not isinstance(value, dict):
         return value
-    wide = {key: _with_unknown(item, key) for key, item in value.items()}
+    extended = {key: _with_unknown(item, key) for key, item in value.items()}
     is_map = name in _MAPS or name == "nodeAllocatableResources"
-    return wide if is_map and not isinstance(value.get("name"), str) else wide | {"notThere": {"deep": [None, 1]}}
+    return (
+        extended if is_map and not isinstance(value.get("name"), str) else extended | {"notThere": {"deep": [None, 1]}}
+    )

@@ -9,7 +9,7 @@ from resourceapi.objects.v1 import AllocatedDeviceStatus, OpaqueDeviceConfigurat
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"a": {"b": [x]}}])
-def test_python_takes_for_the_same_what_json_tells_apart(wrap: Any) -> None:
+def test_json_equality_distinguishes_numbers_and_booleans(wrap: Any) -> None:
     for one, other in ((1, True), (0, False), (1, 1.0), (True, 1.0)):
         assert wrap(one) == wrap(other)
         assert not json_equal(wrap(one), wrap(other))
@@ -17,18 +17,18 @@ def test_python_takes_for_the_same_what_json_tells_apart(wrap: Any) -> None:
     assert not json_equal(wrap([1, 2]), wrap([2, 1]))
 
 
-def test_values_of_drivers() -> None:
+def test_free_form_values_of_structs_use_json_equality() -> None:
     """Structs with free-form values use the same equality."""
-    for made in (
+    for build in (
         lambda value, driver="d": OpaqueDeviceConfiguration(driver=driver, parameters={"n": value}),
         lambda value, driver="d": AllocatedDeviceStatus(driver=driver, data={"n": value}),
     ):
-        assert made(1) == made(1)
-        assert made(1) != made(True)
-        assert made(1) != made(1, "e")
+        assert build(1) == build(1)
+        assert build(1) != build(True)
+        assert build(1) != build(1, "e")
 
 
-def test_depth() -> None:
+def test_value_deeper_than_limit_is_refused() -> None:
     value: Any = {}
     for _ in range(MAX_DEPTH - 1):
         value = [value]

@@ -20,13 +20,13 @@ SUBDOMAIN = (
 )
 
 
-def created(release: Version = "1.36", **members: Any) -> list[str]:
+def create_errors(release: Version = "1.36", **members: Any) -> list[str]:
     errors = ErrorList()
     metadata_on_create(errors, from_dict(ObjectMeta, {"name": "x"} | members), RELEASES[release], namespaced=False)
     return [str(error) for error in errors]
 
 
-def updated(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def update_errors(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     errors = ErrorList()
     base = {"name": "x", "uid": "1", "resourceVersion": "1"}
     metadata_on_update(
@@ -35,52 +35,56 @@ def updated(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [str(error) for error in errors]
 
 
-def test_names() -> None:
-    assert created() == []
-    assert created(name="a.b-c.0") == []
-    assert created(name="A") == [f'metadata.name: Invalid value: "A": {SUBDOMAIN}']
-    assert created(name="a" * 254) == [
+def test_name_and_generate_name_are_validated() -> None:
+    assert create_errors() == []
+    assert create_errors(name="a.b-c.0") == []
+    assert create_errors(name="A") == [f'metadata.name: Invalid value: "A": {SUBDOMAIN}']
+    assert create_errors(name="a" * 254) == [
         f'metadata.name: Invalid value: "{"a" * 254}": must be no more than 253 characters',
     ]
-    assert created(generateName="gen-") == []
-    assert created(generateName="Gen-") == [f'metadata.generateName: Invalid value: "Gen-": {SUBDOMAIN}']
-    assert created(generateName="-") == [f'metadata.generateName: Invalid value: "-": {SUBDOMAIN}']
+    assert create_errors(generateName="gen-") == []
+    assert create_errors(generateName="Gen-") == [f'metadata.generateName: Invalid value: "Gen-": {SUBDOMAIN}']
+    assert create_errors(generateName="-") == [f'metadata.generateName: Invalid value: "-": {SUBDOMAIN}']
 
 
-def test_annotations_are_keys_in_any_case_and_not_too_large() -> None:
-    assert created(annotations={"Example.COM/Key": "anything at all \n"}) == []
-    assert created(annotations={"a b": ""})[0].startswith('metadata.annotations: Invalid value: "a b": name part must')
-    assert created(annotations={"a": "x" * (256 * 1024 - 1)}) == []
-    assert created(annotations={"a": "x" * (256 * 1024)}) == [
+def test_annotation_keys_and_total_size_are_validated() -> None:
+    assert create_errors(annotations={"Example.COM/Key": "anything at all \n"}) == []
+    assert create_errors(annotations={"a b": ""})[0].startswith(
+        'metadata.annotations: Invalid value: "a b": name part must'
+    )
+    assert create_errors(annotations={"a": "x" * (256 * 1024 - 1)}) == []
+    assert create_errors(annotations={"a": "x" * (256 * 1024)}) == [
         "metadata.annotations: Too long: may not be more than 262144 bytes"
     ]
 
 
-def test_owners() -> None:
-    assert created(ownerReferences=[OWNER | {"controller": True}, OWNER | {"uid": "2"}]) == []
-    assert created(ownerReferences=[{"apiVersion": "apps/"}]) == [
+def test_owner_references_are_validated() -> None:
+    assert create_errors(ownerReferences=[OWNER | {"controller": True}, OWNER | {"uid": "2"}]) == []
+    assert create_errors(ownerReferences=[{"apiVersion": "apps/"}]) == [
         'metadata.ownerReferences.apiVersion: Invalid value: "apps/": version must not be empty',
         'metadata.ownerReferences.kind: Invalid value: "": must not be empty',
         'metadata.ownerReferences.name: Invalid value: "": must not be empty',
         'metadata.ownerReferences.uid: Invalid value: "": must not be empty',
     ]
-    (two,) = created(ownerReferences=[OWNER | {"controller": True}, OWNER | {"name": "m", "controller": True}])
+    (two,) = create_errors(ownerReferences=[OWNER | {"controller": True}, OWNER | {"name": "m", "controller": True}])
     assert two.endswith(
         'Only one reference can have Controller set to true. Found "true" in references for Node/n and Node/m'
     )
-    (event,) = created(ownerReferences=[OWNER | {"kind": "Event"}])
+    (event,) = create_errors(ownerReferences=[OWNER | {"kind": "Event"}])
     assert event.endswith("/v1, Kind=Event is disallowed from being an owner")
 
 
-def test_finalizers_and_managers() -> None:
-    assert created(finalizers=["example.com/a", "orphan"]) == []
-    assert created(finalizers=["no good"])[0].startswith('metadata.finalizers: Invalid value: "no good": name part')
-    assert created(finalizers=["orphan", "foregroundDeletion"]) == [
+def test_finalizers_and_managed_fields_are_validated() -> None:
+    assert create_errors(finalizers=["example.com/a", "orphan"]) == []
+    assert create_errors(finalizers=["no good"])[0].startswith(
+        'metadata.finalizers: Invalid value: "no good": name part'
+    )
+    assert create_errors(finalizers=["orphan", "foregroundDeletion"]) == [
         'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion'
         " cannot be both set"
     ]
     entry = {"manager": "a\x07", "operation": "Replace", "fieldsType": "FieldsV2", "subresource": "s" * 257}
-    assert created(managedFields=[entry, {"manager": "m" * 129, "operation": "Apply"}]) == [
+    assert create_errors(managedFields=[entry, {"manager": "m" * 129, "operation": "Apply"}]) == [
         'metadata.managedFields[0].operation: Invalid value: "Replace": must be `Apply` or `Update`',
         'metadata.managedFields[0].fieldsType: Invalid value: "FieldsV2": must be `FieldsV1`',
         r'metadata.managedFields[0].manager: Invalid value: "a\a": invalid character U+0007 (at position 1)',
@@ -89,9 +93,11 @@ def test_finalizers_and_managers() -> None:
     ]
 
 
-def test_generation_is_not_negative_and_does_not_go_back() -> None:
-    assert created(generation=-1) == ["metadata.generation: Invalid value: -1: must be greater than or equal to 0"]
-    assert updated({"generation": 3}, {"generation": 2}) == [
+def test_generation_must_not_be_negative_or_decrease() -> None:
+    assert create_errors(generation=-1) == [
+        "metadata.generation: Invalid value: -1: must be greater than or equal to 0"
+    ]
+    assert update_errors({"generation": 3}, {"generation": 2}) == [
         "metadata.generation: Invalid value: 2: must not be decremented"
     ]
 
@@ -107,26 +113,26 @@ def test_generation_is_not_negative_and_does_not_go_back() -> None:
         ("deletionGracePeriodSeconds", 5, "5"),
     ],
 )
-def test_what_an_update_cannot_change(name: str, value: Any, shown: str) -> None:
-    assert updated({}, {name: value}) == [f"metadata.{name}: Invalid value: {shown}: field is immutable"]
+def test_immutable_metadata_field_cannot_be_changed(name: str, value: Any, shown: str) -> None:
+    assert update_errors({}, {name: value}) == [f"metadata.{name}: Invalid value: {shown}: field is immutable"]
 
 
-def test_an_update_needs_the_version_it_is_based_on() -> None:
-    assert updated({}, {"resourceVersion": ""}) == [
+def test_update_needs_resource_version() -> None:
+    assert update_errors({}, {"resourceVersion": ""}) == [
         'metadata.resourceVersion: Invalid value: "": must be specified for an update'
     ]
 
 
-def test_no_new_finalizers_while_deleting() -> None:
+def test_deleting_object_accepts_no_new_finalizers() -> None:
     deleted = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
-    assert updated(deleted | {"finalizers": ["a", "b"]}, deleted | {"finalizers": ["b"]}) == []
-    assert updated(deleted | {"finalizers": ["a"]}, deleted | {"finalizers": ["a", "c", "b"]}) == [
+    assert update_errors(deleted | {"finalizers": ["a", "b"]}, deleted | {"finalizers": ["b"]}) == []
+    assert update_errors(deleted | {"finalizers": ["a"]}, deleted | {"finalizers": ["a", "c", "b"]}) == [
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new"
         ' finalizers []string{"b", "c"}'
     ]
 
 
-def test_templates_set_labels_and_annotations_only() -> None:
+def test_template_metadata_allows_only_labels_and_annotations() -> None:
     meta = from_dict(ObjectMeta, {"labels": {"a": "b"}, "annotations": {"c": "d"}})
     errors = ErrorList()
     template_metadata(errors, meta, "spec.metadata")

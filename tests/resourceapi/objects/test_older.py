@@ -41,7 +41,7 @@ OLD_SLICE = {
 }
 
 
-def test_requests_of_v1beta1_carry_the_fields_of_exactly() -> None:
+def test_v1beta1_request_contains_fields_of_exactly() -> None:
     claim = read_object(OLD_CLAIM)
     assert isinstance(claim, v1.ResourceClaim)
     first, second = claim.spec.devices.requests
@@ -55,7 +55,7 @@ def test_requests_of_v1beta1_carry_the_fields_of_exactly() -> None:
     }
 
 
-def test_devices_of_v1beta1_are_basic() -> None:
+def test_v1beta1_device_contains_basic() -> None:
     resource_slice = read_object(OLD_SLICE)
     assert isinstance(resource_slice, v1.ResourceSlice)
     assert resource_slice.spec.all_nodes is True
@@ -64,21 +64,21 @@ def test_devices_of_v1beta1_are_basic() -> None:
     assert write_object(resource_slice, V1BETA1) == OLD_SLICE
 
 
-def test_a_device_is_basic_even_when_there_is_nothing_to_say() -> None:
+def test_v1beta1_device_without_fields_has_empty_basic() -> None:
     bare = samples.changed(OLD_SLICE, "spec.devices", [{"name": "a"}])
     assert write_object(read_object(bare), V1BETA1)["spec"]["devices"] == [{"name": "a", "basic": {}}]
 
 
-def test_v1beta1_cannot_say_false_or_empty() -> None:
+def test_v1beta1_drops_false_and_empty_values() -> None:
     sample = samples.changed(samples.COUNTER_SLICE, "spec.allNodes", False)
-    through = read_object(write_object(samples.made(sample, "spec.nodeName", ""), V1BETA1))
-    assert isinstance(through, v1.ResourceSlice)
-    assert through.spec.all_nodes is None
-    assert through.spec.node_name is None
+    converted = read_object(write_object(samples.build_object(sample, "spec.nodeName", ""), V1BETA1))
+    assert isinstance(converted, v1.ResourceSlice)
+    assert converted.spec.all_nodes is None
+    assert converted.spec.node_name is None
 
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
-def test_objects_survive_every_version_that_serves_them(sample: dict[str, Any]) -> None:
+def test_object_round_trips_through_every_served_version(sample: dict[str, Any]) -> None:
     obj = read_object(sample)
     for api_version, kind in KINDS:
         if kind == sample["kind"]:
@@ -87,7 +87,7 @@ def test_objects_survive_every_version_that_serves_them(sample: dict[str, Any]) 
             assert read_object(written) == obj
 
 
-def test_unknown_members_survive_the_older_version() -> None:
+def test_unknown_members_round_trip_through_v1beta1() -> None:
     claim = samples.changed(OLD_CLAIM, "spec.devices.requests.0.novel", 1)
     assert write_object(read_object(claim), V1BETA1) == claim
     new = samples.changed(samples.CLAIM, "spec.devices.requests.0.exactly.novel", {"a": None})
@@ -98,21 +98,21 @@ def test_unknown_members_survive_the_older_version() -> None:
     assert read_object(write_object(read_object(device), V1BETA1)) == read_object(device)
 
 
-def test_fields_of_the_other_version_are_unknown() -> None:
+def test_field_of_other_version_is_reported_as_unknown() -> None:
     new_in_old = samples.changed(OLD_CLAIM, "spec.devices.requests.0", {"name": "a", "exactly": {"count": 1}})
     assert read_with_problems(new_in_old).problems == ('unknown field "spec.devices.requests[0].exactly"',)
     old_in_new = samples.changed(samples.CLAIM, "spec.devices.requests.0", {"name": "a", "count": 1})
     assert read_with_problems(old_in_new).problems == ('unknown field "spec.devices.requests[0].count"',)
 
 
-def test_suitable_nodes_of_the_seed_are_stored_and_returned() -> None:
+def test_v1beta1_class_keeps_suitable_nodes() -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
     old = {"kind": "DeviceClass", "apiVersion": V1BETA1, "metadata": {"name": "c"}, "spec": {"suitableNodes": terms}}
     assert read_with_problems(old).problems == ()
     assert write_object(read_object(old), V1BETA1) == old
 
 
-def test_mismatches_are_told_in_the_words_of_the_version() -> None:
+def test_type_error_names_type_of_request_version() -> None:
     with pytest.raises(DecodeError) as raised:
         read_object(samples.changed(OLD_SLICE, "spec.devices.0.basic", "x"))
     assert str(raised.value) == (
@@ -121,7 +121,7 @@ def test_mismatches_are_told_in_the_words_of_the_version() -> None:
     )
 
 
-def test_a_kind_is_written_only_where_it_is_served() -> None:
+def test_kind_is_written_only_in_served_versions() -> None:
     rule = read_object(samples.TAINT_RULE)
     assert write_object(rule, "resource.k8s.io/v1alpha3")["apiVersion"] == "resource.k8s.io/v1alpha3"
     with pytest.raises(DecodeError, match="no kind"):
@@ -129,14 +129,16 @@ def test_a_kind_is_written_only_where_it_is_served() -> None:
 
 
 texts = st.text(alphabet="ab/.", max_size=4)
-maybe = st.none() | st.booleans()
+optional_booleans = st.none() | st.booleans()
 quantities = st.sampled_from(["0", "1", "1Gi", "1500m", "-3"]).map(Quantity.parse)
 requirements = st.builds(
     NodeSelectorRequirement, key=texts, operator=texts, values=st.lists(texts, max_size=2).map(tuple)
 )
 terms = st.builds(NodeSelectorTerm, match_expressions=st.lists(requirements, max_size=2).map(tuple))
 node_selectors = st.none() | st.builds(NodeSelector, node_selector_terms=st.lists(terms, max_size=2).map(tuple))
-attributes = st.builds(v1.DeviceAttribute, int_value=st.none() | st.integers(-(2**63), 2**63 - 1), bool_value=maybe)
+attributes = st.builds(
+    v1.DeviceAttribute, int_value=st.none() | st.integers(-(2**63), 2**63 - 1), bool_value=optional_booleans
+)
 capacities = st.builds(v1.DeviceCapacity, value=quantities)
 devices = st.builds(
     v1.Device,
@@ -144,10 +146,10 @@ devices = st.builds(
     attributes=st.dictionaries(texts, attributes, max_size=2),
     capacity=st.dictionaries(texts, capacities, max_size=2),
     node_name=st.none() | texts,
-    all_nodes=maybe,
+    all_nodes=optional_booleans,
     node_selector=node_selectors,
     binding_conditions=st.lists(texts, max_size=2).map(tuple),
-    allow_multiple_allocations=maybe,
+    allow_multiple_allocations=optional_booleans,
 )
 slices = st.builds(
     v1.ResourceSlice,
@@ -158,7 +160,7 @@ slices = st.builds(
         node_name=st.none() | texts.filter(bool),
         all_nodes=st.none() | st.just(True),
         node_selector=node_selectors,
-        per_device_node_selection=maybe,
+        per_device_node_selection=optional_booleans,
         devices=st.lists(devices, max_size=3).map(tuple),
     ),
 )
@@ -171,7 +173,7 @@ exact_requests = st.builds(
     selectors=selectors.map(tuple),
     allocation_mode=texts,
     count=st.integers(-1, 3),
-    admin_access=maybe,
+    admin_access=optional_booleans,
     capacity=st.none() | st.builds(v1.CapacityRequirements, requests=st.dictionaries(texts, quantities, max_size=2)),
 )
 requests = st.builds(
@@ -189,13 +191,13 @@ claims = st.builds(
 
 
 @given(slices | claims)
-def test_any_object_survives_v1beta1_and_json(obj: v1.ResourceSlice | v1.ResourceClaim) -> None:
+def test_any_object_round_trips_through_every_version_and_json(obj: v1.ResourceSlice | v1.ResourceClaim) -> None:
     for api_version in (V1BETA1, "resource.k8s.io/v1beta2", "resource.k8s.io/v1"):
         data = msgspec.json.encode(write_object(obj, api_version))
         assert read_object(msgspec.json.decode(data)) == obj
 
 
 @given(claims)
-def test_templates_convert_like_claims(claim: v1.ResourceClaim) -> None:
+def test_any_template_round_trips_through_v1beta1(claim: v1.ResourceClaim) -> None:
     template = v1.ResourceClaimTemplate(spec=v1.ResourceClaimTemplateSpec(spec=claim.spec))
     assert older.template_to_v1(older.template_from_v1(template)) == template

@@ -18,23 +18,23 @@ def container(amounts: dict[str, int], *, is_sidecar: bool = False) -> Container
 
 
 @given(st.lists(st.tuples(st.booleans(), AMOUNTS), max_size=5), st.lists(AMOUNTS, max_size=3))
-def test_the_most_that_is_held_at_one_time(
+def test_peak_equals_maximum_of_simulated_container_sequence(
     init: list[tuple[bool, dict[str, int]]], containers: list[dict[str, int]]
 ) -> None:
     held: Counter[str] = Counter()
-    most: Counter[str] = Counter()
+    peak_amounts: Counter[str] = Counter()
     for is_sidecar, amounts in init:
         held.update(amounts)
-        most |= held
+        peak_amounts |= held
         if not is_sidecar:
             held.subtract(amounts)
     for amounts in containers:
         held.update(amounts)
     before = tuple(container(amounts, is_sidecar=is_sidecar) for is_sidecar, amounts in init)
     pod = Pod(spec=PodSpec(init_containers=before, containers=tuple(map(container, containers))))
-    assert peak(pod, container_limits) == +(most | held)
+    assert peak(pod, container_limits) == +(peak_amounts | held)
 
 
-def test_half_a_unit_is_a_whole_one() -> None:
+def test_fractional_limit_is_rounded_up() -> None:
     half = Container(resources=ResourceRequirements(limits={"example.com/gpu": Quantity.parse("1500m")}))
     assert container_limits(half) == {"example.com/gpu": 2}

@@ -30,7 +30,7 @@ quantities = st.builds(lambda number, suffix: Quantity.parse(number + suffix), n
 
 
 @recorded("quantity/quantities.json")
-def test_recorded_quantities(case: Case) -> None:
+def test_recorded_upstream_quantities_are_reproduced(case: Case) -> None:
     case.run()
 
 
@@ -55,30 +55,30 @@ def test_recorded_quantities(case: Case) -> None:
         ("1000000000000000000000000", "1e24"),
     ],
 )
-def test_canonical_text(text: str, canonical: str) -> None:
+def test_quantity_is_printed_in_canonical_form(text: str, canonical: str) -> None:
     assert str(Quantity.parse(text)) == canonical
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "1_0", "1.2.3", "0x1", "NaN", "inf", "1KiB", "٣", "1\n", "\0"])
-def test_wrong_format(text: str) -> None:
+def test_malformed_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError) as raised:
         Quantity.parse(text)
     assert str(raised.value) == WRONG_FORMAT
 
 
 @pytest.mark.parametrize("text", ["--1", "1ki", "1i", "1KiMi", "1e99999999999999999999", "1e", "1e-"])
-def test_wrong_suffix(text: str) -> None:
+def test_invalid_suffix_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match=r"^unable to parse quantity's suffix$"):
         Quantity.parse(text)
 
 
 @pytest.mark.parametrize("text", ["Pi", ".Ei", "9" * 5000, "12345678901234567890e2000000000"])
-def test_wrong_number(text: str) -> None:
+def test_invalid_number_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match=r"^unable to parse numeric part of quantity$"):
         Quantity.parse(text)
 
 
-def test_hostile_texts_end() -> None:
+def test_huge_texts_and_exponents_take_bounded_time() -> None:
     for text in ("0" * 200_000 + "x", "1e" + "9" * 200_000, "k" * 200_000, "." * 200_000):
         with pytest.raises(QuantityError):
             Quantity.parse(text)
@@ -105,7 +105,7 @@ def test_hostile_texts_end() -> None:
         sum(steps, start=Quantity.parse("1e5500"))
 
 
-def test_equality_order_and_hash_go_by_value() -> None:
+def test_equality_order_and_hash_depend_on_value() -> None:
     ordered = [
         Quantity.parse(text) for text in ("-1Gi", "-1", "0", "1n", "999m", "1", "50M", "50Mi", "1e2000", "1e2001")
     ]
@@ -122,7 +122,7 @@ def test_equality_order_and_hash_go_by_value() -> None:
     assert not Quantity.parse("0Ki")
 
 
-def test_identity_is_stricter_than_equality() -> None:
+def test_is_identical_distinguishes_equal_values_in_other_notation() -> None:
     assert Quantity.parse("1Ki").is_identical(Quantity.parse("1Ki"))
     assert not Quantity.parse("1Ki").is_identical(Quantity.parse("1024"))
     printed = Quantity.parse("2048Ki")
@@ -132,7 +132,7 @@ def test_identity_is_stricter_than_equality() -> None:
     assert not big.is_identical(big)
 
 
-def test_sums_keep_the_first_format_unless_it_is_zero() -> None:
+def test_sum_has_format_of_first_nonzero_quantity() -> None:
     assert str(Quantity.parse("1Gi") + Quantity.parse("1G")) == "2073741824"
     assert str(Quantity.parse("1Gi") + Quantity.parse("24Mi")) == "1048Mi"
     assert str(Quantity.parse("0") + Quantity.parse("1Gi")) == "1Gi"
@@ -144,7 +144,7 @@ def test_sums_keep_the_first_format_unless_it_is_zero() -> None:
     assert total.value() == -(2**63)  # wraps like the reference
 
 
-def test_a_sum_with_zero_is_held_as_the_other_was() -> None:
+def test_sum_with_zero_keeps_64_bit_results() -> None:
     zero = Quantity.of(0)
     narrow, wide = Quantity.parse("1e25"), Quantity.parse("100Ei")
     assert (narrow + zero).value() == narrow.value() == 0
@@ -152,14 +152,14 @@ def test_a_sum_with_zero_is_held_as_the_other_was() -> None:
     assert (zero + wide).as_int64() is None
 
 
-def test_a_quantity_is_not_changed_by_computing() -> None:
+def test_arithmetic_does_not_change_operands() -> None:
     quantity = Quantity.parse("9999999999999999999999")
     assert quantity + Quantity.parse("1") < quantity + Quantity.parse("2")
     assert str(quantity) == "9999999999999999999999"
     assert copy.deepcopy(quantity) == quantity
 
 
-def test_made_from_numbers() -> None:
+def test_quantity_is_built_from_number_and_exponent() -> None:
     assert str(Quantity.of(2**31, "BinarySI")) == "2Gi"
     assert str(Quantity.of(15, exponent=-1)) == "1500m"
     assert repr(Quantity.of(7)) == "Quantity.parse('7')"
@@ -167,27 +167,27 @@ def test_made_from_numbers() -> None:
         Quantity.of(1, exponent=-10)
 
 
-def test_rounding_is_away_from_zero() -> None:
+def test_integer_value_is_rounded_away_from_zero() -> None:
     assert [Quantity.parse(text).value() for text in ("1.1", "-1.1", "1m", "-1m", "0")] == [2, -2, 1, -1, 0]
     assert Quantity.parse("1u").milli_value() == 1
 
 
 @given(quantities)
-def test_canonical_text_is_a_fixed_point(quantity: Quantity) -> None:
-    again = Quantity.parse(str(quantity))
-    assert again == quantity
-    assert str(again) == str(quantity)
+def test_parsing_canonical_form_returns_same_quantity(quantity: Quantity) -> None:
+    parsed = Quantity.parse(str(quantity))
+    assert parsed == quantity
+    assert str(parsed) == str(quantity)
 
 
 @given(numbers, st.sampled_from(sorted(FACTORS)))
-def test_decimal_values_are_exact_down_to_nano(number: str, suffix: str) -> None:
+def test_decimal_value_is_exact_in_nano_units(number: str, suffix: str) -> None:
     with localcontext(prec=200):
         nanos = (Decimal(number) * Decimal(FACTORS[suffix]) * 10**9).to_integral_value(ROUND_UP)
     assert Quantity.parse(number + suffix) == Quantity.of(int(nanos), exponent=-9)
 
 
 @given(quantities, quantities, quantities)
-def test_arithmetic_laws(a: Quantity, b: Quantity, c: Quantity) -> None:
+def test_addition_and_comparison_obey_arithmetic_laws(a: Quantity, b: Quantity, c: Quantity) -> None:
     assert a + b == b + a
     assert (a + b) + c == a + (b + c)
     assert (a + b) - b == a
@@ -196,7 +196,7 @@ def test_arithmetic_laws(a: Quantity, b: Quantity, c: Quantity) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_quantity_or_refused(text: str) -> None:
     try:
         quantity = Quantity.parse(text)
     except QuantityError:

@@ -44,7 +44,7 @@ def _errors(release: Release, kind: str, values: list[dict[str, Any]]) -> list[s
 
 
 @pytest.mark.parametrize("version", ["1.36", "1.37"])
-def test_answers_of_real_servers(version: str) -> None:
+def test_errors_equal_those_of_real_api_servers(version: str) -> None:
     """Fifty invalid objects, checked by the original code of both releases."""
     release = RELEASES[version]
     expected = _answers(release)
@@ -54,35 +54,35 @@ def test_answers_of_real_servers(version: str) -> None:
         assert (name, found) == (name, expected[name])
 
 
-def test_what_did_not_change_is_not_looked_at_again() -> None:
+def test_update_does_not_validate_unchanged_fields() -> None:
     bad = "spec.devices.0.capacity.memory.requestPolicy.validRange.step"
-    stored = samples.made(samples.SLICE, bad, "-1")
-    changed = samples.made(samples.changed(samples.SLICE, bad, "-1"), "spec.pool.generation", 7)
-    asked = [str(error) for error in validate_update(changed, stored)]
-    assert not [text for text in asked if "step" in text]
+    stored = samples.build_object(samples.SLICE, bad, "-1")
+    changed = samples.build_object(samples.changed(samples.SLICE, bad, "-1"), "spec.pool.generation", 7)
+    messages = [str(error) for error in validate_update(changed, stored)]
+    assert not [text for text in messages if "step" in text]
     assert [text for text in map(str, validate_create(stored)) if "must be greater than zero" in text]
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.35"])
-def test_the_fields_of_features_that_are_switched_off_are_dropped(version: str) -> None:
+def test_fields_of_disabled_features_are_dropped(version: str) -> None:
     old = RELEASES[version]
-    dropped = without_disabled(samples.made(samples.SLICE), None, old)
+    dropped = without_disabled(samples.build_object(samples.SLICE), None, old)
     assert isinstance(dropped, v1.ResourceSlice)
     (device, *_) = dropped.spec.devices
     assert (device.taints, device.consumes_counters, device.binding_conditions) == ((), (), ())
     assert device.allow_multiple_allocations is None
     assert all(capacity.request_policy is None for capacity in device.capacity.values())
-    device_class = without_disabled(samples.made(samples.DEVICE_CLASS), None, old)
+    device_class = without_disabled(samples.build_object(samples.DEVICE_CLASS), None, old)
     assert isinstance(device_class, v1.DeviceClass)
     assert device_class.spec.extended_resource_name is None
-    claim = without_disabled(samples.made(samples.CLAIM), None, old)
+    claim = without_disabled(samples.build_object(samples.CLAIM), None, old)
     assert isinstance(claim, v1.ResourceClaim)
     assert claim.spec.devices.requests[0].exactly is not None
     assert claim.spec.devices.requests[0].exactly.capacity is None
     assert claim.spec.devices.requests[0].exactly.tolerations  # tolerations are kept
 
 
-def test_what_is_stored_keeps_its_fields() -> None:
-    obj = samples.made(samples.SLICE)
+def test_stored_object_keeps_fields_of_disabled_features() -> None:
+    obj = samples.build_object(samples.SLICE)
     assert without_disabled(obj, obj, RELEASES["1.34"]) == obj
     assert without_disabled(obj, None, LATEST) is obj

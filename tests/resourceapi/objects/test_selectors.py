@@ -51,11 +51,11 @@ LABELS = {"app": "db", "zone": "a", "size": "10", "empty": "", "in": "in"}
         (" app = db , ! nope ", True),
     ],
 )
-def test_label_selectors(text: str, matches: bool) -> None:
+def test_label_selector_matches_labels(text: str, matches: bool) -> None:
     assert parse_label_selector(text).matches(LABELS) is matches
 
 
-def test_requirements_are_sorted_by_key() -> None:
+def test_label_requirements_and_values_are_sorted() -> None:
     assert parse_label_selector("b in (y,,x),a").requirements == (
         Requirement("a", "Exists"),
         Requirement("b", "In", ("", "x", "y")),
@@ -83,13 +83,13 @@ def test_requirements_are_sorted_by_key() -> None:
         ),
     ],
 )
-def test_what_is_no_label_selector(text: str, message: str) -> None:
+def test_malformed_label_selector_is_refused(text: str, message: str) -> None:
     with pytest.raises(SelectorError) as raised:
         parse_label_selector(text)
     assert str(raised.value) == message
 
 
-def test_keys_and_values_of_label_selectors_are_checked() -> None:
+def test_invalid_label_key_or_value_is_refused() -> None:
     with pytest.raises(
         SelectorError, match=r'^unable to parse requirement: <nil>: Invalid value: "-a": name part must'
     ):
@@ -101,7 +101,7 @@ def test_keys_and_values_of_label_selectors_are_checked() -> None:
 
 
 @given(st.text(alphabet="ab=!<>(), in", max_size=30))
-def test_any_text_is_a_label_selector_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_label_selector_or_refused(text: str) -> None:
     try:
         parse_label_selector(text).matches(LABELS)
     except SelectorError:
@@ -123,7 +123,7 @@ def test_any_text_is_a_label_selector_or_refused(text: str) -> None:
         ("metadata.name=X", False),
     ],
 )
-def test_field_selectors(text: str, matches: bool) -> None:
+def test_field_selector_matches_fields(text: str, matches: bool) -> None:
     fields = {"metadata.name": "x", "other": r"a,b=c\d"}
     assert parse_field_selector(text).matches(fields) is matches
 
@@ -137,7 +137,7 @@ def test_field_selectors(text: str, matches: bool) -> None:
         ("a=b\\", "invalid field selector: invalid escape sequence: \\"),
     ],
 )
-def test_what_is_no_field_selector(text: str, message: str) -> None:
+def test_malformed_field_selector_is_refused(text: str, message: str) -> None:
     with pytest.raises(SelectorError) as raised:
         parse_field_selector(text)
     assert str(raised.value) == message
@@ -181,22 +181,22 @@ def field(key: str, operator: str, *values: str) -> dict[str, object]:
         (expression("zone", "Exists") | field("metadata.name", "In", "node-2"), False),
     ],
 )
-def test_node_selectors(term: dict[str, object], matches: bool) -> None:
+def test_node_selector_term_matches_labels_and_fields(term: dict[str, object], matches: bool) -> None:
     assert node_matches(selector(term), NODE) is matches
 
 
-def test_terms_are_alternatives_and_no_node_matches_nothing() -> None:
-    either = selector(expression("zone", "In", "b"), {}, expression("zone", "In", "a"))
-    assert node_matches(either, NODE)
-    assert not node_matches(either, None)
+def test_node_selector_matches_if_any_term_matches() -> None:
+    alternatives = selector(expression("zone", "In", "b"), {}, expression("zone", "In", "a"))
+    assert node_matches(alternatives, NODE)
+    assert not node_matches(alternatives, None)
     assert not node_matches(selector(), NODE)
 
 
-def test_fields_of_a_nameless_node_are_not_compared() -> None:
+def test_field_term_matches_node_without_name() -> None:
     assert node_matches(selector(field("metadata.name", "In", "x")), Node())
 
 
-def test_any_fault_fails_the_whole_selector() -> None:
+def test_node_selector_error_lists_every_invalid_term() -> None:
     bad = selector(
         expression("zone", "Exists"),
         expression("zone", "Near", "a"),

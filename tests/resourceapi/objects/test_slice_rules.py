@@ -97,7 +97,7 @@ AT = "spec.devices[0]"
         ),
     ],
 )
-def test_slices(path: str, value: Any, expected: list[str]) -> None:
+def test_new_slice_is_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.SLICE, path, value, expected)
 
 
@@ -145,7 +145,7 @@ def test_slices(path: str, value: Any, expected: list[str]) -> None:
         ),
     ],
 )
-def test_slices_of_counters(path: str, value: Any, expected: list[str]) -> None:
+def test_new_counter_slice_is_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.COUNTER_SLICE, path, value, expected)
 
 
@@ -289,11 +289,11 @@ def test_slices_of_counters(path: str, value: Any, expected: list[str]) -> None:
         ),
     ],
 )
-def test_devices(path: str, value: Any, expected: list[str]) -> None:
+def test_new_device_is_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.SLICE, f"{DEVICE}.{path}", value, expected)
 
 
-def test_the_partition_type_is_a_string_of_every_consuming_device() -> None:
+def test_partition_type_attribute_must_exist_on_consuming_devices() -> None:
     path = "spec.partitionTypeAttribute"
     samples.check_create(samples.SLICE, path, "gpu.example.com/model", [])
     unqualified = 'spec.partitionTypeAttribute: Invalid value: "model": a fully qualified name must'
@@ -319,31 +319,31 @@ def test_the_partition_type_is_a_string_of_every_consuming_device() -> None:
         ({"nodeSelector": {}}, [f"{AT}.nodeSelector.nodeSelectorTerms: Required value"]),
     ],
 )
-def test_where_devices_are_when_each_says_it(device: dict[str, Any], expected: list[str]) -> None:
+def test_device_needs_one_node_field_with_per_device_selection(device: dict[str, Any], expected: list[str]) -> None:
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "d", "pool": pool, "perDeviceNodeSelection": True, "devices": [{"name": "a"} | device]}
     samples.check_create(samples.SLICE, "spec", spec, expected)
 
 
-def changes(path: str, value: Any, sample: dict[str, Any] = samples.SLICE) -> list[str]:
+def update_errors(path: str, value: Any, sample: dict[str, Any] = samples.SLICE) -> list[str]:
     """The errors of changing a stored sample."""
-    old, new = samples.made(sample), samples.made(sample, path, value)
+    old, new = samples.build_object(sample), samples.build_object(sample, path, value)
     meta = replace(old.metadata, resource_version="1")
     errors = validate_update(replace(new, metadata=meta), replace(old, metadata=meta))
     return [str(error) for error in errors]
 
 
-def test_what_an_update_cannot_change() -> None:
-    assert changes("spec.pool.generation", 2) == []
-    assert changes("spec.pool.name", "p") == ['spec.pool.name: Invalid value: "p": field is immutable']
-    assert changes("spec.driver", "d") == ['spec.driver: Invalid value: "d": field is immutable']
-    assert changes("spec.nodeName", "n") == ['spec.nodeName: Invalid value: "n": field is immutable']
+def test_immutable_slice_field_cannot_be_changed() -> None:
+    assert update_errors("spec.pool.generation", 2) == []
+    assert update_errors("spec.pool.name", "p") == ['spec.pool.name: Invalid value: "p": field is immutable']
+    assert update_errors("spec.driver", "d") == ['spec.driver: Invalid value: "d": field is immutable']
+    assert update_errors("spec.nodeName", "n") == ['spec.nodeName: Invalid value: "n": field is immutable']
 
 
-def test_taints_that_were_there_before_are_not_checked_again() -> None:
-    odd = samples.changed(samples.SLICE, f"{DEVICE}.taints.0.effect", "Panic")
-    assert changes("spec.pool.generation", 2, odd) == []
-    assert changes(f"{DEVICE}.taints.0.key", "b", odd) == [
+def test_unchanged_taint_is_not_validated_again() -> None:
+    with_unknown_effect = samples.changed(samples.SLICE, f"{DEVICE}.taints.0.effect", "Panic")
+    assert update_errors("spec.pool.generation", 2, with_unknown_effect) == []
+    assert update_errors(f"{DEVICE}.taints.0.key", "b", with_unknown_effect) == [
         f'{AT}.taints[0].effect: Unsupported value: "Panic": supported values: "NoExecute", "NoSchedule", "None"'
     ]
 
@@ -371,20 +371,20 @@ def test_taints_that_were_there_before_are_not_checked_again() -> None:
         ("spec.taint.key", "-", ['spec.taint.key: Invalid value: "-": name part must']),
     ],
 )
-def test_taint_rules(path: str, value: Any, expected: list[str]) -> None:
+def test_new_taint_rule_is_validated(path: str, value: Any, expected: list[str]) -> None:
     samples.check_create(samples.TAINT_RULE, path, value, expected)
 
 
-def test_an_effect_that_was_stored_is_taken() -> None:
-    odd = samples.changed(samples.TAINT_RULE, "spec.taint.effect", "Panic")
-    assert changes("spec.taint.value", "x", odd) == []
+def test_unchanged_taint_rule_effect_is_not_validated_again() -> None:
+    with_unknown_effect = samples.changed(samples.TAINT_RULE, "spec.taint.effect", "Panic")
+    assert update_errors("spec.taint.value", "x", with_unknown_effect) == []
 
 
-def test_conditions_of_taint_rules() -> None:
+def test_taint_rule_conditions_must_be_unique_and_limited() -> None:
     condition = samples.CLAIM["status"]["devices"][0]["conditions"][0]
     nine = [condition | {"type": f"C{number}"} for number in range(9)]
-    old = samples.made(samples.TAINT_RULE, "metadata.resourceVersion", "1")
-    new = samples.made(samples.TAINT_RULE, "status.conditions", [*nine, condition | {"type": "C0"}])
+    old = samples.build_object(samples.TAINT_RULE, "metadata.resourceVersion", "1")
+    new = samples.build_object(samples.TAINT_RULE, "status.conditions", [*nine, condition | {"type": "C0"}])
     errors = validate_status_update(replace(new, metadata=old.metadata), old)
     assert [str(error) for error in errors] == [
         'status.conditions[9].type: Duplicate value: "C0"',

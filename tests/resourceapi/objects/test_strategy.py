@@ -44,7 +44,7 @@ def request_after(value: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_mode_count_and_operator(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_request_gets_default_mode_count_and_toleration_operator(before: dict[str, Any], after: dict[str, Any]) -> None:
     exactly = {"name": "a", "exactly": {"deviceClassName": "c"} | before}
     assert request_after(claim("v1", exactly)) == {"name": "a", "exactly": {"deviceClassName": "c"} | after}
     assert request_after(claim("v1beta1", {"name": "a", "deviceClassName": "c"} | before)) == {
@@ -56,14 +56,14 @@ def test_mode_count_and_operator(before: dict[str, Any], after: dict[str, Any]) 
     assert request_after(claim("v1", alternatives)) == request_after(claim("v1beta1", alternatives)) == expected
 
 
-def test_requests_of_v1beta1_without_a_class_get_no_mode() -> None:
+def test_v1beta1_request_without_class_gets_no_default_mode() -> None:
     assert request_after(claim("v1beta1", {"name": "a", "adminAccess": True})) == {
         "name": "a",
         "exactly": {"deviceClassName": "", "adminAccess": True},
     }
 
 
-def test_templates_get_the_same() -> None:
+def test_template_requests_get_same_defaults() -> None:
     value = samples.changed(samples.TEMPLATE, "spec.spec.devices.requests", [{"name": "a", "exactly": {}}])
     for version in ("v1", "v1beta2"):
         template = read_object(value | {"apiVersion": f"resource.k8s.io/{version}"}, defaults_at=NOW)
@@ -77,7 +77,7 @@ def test_templates_get_the_same() -> None:
     assert template.spec.spec.devices.requests[0].exactly is not None
 
 
-def test_tolerations_of_results() -> None:
+def test_toleration_of_result_gets_default_operator() -> None:
     value = samples.changed(samples.CLAIM, "status.allocation.devices.results.0.tolerations", [{"key": "a"}])
     obj = read_object(value, defaults_at=NOW)
     assert isinstance(obj, v1.ResourceClaim)
@@ -85,7 +85,7 @@ def test_tolerations_of_results() -> None:
     assert obj.status.allocation.devices.results[0].tolerations[0].operator == "Equal"
 
 
-def test_taints_get_a_time_in_whole_seconds() -> None:
+def test_taint_gets_time_added_in_whole_seconds() -> None:
     taint = {"key": "a", "effect": "NoSchedule"}
     new = samples.changed(samples.SLICE, "spec.devices.0.taints", [taint])
     devices = [{"name": "a", "basic": {"taints": [taint]}}, {"name": "b"}]
@@ -100,7 +100,7 @@ def test_taints_get_a_time_in_whole_seconds() -> None:
     assert with_defaults(rule, NOW + timedelta(days=1)) == rule
 
 
-def test_multipliers_of_node_resources() -> None:
+def test_node_allocatable_mapping_gets_default_multiplier() -> None:
     resources = {"a": {"mapping": {"capacityKey": "m"}}, "b": {"mapping": {}}, "c": {"overhead": {}}}
     value = samples.changed(samples.SLICE, "spec.devices.0.nodeAllocatableResources", resources)
     resource_slice = read_object(value, defaults_at=NOW)
@@ -112,40 +112,40 @@ def test_multipliers_of_node_resources() -> None:
 
 
 @pytest.mark.parametrize("name", ["class", "node", "pod", "namespace"])
-def test_nothing_else_is_filled_in(name: str) -> None:
+def test_kind_without_defaults_is_unchanged(name: str) -> None:
     obj = read_object(samples.ALL[name])
     assert with_defaults(obj, NOW) == obj
 
 
-def test_new_objects_have_no_status_and_generation_one() -> None:
-    assert prepare_create(read_object(samples.CLAIM)) == samples.made(samples.CLAIM, "status", {})
+def test_create_clears_status_and_sets_generation_one() -> None:
+    assert prepare_create(read_object(samples.CLAIM)) == samples.build_object(samples.CLAIM, "status", {})
     for sample in (samples.DEVICE_CLASS, samples.SLICE, samples.TAINT_RULE):
         assert prepare_create(read_object(sample)).metadata.generation == 1
     assert prepare_create(read_object(samples.TEMPLATE)).metadata.generation == 0
 
 
-def test_generation_counts_changes_of_the_spec() -> None:
-    old = samples.made(samples.SLICE, "metadata.generation", 4)
-    labelled = samples.made(samples.SLICE, "metadata.labels", {"a": "b"})
+def test_update_increments_generation_only_if_spec_changes() -> None:
+    old = samples.build_object(samples.SLICE, "metadata.generation", 4)
+    labelled = samples.build_object(samples.SLICE, "metadata.labels", {"a": "b"})
     assert prepare_update(labelled, old, NOW).metadata.generation == 0
-    changed = samples.made(samples.SLICE, "spec.pool.generation", 2)
+    changed = samples.build_object(samples.SLICE, "spec.pool.generation", 2)
     assert prepare_update(changed, old, NOW).metadata.generation == 5
 
 
-def test_the_main_resource_leaves_the_status_alone() -> None:
+def test_update_keeps_stored_status() -> None:
     old = read_object(samples.CLAIM)
-    new = samples.made(samples.CLAIM, "status", {})
+    new = samples.build_object(samples.CLAIM, "status", {})
     assert prepare_update(new, old, NOW) == old
 
 
-def test_a_new_effect_gets_a_new_time_unless_there_is_one() -> None:
+def test_changed_taint_effect_gets_new_time_unless_set() -> None:
     old = read_object(samples.TAINT_RULE)
-    changed = samples.made(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
+    changed = samples.build_object(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
     later = NOW + timedelta(days=1)
     assert _time(prepare_update(changed, old, later)) == SECONDS + timedelta(days=1)
-    own = samples.changed(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
-    mine = samples.made(own, "spec.taint.timeAdded", "2027-01-01T00:00:00Z")
-    assert _time(prepare_update(mine, old, later)) == datetime(2027, 1, 1, tzinfo=UTC)
+    with_effect = samples.changed(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
+    with_time = samples.build_object(with_effect, "spec.taint.timeAdded", "2027-01-01T00:00:00Z")
+    assert _time(prepare_update(with_time, old, later)) == datetime(2027, 1, 1, tzinfo=UTC)
     assert _time(prepare_update(old, old, later)) == _time(old)
 
 
@@ -154,31 +154,31 @@ def _time(rule: KubernetesObject) -> datetime | None:
     return rule.spec.taint.time_added
 
 
-def test_the_status_leaves_spec_and_metadata_alone() -> None:
+def test_status_update_keeps_stored_spec_and_metadata() -> None:
     old = read_object(samples.CLAIM)
     meta = ObjectMeta(name="claim", namespace="default", labels={"a": "b"}, resource_version="5", finalizers=("x",))
-    new = replace(samples.made(samples.CLAIM, "spec", {}), metadata=meta)
+    new = replace(samples.build_object(samples.CLAIM, "spec", {}), metadata=meta)
     prepared = prepare_status_update(new, old)
     assert prepared == replace(old, metadata=replace(old.metadata, resource_version="5"))
     rule = read_object(samples.TAINT_RULE)
-    assert prepare_status_update(samples.made(samples.TAINT_RULE, "spec", {}), rule) == rule
+    assert prepare_status_update(samples.build_object(samples.TAINT_RULE, "spec", {}), rule) == rule
 
 
-def test_what_was_said_of_deallocated_devices_is_dropped() -> None:
+def test_status_update_drops_status_of_deallocated_devices() -> None:
     old = read_object(samples.CLAIM)
-    freed = samples.made(samples.CLAIM, "status.allocation", None)
-    prepared = prepare_status_update(freed, old)
+    deallocated = samples.build_object(samples.CLAIM, "status.allocation", None)
+    prepared = prepare_status_update(deallocated, old)
     assert isinstance(prepared, v1.ResourceClaim)
     assert prepared.status.devices == ()
     assert prepare_status_update(old, old) == old
-    never = samples.made(samples.CLAIM, "status", {})
-    kept = prepare_status_update(freed, never)
+    never_allocated = samples.build_object(samples.CLAIM, "status", {})
+    kept = prepare_status_update(deallocated, never_allocated)
     assert isinstance(kept, v1.ResourceClaim)
     assert len(kept.status.devices) == 1  # kept here, and refused by the validation
 
 
-def test_upper_case_in_driver_names_is_warned_about() -> None:
+def test_uppercase_driver_name_causes_warning() -> None:
     assert warnings(read_object(samples.SLICE)) == []
-    assert warnings(samples.made(samples.SLICE, "spec.driver", "GPU.example.com")) == [
+    assert warnings(samples.build_object(samples.SLICE, "spec.driver", "GPU.example.com")) == [
         'spec.driver: driver names should be lowercase; "GPU.example.com" contains uppercase characters'
     ]

@@ -23,17 +23,17 @@ def stored(obj: KubernetesObject) -> KubernetesObject:
     return replace(obj, metadata=replace(obj.metadata, uid="1", resource_version="7", creation_timestamp=NOW))
 
 
-def told(errors: ErrorList) -> list[str]:
+def messages(errors: ErrorList) -> list[str]:
     return [str(error) for error in errors]
 
 
 @recorded("rest/cases.json")
-def test_recorded_answers(case: Case) -> None:
+def test_recorded_api_server_answers_are_reproduced(case: Case) -> None:
     case.run()
 
 
 @recorded(*(str(DATA / name) for name in ("validation.jsonl.gz", "validation-1.37.jsonl.gz")))
-def test_objects_with_random_faults(case: Case) -> None:
+def test_errors_of_randomly_damaged_objects_equal_upstream(case: Case) -> None:
     """Answers of the code of kube-apiserver 1.36.3 and 1.37.1, recorded for this project.
 
     The answers exclude CEL syntax errors, whose texts can differ, and dumps that distinguish `{}` from an absent map.
@@ -42,15 +42,15 @@ def test_objects_with_random_faults(case: Case) -> None:
 
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
-def test_the_samples_are_valid_when_new_and_unchanged(sample: dict[str, Any]) -> None:
+def test_samples_are_valid_on_create_and_on_unchanged_update(sample: dict[str, Any]) -> None:
     obj = read_object(sample, defaults_at=NOW)
-    assert told(validate_create(obj)) == []
-    assert told(validate_update(stored(obj), stored(obj))) == []
-    assert told(validate_status_update(stored(obj), stored(obj))) == []
+    assert messages(validate_create(obj)) == []
+    assert messages(validate_update(stored(obj), stored(obj))) == []
+    assert messages(validate_status_update(stored(obj), stored(obj))) == []
 
 
-def test_status_body_of_one_error_and_of_several() -> None:
-    claim = samples.made(samples.CLAIM, "spec.devices.requests.0.name", "A")
+def test_invalid_status_lists_one_or_several_causes() -> None:
+    claim = samples.build_object(samples.CLAIM, "spec.devices.requests.0.name", "A")
     status = invalid_status(claim, validate_create(claim))
     assert status["code"] == 422
     assert status["message"].startswith(
@@ -70,7 +70,7 @@ def test_status_body_of_one_error_and_of_several() -> None:
     }
 
 
-def test_how_values_are_shown() -> None:
+def test_error_messages_format_values_like_upstream() -> None:
     errors = ErrorList()
     values: tuple[Any, ...] = (
         'a"b\n\x01\u00e9\u2028',
@@ -103,20 +103,20 @@ def test_how_values_are_shown() -> None:
     assert quoted_text("\U0001f600\u200b\U000e0001") == '"\U0001f600\\u200b\\U000e0001"'
 
 
-def test_changed_specs_of_claims_are_shown_as_the_server_holds_them() -> None:
+def test_immutable_claim_spec_error_prints_go_field_names() -> None:
     old = read_object(samples.CLAIM)
-    new = samples.made(
+    new = samples.build_object(
         samples.CLAIM, "spec", {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": "c"}}]}}
     )
     errors = validate_update(stored(new), stored(old))
-    assert told(errors) == [
+    assert messages(errors) == [
         'spec: Invalid value: {"Devices":{"Requests":[{"Name":"x","Exactly":{"DeviceClassName":"c","Selectors":null,'
         '"AllocationMode":"","Count":0,"AdminAccess":null,"Tolerations":null,"Capacity":null},'
         '"FirstAvailable":null}],"Constraints":null,"Config":null}}: field is immutable'
     ]
 
 
-def test_empty_lists_are_shown_as_they_were_written() -> None:
+def test_immutable_claim_spec_error_distinguishes_empty_list_and_null() -> None:
     old = read_object(samples.CLAIM)
     written: list[tuple[dict[str, Any], str]] = [
         ({}, '"Requests":null,"Constraints":null,"Config":null'),
@@ -128,56 +128,58 @@ def test_empty_lists_are_shown_as_they_were_written() -> None:
                 "apiVersion": f"resource.k8s.io/{version}"
             }
             errors = validate_update(stored(read_object(sample, defaults_at=NOW)), stored(old))
-            assert told(errors) == [f'spec: Invalid value: {{"Devices":{{{shown}}}}}: field is immutable']
-    assert samples.made(samples.CLAIM, "spec.devices", {"requests": []}) == samples.made(
+            assert messages(errors) == [f'spec: Invalid value: {{"Devices":{{{shown}}}}}: field is immutable']
+    assert samples.build_object(samples.CLAIM, "spec.devices", {"requests": []}) == samples.build_object(
         samples.CLAIM, "spec.devices", {}
     )
 
 
-def test_template_specs_are_immutable_too() -> None:
+def test_template_spec_is_immutable() -> None:
     old = read_object(samples.TEMPLATE)
-    new = samples.made(samples.TEMPLATE, "spec.metadata.labels.from", "elsewhere")
+    new = samples.build_object(samples.TEMPLATE, "spec.metadata.labels.from", "elsewhere")
     (error,) = validate_update(stored(new), stored(old))
     assert error.path == "spec"
     assert error.message.startswith('Invalid value: {"labels":{"from":"elsewhere"},"Spec":{"Devices":')
     assert error.message.endswith("field is immutable")
 
 
-def test_a_name_is_needed_and_checked_by_scope() -> None:
-    assert told(validate_create(v1.DeviceClass())) == [
+def test_name_is_required_and_namespace_depends_on_scope() -> None:
+    assert messages(validate_create(v1.DeviceClass())) == [
         "metadata.name: Required value: name or generateName is required"
     ]
     claim = v1.ResourceClaim(metadata=ObjectMeta(name="x"))
-    assert told(validate_create(claim)) == ["metadata.namespace: Required value"]
+    assert messages(validate_create(claim)) == ["metadata.namespace: Required value"]
     node = core.Node(metadata=ObjectMeta(name="x", namespace="default"))
-    assert told(validate_create(node)) == ["metadata.namespace: Forbidden: not allowed on this type"]
+    assert messages(validate_create(node)) == ["metadata.namespace: Forbidden: not allowed on this type"]
 
 
-def test_admin_access_needs_the_namespaces_label() -> None:
+def test_admin_access_needs_label_on_namespace() -> None:
     text = (
         "Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the"
         " containing namespace"
     )
-    claim = samples.made(samples.CLAIM, "spec.devices.requests.0.exactly.adminAccess", True)
-    assert told(validate_create(claim)) == []
-    assert told(validate_create(claim, admin_access_allowed=False)) == [f"spec.devices.requests[0].adminAccess: {text}"]
-    template = samples.made(samples.TEMPLATE, "spec.spec.devices.requests.0.exactly.adminAccess", True)
-    assert told(validate_create(template, admin_access_allowed=False)) == [
+    claim = samples.build_object(samples.CLAIM, "spec.devices.requests.0.exactly.adminAccess", True)
+    assert messages(validate_create(claim)) == []
+    assert messages(validate_create(claim, admin_access_allowed=False)) == [
         f"spec.devices.requests[0].adminAccess: {text}"
     ]
-    without = stored(samples.made(samples.CLAIM, "status", {}))
-    allocated = stored(samples.made(samples.CLAIM, "status.allocation.devices.results.0.adminAccess", True))
-    assert told(validate_status_update(allocated, without, admin_access_allowed=False)) == [
+    template = samples.build_object(samples.TEMPLATE, "spec.spec.devices.requests.0.exactly.adminAccess", True)
+    assert messages(validate_create(template, admin_access_allowed=False)) == [
+        f"spec.devices.requests[0].adminAccess: {text}"
+    ]
+    without = stored(samples.build_object(samples.CLAIM, "status", {}))
+    allocated = stored(samples.build_object(samples.CLAIM, "status.allocation.devices.results.0.adminAccess", True))
+    assert messages(validate_status_update(allocated, without, admin_access_allowed=False)) == [
         f"status.allocation.devices.results[0].adminAccess: {text}"
     ]
-    assert told(validate_status_update(allocated, allocated, admin_access_allowed=False)) == []
+    assert messages(validate_status_update(allocated, allocated, admin_access_allowed=False)) == []
 
 
-def test_selectors_are_compiled_as_new_or_stored() -> None:
-    asked = []
+def test_selector_check_distinguishes_new_and_stored_expressions() -> None:
+    checked = []
 
     def check(expression: str, is_stored: bool) -> SelectorCheck:
-        asked.append((expression, is_stored))
+        checked.append((expression, is_stored))
         return verdicts[expression]
 
     verdicts = {"a": SelectorCheck(error="no"), "b": SelectorCheck(cost=1_000_001), "c": SelectorCheck(cost=1_000_000)}
@@ -192,13 +194,13 @@ def test_selectors_are_compiled_as_new_or_stored() -> None:
         path.format(1) + ": Forbidden: too complex, exceeds cost limit",
         path.format(3) + ": Internal error: trouble",
     ]
-    assert told(validate_create(obj, check_selector=check)) == expected
-    assert told(validate_update(stored(obj), stored(obj), check_selector=check)) == expected
-    assert asked == [(name, False) for name in "abcd"] + [(name, True) for name in "abcd"]
+    assert messages(validate_create(obj, check_selector=check)) == expected
+    assert messages(validate_update(stored(obj), stored(obj), check_selector=check)) == expected
+    assert checked == [(name, False) for name in "abcd"] + [(name, True) for name in "abcd"]
 
 
 @pytest.mark.parametrize("sample", samples.ALL.values(), ids=samples.ALL)
-def test_validation_never_breaks_on_odd_texts(sample: dict[str, Any]) -> None:
+def test_validation_of_extreme_values_raises_no_exception(sample: dict[str, Any]) -> None:
     """Every text is replaced by unusual ones and every number by extreme ones: errors, but no exception."""
     for odd in ("", " ", "\0", "A/b/c", "\u00e9" * 300, "a" * 100_000, "-", "."):
         _check_all(_replaced(sample, str, odd))

@@ -19,7 +19,7 @@ def value(amount: str, *, default: str | None = None, values: Iterable[str] = ()
     return {"value": amount, **({} if default is None else {"requestPolicy": {"default": default, **listed}})}
 
 
-def even(amount: str) -> Json:
+def capacity_of_two_or_four(amount: str) -> Json:
     """A capacity whose valid amounts are 2 and 4, with the default 2."""
     return {"value": amount, "requestPolicy": {"default": "2", "validRange": {"min": "2", "max": "4", "step": "2"}}}
 
@@ -30,7 +30,7 @@ def shared(name: str, **fields: Any) -> Json:
     return device(name, allowMultipleAllocations=True, **capacity, **fields)
 
 
-def takes(amount: str, *selectors: str, count: int | None = 1, **fields: Any) -> Json:
+def wants_capacity(amount: str, *selectors: str, count: int | None = 1, **fields: Any) -> Json:
     """The content of a request for that much of the capacity `c`."""
     return wants(count, *selectors, capacity={"requests": {"c": amount}}, **fields)
 
@@ -56,7 +56,8 @@ def allocated(
     pruned, plain = (
         None if results is None else [to_dict(result) for result in results]
         for results in (
-            allocator(slices, prune=prune, patience=0, **options).allocate(on, claims) for prune in (True, False)
+            allocator(slices, prune=prune, failures_before_pruning=0, **options).allocate(on, claims)
+            for prune in (True, False)
         )
     )
     ids = [x["shareID"] for each in pruned or () for x in each["devices"]["results"] if "shareID" in x]

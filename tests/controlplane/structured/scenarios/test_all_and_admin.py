@@ -23,12 +23,12 @@ ADMIN = wants_a(1, adminAccess=True)
 
 
 @scenario(16)
-def test_all_can_be_one() -> None:
+def test_all_devices_request_can_get_one_device() -> None:
     assert found([slice_a("slice-1", [device("a1")])], ALL) == [["r=pool-1/a1"]]
 
 
 @scenario(17)
-def test_all_reaches_devices_that_draw_on_counters() -> None:
+def test_all_devices_request_includes_devices_with_counters() -> None:
     slices = [
         slice_a("slice-1", [device("a1", **consumes(memory="4Gi"))], count=2),
         slice_a("slice-2", count=2, sharedCounters=[counter_set(memory="8Gi")]),
@@ -37,13 +37,13 @@ def test_all_reaches_devices_that_draw_on_counters() -> None:
 
 
 @scenario(18)
-def test_all_reaches_every_pool() -> None:
+def test_all_devices_request_includes_every_pool() -> None:
     slices = [slice_a("slice-1", [device("a1")]), slice_a("slice-1", [device("a2")], pool="pool-2")]
     assert found(slices, ALL) == [["r=pool-1/a1", "r=pool-2/a2"]]
 
 
 @scenario(19)
-def test_all_of_a_pool_that_is_not_all_there_is_an_error() -> None:
+def test_all_devices_request_on_incomplete_pool_is_an_error() -> None:
     with pytest.raises(AllocationError) as error:
         found([slice_a("slice-1", [device("a1")], count=2)], ALL)
     assert str(error.value) == (
@@ -54,7 +54,7 @@ def test_all_of_a_pool_that_is_not_all_there_is_an_error() -> None:
 @scenario(20, 21, 22, 23)
 @pytest.mark.parametrize("device_names", [("a1",), ("a1", "a2")])
 @pytest.mark.parametrize("is_all_first", [True, False])
-def test_all_of_one_driver_leaves_the_other_alone(device_names: tuple[str, ...], is_all_first: bool) -> None:
+def test_all_devices_request_leaves_devices_of_other_driver(device_names: tuple[str, ...], is_all_first: bool) -> None:
     slices = [slice_a("slice-1", map(device, device_names)), slice_b("slice-1", [device("b1")])]
     claims = [ALL, claim(request("r", wants_b()), name="other")]
     expected = [[f"r=pool-1/{name}" for name in device_names], ["r=pool-1/b1"]]
@@ -64,13 +64,13 @@ def test_all_of_one_driver_leaves_the_other_alone(device_names: tuple[str, ...],
 
 @scenario(24, 25)
 @pytest.mark.parametrize("is_all_first", [True, False])
-def test_all_and_one_more_is_too_much(is_all_first: bool) -> None:
+def test_all_devices_request_and_second_claim_for_same_device_fail(is_all_first: bool) -> None:
     claims = [ALL, claim(request("r", wants_a()), name="other")]
     assert found([slice_a("slice-1", [device("a1")])], *claims[:: 1 if is_all_first else -1]) is None
 
 
 @scenario(27)
-def test_all_of_nothing_is_nothing() -> None:
+def test_all_devices_request_without_devices_fails() -> None:
     assert found([], ALL) is None
 
 
@@ -87,12 +87,12 @@ def test_admin_access_includes_devices_in_use(wanted: Json, expected: list[str])
 
 
 @scenario(30)
-def test_admin_access_gives_a_claim_no_device_twice() -> None:
+def test_admin_access_requests_of_one_claim_cannot_share_device() -> None:
     assert found(TWO, claim(request("one", ADMIN), request("all", wants_a(None, adminAccess=True)))) is None
 
 
 @scenario(33)
-def test_admin_access_includes_what_an_earlier_claim_takes() -> None:
+def test_admin_access_includes_device_of_earlier_claim() -> None:
     results = allocated([slice_a("slice-1", [device("a1")])], ONE, claim(request("admin", ADMIN), name="other"))
     assert names(results) == [["r=pool-1/a1"], ["admin=pool-1/a1"]]
     assert results is not None
@@ -108,7 +108,7 @@ def test_admin_access_includes_what_an_earlier_claim_takes() -> None:
         (TWO, held_a("a1")),
     ],
 )
-def test_an_all_that_cannot_be_had_gives_way_to_the_next_alternative(
+def test_unavailable_all_devices_alternative_falls_back_to_next(
     slices: list[ResourceSlice], state: AllocatedState | None
 ) -> None:
     wanted = claim(first_of("r", wants_a(None), wants_b()))

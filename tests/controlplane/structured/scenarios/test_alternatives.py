@@ -18,20 +18,20 @@ from tests.controlplane.structured.scenarios.two_drivers import (
 
 
 @scenario(68)
-def test_an_alternative_without_devices_gives_way_to_the_next() -> None:
+def test_alternative_without_devices_falls_back_to_next() -> None:
     assert found([slice_a("slice-1", [device("a1")])], claim(first_of("r", wants_b(), wants_a()))) == [
         ["r/s1=pool-1/a1"]
     ]
 
 
 @scenario(69)
-def test_alternatives_that_all_want_too_much_get_nothing() -> None:
+def test_request_fails_if_no_alternative_has_enough_devices() -> None:
     slices = [slice_a("slice-1", [device("a1")]), slice_b("slice-1", [device("b1")])]
     assert found(slices, claim(first_of("r", wants_a(2), wants_b(2)))) is None
 
 
 @scenario(74)
-def test_an_earlier_request_moves_for_the_last_alternative() -> None:
+def test_search_moves_earlier_request_for_last_alternative() -> None:
     slices = [slice_a("slice-1", [sized("a1", "2Gi"), sized("a2", "2Gi"), sized("a3", "1Gi")])]
     alternatives = first_of("q", wants_a(1, at_least("4Gi")), wants_a(2, at_least("2Gi")))
     assert found(slices, claim(request("r", wants_a(1, at_least("1Gi"))), alternatives)) == [
@@ -44,7 +44,7 @@ def _versioned(name: str, memory: str, version: str) -> Json:
 
 
 @scenario(75)
-def test_a_constraint_on_a_request_is_one_on_each_alternative() -> None:
+def test_constraint_on_request_applies_to_each_alternative() -> None:
     slices = [
         slice_a("slice-1", [_versioned("a1", "8Gi", "1.0.0")]),
         slice_a("slice-1", [_versioned("a2", "2Gi", "2.0.0"), _versioned("a3", "1Gi", "1.0.0")], pool="pool-2"),
@@ -58,7 +58,7 @@ def test_a_constraint_on_a_request_is_one_on_each_alternative() -> None:
 
 
 @scenario(76)
-def test_a_constraint_on_an_alternative_leaves_the_others_free() -> None:
+def test_constraint_on_alternative_does_not_apply_to_others() -> None:
     slices = [
         slice_a("slice-1", [_versioned("a1", "8Gi", "1.0.0")]),
         slice_a("slice-1", [_versioned("a2", "2Gi", "2.0.0")], pool="pool-2"),
@@ -76,18 +76,18 @@ ALL_OR_ONE = first_of("q", wants_a(None), wants_a())
 
 
 @scenario(77)
-def test_where_one_device_is_in_use_one_is_taken_instead_of_all() -> None:
+def test_one_device_alternative_is_used_if_another_device_is_in_use() -> None:
     assert found(TWO, claim(ALL_OR_ONE), state=held_a("a1")) == [["q/s1=pool-1/a2"]]
 
 
 @scenario(78)
-def test_alternatives_are_tried_before_an_earlier_request_moves() -> None:
+def test_alternatives_are_tried_before_earlier_request_moves() -> None:
     assert found(TWO, claim(request("r", wants_a()), ALL_OR_ONE)) == [["r=pool-1/a1", "q/s1=pool-1/a2"]]
 
 
 @scenario(80, 81)
 @pytest.mark.parametrize("are_alternatives_first", [False, True])
-def test_an_alternative_leaves_the_large_device_to_the_request_without_one(are_alternatives_first: bool) -> None:
+def test_large_device_goes_to_request_without_alternatives(are_alternatives_first: bool) -> None:
     slices = [slice_a("slice-1", [sized("8gi", "8Gi")]), slice_a("slice-1", [sized("4gi", "4Gi")], pool="pool-2")]
     alternatives = first_of("r", wants_a(1, at_least("8Gi")), wants_a(1, at_least("4Gi")))
     order = -1 if are_alternatives_first else 1

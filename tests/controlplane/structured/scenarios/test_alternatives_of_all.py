@@ -22,7 +22,7 @@ CLASSES = [class_("class-a", 'device.attributes["drv"].a'), class_("class-b", '!
 NEWEST = claim(first_of("r", wants(None, V6), wants(None, V5)))
 
 
-def _of(generation: str, name: str, **more: bool) -> Json:
+def _device_of(generation: str, name: str, **more: bool) -> Json:
     return device(name, attributes={"generation": generation, **more})
 
 
@@ -33,44 +33,48 @@ def _steps(devices: list[Json], *requests: Json) -> int:
 
 
 @scenario(111)
-def test_all_gives_way_to_the_next_alternative_if_a_device_is_in_use() -> None:
+def test_all_devices_alternative_falls_back_if_a_device_is_in_use() -> None:
     wanted = claim(first_of("r", wants(None), wants()))
     assert found([slice_("s", [device("a"), device("b")])], wanted, state=held("b")) == ["r/s1=pool/a"]
 
 
 @scenario(112)
-def test_all_of_nothing_gives_way_to_all_of_something() -> None:
-    devices = [_of("v5", "a"), _of("v5", "b")]
+def test_all_devices_alternative_falls_back_if_it_matches_nothing() -> None:
+    devices = [_device_of("v5", "a"), _device_of("v5", "b")]
     assert found([slice_("s", devices)], NEWEST) == ["r/s1=pool/a", "r/s1=pool/b"]
 
 
 @scenario(113)
-def test_all_collects_from_all_pools() -> None:
-    slices = [slice_("s", [_of("v5", "a")], pool="p1"), slice_("t", [_of("v5", "a")], pool="p2")]
+def test_all_devices_alternative_includes_every_pool() -> None:
+    slices = [slice_("s", [_device_of("v5", "a")], pool="p1"), slice_("t", [_device_of("v5", "a")], pool="p2")]
     assert found(slices, NEWEST) == ["r/s1=p1/a", "r/s1=p2/a"]
 
 
 @scenario(114)
-def test_all_does_not_look_at_other_nodes() -> None:
-    elsewhere = slice_("t", [_of("v5", "a"), _of("v6", "b")], pool="p2", nodeName="node-2")
-    assert found([slice_("s", [_of("v5", "a")], pool="p1"), elsewhere], NEWEST) == ["r/s1=p1/a"]
+def test_all_devices_alternative_ignores_devices_of_other_nodes() -> None:
+    elsewhere = slice_("t", [_device_of("v5", "a"), _device_of("v6", "b")], pool="p2", nodeName="node-2")
+    assert found([slice_("s", [_device_of("v5", "a")], pool="p1"), elsewhere], NEWEST) == ["r/s1=p1/a"]
 
 
 @scenario(115)
-def test_all_means_the_devices_that_the_class_selects_too() -> None:
+def test_all_devices_alternative_respects_class_selectors() -> None:
     selected = class_("selected", 'device.attributes["drv"].selected')
-    devices = [_of("v5", "a", selected=False), _of("v6", "b", selected=False), _of("v5", "c", selected=True)]
+    devices = [
+        _device_of("v5", "a", selected=False),
+        _device_of("v6", "b", selected=False),
+        _device_of("v5", "c", selected=True),
+    ]
     both = [wants(None, generation, deviceClassName="selected") for generation in (V6, V5)]
     assert found([slice_("s", devices)], claim(first_of("r", *both)), classes=[selected]) == ["r/s1=pool/c"]
 
 
 @scenario(116)
-def test_a_claim_can_hold_32_devices() -> None:
+def test_claim_can_allocate_32_devices() -> None:
     assert found([slice_("s", alike(32))], claim(request("r", wants(32)))) == [f"r=pool/d{n:03}" for n in range(32)]
 
 
 @scenario(117)
-def test_a_device_that_a_later_request_needs_is_given_back() -> None:
+def test_search_releases_device_that_later_request_needs() -> None:
     devices = [device(name, attributes={"special": name == "a"}, **consumes(**{name: "1"})) for name in "abc"]
     special = wants(1, 'device.attributes["drv"].special')
     slices = partitioned(devices, a="1", b="1", c="1")
@@ -78,7 +82,7 @@ def test_a_device_that_a_later_request_needs_is_given_back() -> None:
 
 
 @scenario(118)
-def test_what_exceeds_the_limit_together_is_tried_with_the_smaller_alternatives_at_once() -> None:
+def test_alternatives_over_device_limit_are_skipped_in_few_steps() -> None:
     devices = alike(64, attributes={"a": True})
     wanted = [first_of(name, wants(32), wants(16)) for name in "qr"]
     names = [f"{'qr'[n // 16]}/s1=pool/d{n:03}" for n in range(32)]
@@ -87,7 +91,7 @@ def test_what_exceeds_the_limit_together_is_tried_with_the_smaller_alternatives_
 
 
 @scenario(119)
-def test_all_that_exceeds_the_limit_gives_way_too() -> None:
+def test_all_devices_alternative_over_device_limit_falls_back() -> None:
     devices = [*alike(31, attributes={"a": True}), *alike(2, "e", attributes={"a": False})]
     some = first_of("q", wants(None, deviceClassName="class-a"), wants(2, deviceClassName="class-a"))
     others = request("r", wants(2, deviceClassName="class-b"))

@@ -21,13 +21,13 @@ from tests.controlplane.structured.build import (
     wants,
 )
 from tests.controlplane.structured.scenarios.shared_devices import (
+    capacity_of_two_or_four,
     consumed,
-    even,
     found,
     partitioned,
     shared,
-    takes,
     value,
+    wants_capacity,
 )
 
 SHARED = class_("shared", "device.allowMultipleAllocations == true")
@@ -45,106 +45,111 @@ def _two(wanted: Json) -> list[ResourceClaim]:
 
 @scenario(131, 132)
 @pytest.mark.parametrize(
-    ("wanted", "who"),
-    [(request("r", takes("1")), "request r"), (first_of("r", takes("1"), takes("1")), "subrequest s0")],
+    ("wanted", "request_name"),
+    [
+        (request("r", wants_capacity("1")), "request r"),
+        (first_of("r", wants_capacity("1"), wants_capacity("1")), "subrequest s0"),
+    ],
 )
-def test_without_the_feature_nobody_can_ask_for_capacity(wanted: Json, who: str) -> None:
+def test_capacity_request_is_refused_when_feature_is_off(wanted: Json, request_name: str) -> None:
     with pytest.raises(AllocationError) as error:
         found([slice_("s", [device("a")])], claim(wanted), features=OFF)
     assert str(error.value) == (
-        f"claim ns/claim, {who}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+        f"claim ns/claim, {request_name}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
     )
 
 
 @scenario(133, 134)
 @pytest.mark.parametrize("count", [1, None])
-def test_a_device_without_the_requested_capacity_is_left_out(count: int | None) -> None:
+def test_device_without_requested_capacity_is_skipped(count: int | None) -> None:
     other = shared("a", capacity={"d": {"value": "1"}})
-    assert found([slice_("s", [other])], *_one(takes("1", count=count))) is None
+    assert found([slice_("s", [other])], *_one(wants_capacity("1", count=count))) is None
 
 
 @scenario(135)
-def test_a_device_without_capacities_can_be_shared_and_nothing_is_consumed() -> None:
+def test_shared_device_without_capacity_consumes_nothing() -> None:
     assert found([slice_("s", [shared("a")])], *_two(wants())) == ["r=pool/a shared", "r=pool/a shared"]
 
 
 @scenario(136, 137)
-def test_who_asks_for_nothing_consumes_everything_where_no_policy_says_less() -> None:
+def test_request_without_amount_consumes_all_without_policy() -> None:
     a, b = shared("a", c=value("2")), shared("b", c=value("2"))
     assert found([slice_("s", [a, b])], *_two(wants())) == ["r=pool/a shared c=2", "r=pool/b shared c=2"]
     assert found([slice_("s", [a])], *_two(wants())) is None
 
 
 @scenario(138)
-def test_without_a_policy_what_is_asked_for_is_consumed() -> None:
+def test_requested_amount_is_consumed_without_policy() -> None:
     slices = [slice_("s", [shared("a", c=value("2"))])]
-    assert found(slices, *_two(takes("1"))) == ["r=pool/a shared c=1", "r=pool/a shared c=1"]
+    assert found(slices, *_two(wants_capacity("1"))) == ["r=pool/a shared c=1", "r=pool/a shared c=1"]
 
 
 @scenario(139)
-def test_who_asks_for_nothing_consumes_the_default() -> None:
-    slices = [slice_("s", [shared("a", c=even("4"))])]
+def test_request_without_amount_consumes_policy_default() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("4"))])]
     assert found(slices, *_two(wants())) == ["r=pool/a shared c=2", "r=pool/a shared c=2"]
 
 
 @scenario(140, 141)
-def test_a_default_of_nothing_is_consumed_and_written_down() -> None:
+def test_zero_default_is_consumed_and_recorded() -> None:
     slices = [slice_("s", [shared("a", c=value("1", default="0", values=["0"]))])]
     assert found(slices, *_two(wants())) == ["r=pool/a shared c=0", "r=pool/a shared c=0"]
-    assert found(slices, *_one(takes("1"))) is None
+    assert found(slices, *_one(wants_capacity("1"))) is None
 
 
 @scenario(142)
-def test_less_than_the_minimum_is_rounded_up_to_it() -> None:
-    slices = [slice_("s", [shared("a", c=even("4"))])]
-    assert found(slices, *_two(takes("1"))) == ["r=pool/a shared c=2", "r=pool/a shared c=2"]
+def test_amount_below_minimum_is_rounded_up_to_minimum() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("4"))])]
+    assert found(slices, *_two(wants_capacity("1"))) == ["r=pool/a shared c=2", "r=pool/a shared c=2"]
 
 
 @scenario(143)
-def test_what_is_between_two_steps_is_rounded_up() -> None:
-    slices = [slice_("s", [shared("a", c=even("4"))])]
-    assert found(slices, *_one(takes("3"))) == ["r=pool/a shared c=4"]
+def test_amount_between_steps_is_rounded_up() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("4"))])]
+    assert found(slices, *_one(wants_capacity("3"))) == ["r=pool/a shared c=4"]
 
 
 @scenario(144, 145)
 @pytest.mark.parametrize(("values", "amount"), [(["1", "2"], "2"), (["1", "3"], "3")])
-def test_the_next_of_the_valid_values_is_consumed(values: list[str], amount: str) -> None:
+def test_amount_is_rounded_up_to_next_valid_value(values: list[str], amount: str) -> None:
     slices = [slice_("s", [shared("a", c=value("4", default="1", values=values))])]
-    assert found(slices, *_one(takes("2"))) == [f"r=pool/a shared c={amount}"]
+    assert found(slices, *_one(wants_capacity("2"))) == [f"r=pool/a shared c={amount}"]
 
 
 @scenario(146)
-def test_what_is_consumed_together_after_rounding_must_fit() -> None:
-    slices = [slice_("s", [shared("a", c=even("2"))])]
-    assert found(slices, *_two(takes("1"))) is None
-    assert found(slices, *_one(takes("1"))) == ["r=pool/a shared c=2"]
+def test_sum_of_rounded_amounts_must_fit_capacity() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("2"))])]
+    assert found(slices, *_two(wants_capacity("1"))) is None
+    assert found(slices, *_one(wants_capacity("1"))) == ["r=pool/a shared c=2"]
 
 
 @scenario(147)
-def test_more_than_the_maximum_of_the_policy_is_not_to_be_had() -> None:
-    assert found([slice_("s", [shared("a", c=even("10"))])], *_one(takes("6"))) is None
+def test_amount_above_policy_maximum_is_not_allocated() -> None:
+    assert found([slice_("s", [shared("a", c=capacity_of_two_or_four("10"))])], *_one(wants_capacity("6"))) is None
 
 
 @scenario(148)
-def test_what_earlier_claims_left_can_be_consumed() -> None:
-    slices = [slice_("s", [shared("a", c=even("4"))])]
-    assert found(slices, *_one(takes("2")), state=consumed(a="2")) == ["r=pool/a shared c=2"]
+def test_capacity_left_by_earlier_claims_is_consumed() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("4"))])]
+    assert found(slices, *_one(wants_capacity("2")), state=consumed(a="2")) == ["r=pool/a shared c=2"]
 
 
 @scenario(149, 152)
-def test_a_full_device_is_passed_over() -> None:
-    a, b = shared("a", c=even("2")), shared("b", c=even("2"))
-    assert found([slice_("s", [a, b])], *_one(takes("2")), state=consumed(a="2")) == ["r=pool/b shared c=2"]
-    assert found([slice_("s", [a])], *_one(takes("2")), state=consumed(a="2")) is None
+def test_device_without_free_capacity_is_skipped() -> None:
+    a, b = shared("a", c=capacity_of_two_or_four("2")), shared("b", c=capacity_of_two_or_four("2"))
+    assert found([slice_("s", [a, b])], *_one(wants_capacity("2")), state=consumed(a="2")) == ["r=pool/b shared c=2"]
+    assert found([slice_("s", [a])], *_one(wants_capacity("2")), state=consumed(a="2")) is None
 
 
 @scenario(150)
-def test_capacity_of_a_device_that_did_not_do_is_there_for_the_next_claim() -> None:
+def test_backtracking_releases_capacity_for_next_claim() -> None:
     """Both requests must use one device. The search tries the small one first, then releases it for the next claim."""
-    small = shared("small", c=even("2"), attributes={"n": 1})
-    large = shared("large", c=even("4"), attributes={"n": 2})
-    pair = claim(request("q", takes("2")), request("r", takes("2")), constraints=[match("n")], name="pair")
-    assert found([slice_("s", [small, large])], pair, *_one(takes("2"))) == [
+    small = shared("small", c=capacity_of_two_or_four("2"), attributes={"n": 1})
+    large = shared("large", c=capacity_of_two_or_four("4"), attributes={"n": 2})
+    pair = claim(
+        request("q", wants_capacity("2")), request("r", wants_capacity("2")), constraints=[match("n")], name="pair"
+    )
+    assert found([slice_("s", [small, large])], pair, *_one(wants_capacity("2"))) == [
         "q=pool/large shared c=2",
         "r=pool/large shared c=2",
         "r=pool/small shared c=2",
@@ -152,22 +157,22 @@ def test_capacity_of_a_device_that_did_not_do_is_there_for_the_next_claim() -> N
 
 
 @scenario(151)
-def test_the_first_alternative_that_fits_into_the_capacity() -> None:
-    wanted = claim(first_of("r", takes("4"), takes("2"), wants()))
-    assert found([slice_("s", [shared("a", c=even("2"))])], wanted) == ["r/s1=pool/a shared c=2"]
+def test_first_alternative_within_capacity_is_chosen() -> None:
+    wanted = claim(first_of("r", wants_capacity("4"), wants_capacity("2"), wants()))
+    assert found([slice_("s", [shared("a", c=capacity_of_two_or_four("2"))])], wanted) == ["r/s1=pool/a shared c=2"]
 
 
 @scenario(153, 154)
 @pytest.mark.parametrize("other", [{"d": {"value": "2"}}, {"c": {"value": "1"}}])
-def test_all_are_the_devices_that_have_the_capacity_and_enough_of_it(other: Json) -> None:
+def test_all_devices_request_selects_devices_with_enough_capacity(other: Json) -> None:
     slices = [slice_("s", [shared("a", c=value("2")), shared("b", capacity=other)])]
-    assert found(slices, *_one(takes("2", count=None))) == ["r=pool/a shared c=2"]
+    assert found(slices, *_one(wants_capacity("2", count=None))) == ["r=pool/a shared c=2"]
 
 
 @scenario(155, 157)
-def test_all_need_what_an_earlier_request_left_of_each() -> None:
+def test_all_devices_request_needs_capacity_left_by_earlier_request() -> None:
     b = shared("b", c=value("1"))
-    wanted = claim(request("q", takes("1")), request("r", takes("1", count=None)))
+    wanted = claim(request("q", wants_capacity("1")), request("r", wants_capacity("1", count=None)))
     assert found([slice_("s", [shared("a", c=value("2")), b])], wanted) == [
         "q=pool/a shared c=1",
         "r=pool/a shared c=1",
@@ -177,9 +182,9 @@ def test_all_need_what_an_earlier_request_left_of_each() -> None:
 
 
 @scenario(156, 158)
-def test_all_need_what_an_earlier_claim_left_of_each() -> None:
+def test_all_devices_request_needs_capacity_left_by_earlier_claim() -> None:
     b = shared("b", c=value("1"))
-    every, state = _one(takes("1", count=None)), consumed(a="1")
+    every, state = _one(wants_capacity("1", count=None)), consumed(a="1")
     assert found([slice_("s", [shared("a", c=value("2")), b])], *every, state=state) == [
         "r=pool/a shared c=1",
         "r=pool/b shared c=1",
@@ -188,32 +193,34 @@ def test_all_need_what_an_earlier_claim_left_of_each() -> None:
 
 
 @scenario(159, 160)
-def test_an_exclusive_device_needs_the_capacity_but_is_not_shared() -> None:
+def test_exclusive_device_needs_enough_capacity_and_is_not_shared() -> None:
     slices = [slice_("s", [device("a", capacity={"c": {"value": "4"}})])]
-    assert found(slices, *_one(takes("2"))) == ["r=pool/a"]
-    assert found(slices, *_one(takes("5"))) is None
-    assert found(slices, *_two(takes("2"))) is None
+    assert found(slices, *_one(wants_capacity("2"))) == ["r=pool/a"]
+    assert found(slices, *_one(wants_capacity("5"))) is None
+    assert found(slices, *_two(wants_capacity("2"))) is None
 
 
 @scenario(161)
-def test_a_class_of_exclusive_devices_has_no_shared_ones() -> None:
+def test_class_for_exclusive_devices_selects_no_shared_device() -> None:
     slices = [slice_("s", [shared("a", c=value("2"))])]
-    assert found(slices, *_one(takes("1", deviceClassName="exclusive")), classes=[EXCLUSIVE]) is None
-    assert found(slices, *_one(takes("1", deviceClassName="shared")), classes=[SHARED]) == ["r=pool/a shared c=1"]
+    assert found(slices, *_one(wants_capacity("1", deviceClassName="exclusive")), classes=[EXCLUSIVE]) is None
+    assert found(slices, *_one(wants_capacity("1", deviceClassName="shared")), classes=[SHARED]) == [
+        "r=pool/a shared c=1"
+    ]
 
 
 @scenario(162)
-def test_a_device_that_became_shared_is_not_while_its_exclusive_user_has_it() -> None:
-    slices = [slice_("s", [shared("a", c=even("2"))])]
-    assert found(slices, *_one(takes("1")), state=held("a")) is None
+def test_device_in_exclusive_use_is_not_shared() -> None:
+    slices = [slice_("s", [shared("a", c=capacity_of_two_or_four("2"))])]
+    assert found(slices, *_one(wants_capacity("1")), state=held("a")) is None
 
 
 @scenario(163)
-def test_a_device_that_became_exclusive_is_none_for_a_class_of_shared_ones() -> None:
-    exclusive = [slice_("s", [device("a", capacity={"c": even("2")})])]
-    shares = _one(takes("1", deviceClassName="shared"))
+def test_device_that_is_no_longer_shared_is_not_allocated_again() -> None:
+    exclusive = [slice_("s", [device("a", capacity={"c": capacity_of_two_or_four("2")})])]
+    shares = _one(wants_capacity("1", deviceClassName="shared"))
     assert found(exclusive, *shares, classes=[SHARED], state=consumed(a="2")) is None
-    assert found(exclusive, *_one(takes("1")), state=consumed(a="2")) is None
+    assert found(exclusive, *_one(wants_capacity("1")), state=consumed(a="2")) is None
 
 
 def _partition(name: str, memory: str) -> Json:
@@ -225,7 +232,7 @@ def _memory(amount: str) -> str:
 
 
 @scenario(164)
-def test_shared_partitions_draw_on_counters() -> None:
+def test_shared_partitions_consume_counters() -> None:
     slices = partitioned([_partition("a", "4Gi"), _partition("b", "6Gi"), _partition("c", "4Gi")], memory="8Gi")
     wanted = claim(
         request("q", wants(1, _memory("4Gi"))), first_of("r", wants(1, _memory("6Gi")), wants(1, _memory("4Gi")))
@@ -234,7 +241,7 @@ def test_shared_partitions_draw_on_counters() -> None:
 
 
 @scenario(165)
-def test_a_partition_that_earlier_claims_share_has_its_counters() -> None:
+def test_shared_partition_in_use_keeps_its_counters() -> None:
     state = AllocatedState(allocated_shared_device_ids=frozenset([SharedDeviceID(DeviceID("drv", "pool", "a"), "u")]))
     slices = partitioned([device("b", **consumes(m="1")), shared("a", **consumes(m="1"))], m="1")
     other = _one(wants(1, "!device.allowMultipleAllocations"))
@@ -244,20 +251,20 @@ def test_a_partition_that_earlier_claims_share_has_its_counters() -> None:
 
 
 @scenario(166)
-def test_the_counters_of_a_shared_partition_are_paid_once() -> None:
+def test_counters_of_shared_partition_are_consumed_once() -> None:
     def partition(name: str, c: str) -> Json:
         draws = [
             {"counterSet": "one", "counters": {"c": {"value": c}}},
             {"counterSet": "two", "counters": {"d": {"value": "4"}}},
         ]
-        return shared(name, consumesCounters=draws, capacity={"c": {"value": c}, "d": even("4")})
+        return shared(name, consumesCounters=draws, capacity={"c": {"value": c}, "d": capacity_of_two_or_four("4")})
 
     sets = [{"name": "one", "counters": {"c": {"value": "4"}}}, {"name": "two", "counters": {"d": {"value": "8"}}}]
     devices = [partition("a", "2"), partition("b", "4"), partition("c", "2")]
     slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=sets)]
     large, small = (f'device.capacity["drv"].c.compareTo(quantity("{x}")) >= 0' for x in (4, 2))
-    alternatives = first_of("z", takes("1", large), takes("1", small))
-    assert found(slices, claim(request("x", takes("1")), request("y", takes("2")), alternatives)) == [
+    alternatives = first_of("z", wants_capacity("1", large), wants_capacity("1", small))
+    assert found(slices, claim(request("x", wants_capacity("1")), request("y", wants_capacity("2")), alternatives)) == [
         "x=pool/a shared c=1 d=2",
         "y=pool/c shared c=2 d=2",
         "z/s1=pool/a shared c=1 d=2",
@@ -266,10 +273,10 @@ def test_the_counters_of_a_shared_partition_are_paid_once() -> None:
 
 @scenario(228, 234)
 @pytest.mark.parametrize("amount", ["1", "0"])
-def test_the_last_share_that_is_given_back_frees_the_counters(amount: str) -> None:
+def test_counters_are_released_with_last_share(amount: str) -> None:
     """The counters become free only when no request uses the shared device, even with an amount of zero."""
     devices = [shared("a", **consumes(m="4"), c=value("2")), device("b", **consumes(m="4")), shared("other")]
-    either = takes(amount), wants(1, "device.allowMultipleAllocations && device.capacity.size() == 0")
+    either = wants_capacity(amount), wants(1, "device.allowMultipleAllocations && device.capacity.size() == 0")
     exclusive = request("r", wants(1, "!device.allowMultipleAllocations"))
     wanted = claim(first_of("p", *either), first_of("q", *either), exclusive)
     assert found(partitioned(devices, m="4"), wanted) == [
@@ -280,7 +287,7 @@ def test_the_last_share_that_is_given_back_frees_the_counters(amount: str) -> No
 
 
 @scenario(229)
-def test_what_claims_consume_adds_up_and_is_gone_with_them() -> None:
+def test_aggregated_capacity_is_the_sum_over_allocated_claims() -> None:
     def allocated(share: str) -> ResourceClaim:
         result = {"request": "r", "driver": "drv", "pool": "pool", "device": "a", "shareID": share}
         results = [{**result, "consumedCapacity": {"c": "1"}}]
@@ -293,15 +300,15 @@ def test_what_claims_consume_adds_up_and_is_gone_with_them() -> None:
     assert AllocatedState.from_claims([]).is_empty
 
 
-def _consumed(asked: str | None, capacity: Json) -> str | None:
+def _consumed(requested: str | None, capacity: Json) -> str | None:
     amounts = consumption(
-        {"c": from_dict(DeviceCapacity, capacity)}, {} if asked is None else {"c": Quantity.parse(asked)}
+        {"c": from_dict(DeviceCapacity, capacity)}, {} if requested is None else {"c": Quantity.parse(requested)}
     )
     return None if amounts is None else str(amounts["c"])
 
 
 @scenario(230)
-def test_the_request_comes_before_the_default() -> None:
+def test_requested_amount_overrides_default() -> None:
     assert _consumed("1", value("2", default="2", values=["1", "2"])) == "1"
     assert _consumed(None, value("2", default="1")) == "1"
     assert _consumed("1", value("2")) == "1"
@@ -313,7 +320,7 @@ def _range(**limits: str) -> Json:
 
 @scenario(231)
 @pytest.mark.parametrize(
-    ("asked", "capacity", "is_refused"),
+    ("requested", "capacity", "is_refused"),
     [
         ("1", value("9"), False),
         ("1", _range(min="1", max="2"), False),
@@ -322,13 +329,13 @@ def _range(**limits: str) -> Json:
         ("2", value("9", default="9", values=["1"]), True),
     ],
 )
-def test_what_a_policy_refuses(asked: str, capacity: Json, is_refused: bool) -> None:
-    assert _consumed(asked, capacity) == (None if is_refused else asked)
+def test_amount_that_violates_policy_is_refused(requested: str, capacity: Json, is_refused: bool) -> None:
+    assert _consumed(requested, capacity) == (None if is_refused else requested)
 
 
 @scenario(232)
 @pytest.mark.parametrize(
-    ("asked", "capacity", "amount"),
+    ("requested", "capacity", "amount"),
     [
         (None, value("1"), "1"),
         (None, _range(min="1"), "1"),
@@ -342,5 +349,5 @@ def test_what_a_policy_refuses(asked: str, capacity: Json, is_refused: bool) -> 
         ("3", value("9", default="1", values=["1", "2"]), None),
     ],
 )
-def test_what_a_policy_makes_of_a_request(asked: str | None, capacity: Json, amount: str | None) -> None:
-    assert _consumed(asked, capacity) == amount
+def test_policy_determines_consumed_amount(requested: str | None, capacity: Json, amount: str | None) -> None:
+    assert _consumed(requested, capacity) == amount

@@ -29,24 +29,24 @@ THREE = [_partition("a1", "4Gi"), _partition("a2", "6Gi"), _partition("a3", "4Gi
 
 
 @scenario(83)
-def test_counters_can_be_in_another_slice() -> None:
+def test_counters_of_another_slice_are_consumed() -> None:
     assert found(_pool([_partition("a1", "4Gi")], EIGHT), ONE) == [["r=pool-1/a1"]]
 
 
 @scenario(84)
-def test_an_alternative_that_the_counters_forbid_gives_way_to_the_next() -> None:
+def test_alternative_that_exceeds_counters_falls_back_to_next() -> None:
     wanted = claim(request("r", wants_a()), SIX_OR_FOUR)
     assert found(_pool(THREE, EIGHT), wanted) == [["r=pool-1/a1", "q/s1=pool-1/a3"]]
 
 
 @scenario(85)
-def test_a_device_that_the_counters_forbid_is_passed_over() -> None:
+def test_device_that_exceeds_counters_is_skipped() -> None:
     wanted = claim(request("r", wants_a()), request("q", wants_a()))
     assert found(_pool(THREE, EIGHT), wanted) == [["r=pool-1/a1", "q=pool-1/a3"]]
 
 
 @scenario(86)
-def test_the_tightest_set_of_counters_decides() -> None:
+def test_smallest_counter_set_limits_devices() -> None:
     devices = [
         sized(f"a{n}", f"{size}Gi", consumesCounters=[draw("m", memory=f"{size}Gi"), draw("c", cpus=str(size))])
         for n, size in enumerate((4, 6, 4), 1)
@@ -56,7 +56,7 @@ def test_the_tightest_set_of_counters_decides() -> None:
 
 
 @scenario(87)
-def test_a_device_in_the_way_of_both_others_is_given_up() -> None:
+def test_search_releases_device_that_blocks_both_others() -> None:
     draws = [
         [draw("slots", slot0="1", slot1="1"), draw("size", memory="4Gi", cpus="2")],
         [draw("slots", slot0="1"), draw("size", memory="4Gi", cpus="2")],
@@ -72,14 +72,14 @@ PAIR = claim(request("r", wants_a(2)))
 
 
 @scenario(88)
-def test_sets_of_the_same_name_in_two_pools_are_two_sets() -> None:
+def test_counter_sets_of_same_name_in_two_pools_are_separate() -> None:
     """The devices in use consume all of the first pool's counters and nothing of the second's."""
     slices = _pool(THREE, EIGHT) + _pool(UNEVEN, EIGHT, pool="pool-2")
     assert found(slices, PAIR, state=held_a("a1", "a3")) == [["r=pool-2/a2", "r=pool-2/a3"]]
 
 
 @scenario(89)
-def test_counters_that_no_device_draws_on_are_harmless() -> None:
+def test_unused_counter_changes_nothing() -> None:
     slices = _pool(UNEVEN, counter_set(memory="8Gi", unused="1Gi"))
     assert found(slices, PAIR) == [["r=pool-1/a2", "r=pool-1/a3"]]
 
@@ -87,12 +87,12 @@ def test_counters_that_no_device_draws_on_are_harmless() -> None:
 @scenario(90, 91)
 @pytest.mark.parametrize("in_use", ["16Gi", "20Gi"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_is_in_use_leaves_too_little_or_less_than_nothing(in_use: str, count: int) -> None:
+def test_device_is_refused_if_devices_in_use_exhaust_counters(in_use: str, count: int) -> None:
     """With a count of one, the two slices do not form a valid pool."""
     slices = _pool([_partition("a1", "4Gi"), _partition("a2", in_use)], counter_set(memory="18Gi"), count=count)
     assert found(slices, ONE, state=held_a("a2")) is None
 
 
 @scenario(92)
-def test_without_partitionable_devices_a_device_that_draws_on_counters_is_not_there() -> None:
+def test_device_with_counters_is_skipped_when_feature_is_off() -> None:
     assert found(_pool([_partition("a1", "4Gi")], EIGHT), ONE, features=OFF) is None

@@ -5,7 +5,12 @@ import pytest
 from controlplane.structured import AllocationError
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import Json, claim, distinct, first_of, request, slice_, wants
-from tests.controlplane.structured.scenarios.shared_devices import even, found, shared, takes
+from tests.controlplane.structured.scenarios.shared_devices import (
+    capacity_of_two_or_four,
+    found,
+    shared,
+    wants_capacity,
+)
 
 Q, R, S, T = (request(name) for name in "qrst")
 
@@ -15,7 +20,7 @@ def _device(name: str, is_on: bool, version: str, numa: int) -> Json:
 
 
 @scenario(167)
-def test_constraints_over_more_and_more_requests() -> None:
+def test_constraints_over_growing_request_lists_hold_together() -> None:
     devices = [
         _device("a", True, "1.0.0", 0),
         _device("b", False, "1.0.1", 1),
@@ -32,12 +37,12 @@ def test_constraints_over_more_and_more_requests() -> None:
 
 
 @scenario(168)
-def test_a_device_without_the_attribute_differs_from_nothing() -> None:
+def test_device_without_constrained_attribute_is_not_allocated() -> None:
     assert found([slice_("s", [shared("a")])], claim(Q, constraints=[distinct("on", "q")])) is None
 
 
 @scenario(169)
-def test_an_attribute_without_a_value_is_an_error_once_a_selector_is_evaluated() -> None:
+def test_attribute_without_value_is_an_error_in_selector() -> None:
     wanted = request("q", wants(1, 'device.driver == "drv"'))
     with pytest.raises(AllocationError) as error:
         found([slice_("s", [shared("a", attributes={"on": {}})])], claim(wanted, constraints=[distinct("on", "q")]))
@@ -47,7 +52,7 @@ def test_an_attribute_without_a_value_is_an_error_once_a_selector_is_evaluated()
 
 
 @scenario(170)
-def test_an_alternative_makes_two_requests_differ_and_leaves_the_third_its_preference() -> None:
+def test_second_alternative_is_chosen_only_to_satisfy_constraint() -> None:
     devices = [shared("a", attributes={"on": True}), shared("b", attributes={"on": False})]
     wanted = [first_of(name, wants(1, 'device.attributes["drv"].on'), wants()) for name in "qrs"]
     assert found([slice_("s", devices)], claim(*wanted, constraints=[distinct("on", "q", "r")])) == [
@@ -58,9 +63,9 @@ def test_an_alternative_makes_two_requests_differ_and_leaves_the_third_its_prefe
 
 
 @scenario(171, 172)
-def test_a_shared_device_does_not_differ_from_itself() -> None:
-    a, b = (shared(name, c=even("4"), attributes={"name": name}) for name in "ab")
-    wanted = claim(request("q", takes("2")), request("r", takes("2")), constraints=[distinct("name")])
+def test_shared_device_is_not_distinct_from_itself() -> None:
+    a, b = (shared(name, c=capacity_of_two_or_four("4"), attributes={"name": name}) for name in "ab")
+    wanted = claim(request("q", wants_capacity("2")), request("r", wants_capacity("2")), constraints=[distinct("name")])
     assert found([slice_("s", [a])], wanted) is None
     slices = [slice_("s", [a], count=2), slice_("s", [b], count=2)]
     assert found(slices, wanted) == ["q=pool/a shared c=2", "r=pool/b shared c=2"]

@@ -15,7 +15,9 @@ def _versions(*versions: str) -> Json:
     return {"versions": list(versions)}
 
 
-def _found(values: list[object], count: int, constraint: Json, features: Features | None = None) -> str | None:
+def _allocated_devices(
+    values: list[object], count: int, constraint: Json, features: Features | None = None
+) -> str | None:
     """The allocated devices among a, b and c, which have these attribute values."""
     devices = [device(name, attributes={"x": value}) for name, value in zip("abc", values, strict=False)]
     wanted = request("r", wants(count, 'device.driver == "drv"'))
@@ -39,12 +41,12 @@ def _found(values: list[object], count: int, constraint: Json, features: Feature
         pytest.param([_versions("1.0.0", "1.1.0"), _versions("1.1.0", "2.0.0")], "ab", id="182"),
     ],
 )
-def test_devices_that_all_have_a_value_agree(values: list[object], expected: str | None) -> None:
-    assert _found(values, len(values), match("x")) == expected
+def test_devices_match_if_all_share_a_value(values: list[object], expected: str | None) -> None:
+    assert _allocated_devices(values, len(values), match("x")) == expected
 
 
 @scenario(176)
-def test_two_requests_of_the_same_name_do_not_agree_by_that() -> None:
+def test_requests_of_same_name_still_need_a_common_value() -> None:
     devices = [device("a", attributes={"x": ["1", "2"]}), device("b", attributes={"x": ["3", "4"]})]
     wanted = claim(request("r"), request("r"), constraints=[match("x")])
     assert found([slice_("s", devices)], wanted) is None
@@ -68,26 +70,26 @@ def test_two_requests_of_the_same_name_do_not_agree_by_that() -> None:
         ),
     ],
 )
-def test_devices_without_a_common_value_differ(values: list[object], expected: str | None) -> None:
-    assert _found(values, 2, distinct("x")) == expected
+def test_devices_are_distinct_if_no_two_share_a_value(values: list[object], expected: str | None) -> None:
+    assert _allocated_devices(values, 2, distinct("x")) == expected
 
 
 @scenario(183, 194)
 @pytest.mark.parametrize("constraint", [match("x"), distinct("x")])
-def test_an_attribute_without_a_value_is_an_error_and_an_empty_list_neither_agrees_nor_differs(
+def test_attribute_without_value_is_an_error_and_empty_list_fails(
     constraint: Json,
 ) -> None:
     empty: Json = {"strings": []}
     with pytest.raises(AllocationError) as error:
-        _found([{}, empty], 2, constraint)
+        _allocated_devices([{}, empty], 2, constraint)
     assert str(error.value) == (
         "claim ns/claim: selector #0 on device drv/pool/a: CEL runtime error: attribute x: unsupported attribute value"
     )
-    assert _found([empty, empty], 2, constraint) is None
+    assert _allocated_devices([empty, empty], 2, constraint) is None
 
 
 @scenario(184, 195)
 @pytest.mark.parametrize("constraint", [match("x"), distinct("x")])
-def test_without_the_feature_lists_neither_agree_nor_differ(constraint: Json) -> None:
-    assert _found([ONE_TWO_THREE, TWO_THREE_FOUR], 2, constraint, OFF) is None
-    assert _found([["1"], ["2"]], 2, constraint, OFF) is None
+def test_lists_satisfy_no_constraint_when_feature_is_off(constraint: Json) -> None:
+    assert _allocated_devices([ONE_TWO_THREE, TWO_THREE_FOUR], 2, constraint, OFF) is None
+    assert _allocated_devices([["1"], ["2"]], 2, constraint, OFF) is None

@@ -8,7 +8,7 @@ REQUESTS = [request("r", wants_a()), request("q", wants_a())]
 
 
 @scenario(45)
-def test_devices_can_agree_on_attributes_of_every_type() -> None:
+def test_devices_match_in_attributes_of_every_type() -> None:
     attributes = {"numa": 1, "driverVersion": {"version": "1.0.0"}, "string": "value", "bool": True}
     slices = [slice_a("slice-1", [device(name, attributes=attributes) for name in ("a1", "a2")])]
     wanted = claim(*REQUESTS, constraints=[match_a(name) for name in attributes])
@@ -16,7 +16,7 @@ def test_devices_can_agree_on_attributes_of_every_type() -> None:
 
 
 @scenario(53)
-def test_a_first_choice_that_nothing_agrees_with_is_given_up() -> None:
+def test_search_releases_first_device_if_no_other_matches_it() -> None:
     devices = [
         device(f"a{n}", attributes={"driverVersion": {"version": f"{n}.0.0"}, "string": text})
         for n, text in enumerate("abb", 1)

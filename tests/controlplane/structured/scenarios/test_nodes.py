@@ -23,7 +23,9 @@ from tests.controlplane.structured.scenarios.two_drivers import (
 REGION_1 = where(is_in("region", "region-1"))
 
 
-def _found(slices: list[ResourceSlice], wanted: ResourceClaim) -> tuple[list[list[str]] | None, Json | None]:
+def _devices_and_node_selector(
+    slices: list[ResourceSlice], wanted: ResourceClaim
+) -> tuple[list[list[str]] | None, Json | None]:
     """The devices of the claim, and the node selector of its allocation."""
     results = allocated(slices, wanted)
     assert results is not None
@@ -31,17 +33,20 @@ def _found(slices: list[ResourceSlice], wanted: ResourceClaim) -> tuple[list[lis
 
 
 @scenario(37)
-def test_a_device_of_a_region_is_for_the_nodes_of_the_region() -> None:
-    assert _found([slice_a("slice-1", [device("a1")], nodeSelector=REGION_1)], ONE) == ([["r=pool-1/a1"]], REGION_1)
+def test_allocation_keeps_node_selector_of_slice() -> None:
+    assert _devices_and_node_selector([slice_a("slice-1", [device("a1")], nodeSelector=REGION_1)], ONE) == (
+        [["r=pool-1/a1"]],
+        REGION_1,
+    )
 
 
 @scenario(38)
-def test_a_device_of_another_region_is_out_of_reach() -> None:
+def test_device_of_another_region_is_not_allocated() -> None:
     assert found([slice_a("slice-1", [device("a1")], nodeSelector=REGION_1)], ONE, on=NODE_2) is None
 
 
 @scenario(39)
-def test_an_allocation_allows_the_nodes_that_reach_all_its_devices() -> None:
+def test_node_selectors_of_all_devices_are_merged() -> None:
     this_node = is_in("metadata.name", "node-1")
     places: list[Json] = [
         {"nodeSelector": REGION_1},
@@ -50,14 +55,14 @@ def test_an_allocation_allows_the_nodes_that_reach_all_its_devices() -> None:
         {"nodeSelector": where(matchFields=[this_node])},
     ]
     slices = [slice_a("slice-1", [device("a1")], pool=f"pool-{n}", **place) for n, place in enumerate(places, 1)]
-    assert _found(slices, claim(request("r", wants_a(4)))) == (
+    assert _devices_and_node_selector(slices, claim(request("r", wants_a(4)))) == (
         [[f"r=pool-{n}/a1" for n in range(1, 5)]],
         where(is_in("region", "region-1"), is_in("planet", "earth"), matchFields=[this_node]),
     )
 
 
 @scenario(94)
-def test_without_partitionable_devices_a_device_cannot_name_its_node() -> None:
+def test_device_with_node_name_is_skipped_when_feature_is_off() -> None:
     slices = [slice_a("slice-1", [device("a1", nodeName="node-1")], perDeviceNodeSelection=True)]
     assert found(slices, ONE) == [["r=pool-1/a1"]]
     assert found(slices, ONE, features=Features(partitionable_devices=False)) is None
@@ -67,7 +72,7 @@ COUNTERS = slice_a("slice-2", count=2, perDeviceNodeSelection=True, sharedCounte
 
 
 @scenario(95)
-def test_a_device_that_names_another_node_is_out_of_reach() -> None:
+def test_device_with_name_of_other_node_is_not_allocated() -> None:
     devices = [
         sized("4gi", "4Gi", nodeName="node-1", **consumes(memory="4Gi")),
         sized("6gi", "6Gi", nodeName="node-2", **consumes(memory="6Gi")),
@@ -78,14 +83,14 @@ def test_a_device_that_names_another_node_is_out_of_reach() -> None:
 
 
 @scenario(96)
-def test_a_device_that_names_a_region_is_for_the_nodes_of_the_region() -> None:
+def test_allocation_keeps_node_selector_of_device() -> None:
     devices = [device("a1", nodeSelector=REGION_1, **consumes(memory="4Gi"))]
     slices = [slice_a("slice-1", devices, count=2, perDeviceNodeSelection=True), COUNTERS]
-    assert _found(slices, ONE) == ([["r=pool-1/a1"]], REGION_1)
+    assert _devices_and_node_selector(slices, ONE) == ([["r=pool-1/a1"]], REGION_1)
 
 
 @scenario(97)
-def test_devices_with_places_of_their_own_meet_on_the_node() -> None:
+def test_allocation_with_node_local_device_is_restricted_to_node() -> None:
     places: list[Json] = [{"nodeSelector": REGION_1}, {"nodeName": "node-1"}, {"allNodes": True}]
     devices = [device(f"a{n}", **place, **consumes(memory="4Gi")) for n, place in enumerate(places, 1)]
     local = [device(f"b{n}", **consumes(memory="4Gi")) for n in range(1, 4)]

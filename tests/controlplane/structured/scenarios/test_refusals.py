@@ -20,13 +20,13 @@ SLICES = [slice_a("slice-1", [device("a1")])]
 
 
 @scenario(12)
-def test_there_are_no_classes() -> None:
+def test_missing_class_is_an_error() -> None:
     with pytest.raises(AllocationError, match=r"^claim ns/claim, request r: could not retrieve device class class-a: "):
         Allocator(Features(), AllocatedState(), DeviceClasses([]), SLICES).allocate(NODE_1, [ONE])
 
 
 @scenario(60)
-def test_a_constraint_without_a_rule_is_not_understood() -> None:
+def test_empty_constraint_is_an_error() -> None:
     with pytest.raises(AllocationError) as error:
         allocated(SLICES, claim(request("r", wants_a()), constraints=[match_a("n"), {"requests": ["r"]}]))
     assert str(error.value) == "claim ns/claim, constraint #1: empty constraint (unsupported constraint type?)"
@@ -41,7 +41,7 @@ def test_a_constraint_without_a_rule_is_not_understood() -> None:
         (wants_a(None, "noSuchVar"), "claim ns/claim"),
     ],
 )
-def test_a_selector_that_does_not_compile_is_reported_with_its_owner(wanted: Json, owner: str) -> None:
+def test_selector_compile_error_names_claim_or_class(wanted: Json, owner: str) -> None:
     with pytest.raises(AllocationError) as error:
         allocated(SLICES, claim(request("r", wanted)), classes=[*CLASSES, class_("unsound", "noSuchVar")])
     assert str(error.value).startswith(
@@ -58,12 +58,12 @@ def test_a_selector_that_does_not_compile_is_reported_with_its_owner(wanted: Jso
         ([32, 1], "request r1: adding 1 devices exceeds the claim limit of 32, with 32 already accounted for"),
     ],
 )
-def test_a_claim_for_more_devices_than_a_claim_can_have(counts: list[int], text: str) -> None:
+def test_claim_over_device_limit_is_an_error(counts: list[int], text: str) -> None:
     with pytest.raises(AllocationError) as error:
         allocated([], claim(*[request(f"r{n}", wants_a(count)) for n, count in enumerate(counts)]))
     assert str(error.value) == f"claim ns/claim, {text}"
 
 
 @scenario(65)
-def test_a_claim_for_as_many_devices_as_it_can_have_is_sound() -> None:
+def test_claim_at_device_limit_is_valid() -> None:
     assert found([], claim(request("r", wants_a(32)))) is None

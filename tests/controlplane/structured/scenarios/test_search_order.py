@@ -27,7 +27,7 @@ def _slice(name: str, *devices: str, pool: str = "pool-1", count: int = 1) -> Re
         [_slice("slice-1", f"a{n}", pool=f"pool-{n}") for n in range(1, 5)],
     ],
 )
-def test_each_combination_is_tried_once_across_slices_and_pools(slices: list[ResourceSlice]) -> None:
+def test_each_device_combination_is_tried_once_across_slices_and_pools(slices: list[ResourceSlice]) -> None:
     made = allocator(slices, classes=CLASSES, prune=False)
     assert made.allocate(NODE_1, [FIVE]) is None
     assert made.stats.num_allocate_one_invocations == 16
@@ -42,7 +42,7 @@ def _typed(name: str, kind: str, **fields: object) -> Json:
 
 
 @scenario(218)
-def test_the_only_device_of_a_type_is_left_for_it_across_slices_and_pools() -> None:
+def test_only_device_of_a_type_is_left_for_request_that_needs_it() -> None:
     slices = [
         slice_a("slice-1", [_typed("a3", "Y", **BINDING)], pool="pool-0"),
         slice_a("slice-2", [_typed("a1", "X")], count=2),
@@ -66,24 +66,24 @@ POOLS = [_slice("slice-1", "a1", pool=f"pool-{n}") for n in (3, 2, 1)]
 
 
 @scenario(224)
-def test_pools_are_tried_in_the_order_of_their_names() -> None:
+def test_pools_are_tried_in_name_order() -> None:
     assert found(POOLS, TWO) == [["r=pool-1/a1", "r=pool-2/a1"]]
 
 
 @scenario(225)
-def test_a_pool_with_binding_conditions_is_tried_last() -> None:
+def test_pool_with_binding_conditions_is_tried_last() -> None:
     slices = [*POOLS[:2], slice_a("slice-1", [device("a1", bindingConditions=["ready"])])]
     assert found(slices, TWO) == [["r=pool-2/a1", "r=pool-3/a1"]]
 
 
 @scenario(226)
-def test_slices_are_tried_in_the_order_of_their_names() -> None:
+def test_slices_are_tried_in_name_order() -> None:
     slices = [_slice(f"slice-{n}", f"a{n}", count=3) for n in (3, 2, 1)]
     assert found(slices, TWO) == [["r=pool-1/a1", "r=pool-1/a2"]]
 
 
 @scenario(227)
-def test_binding_conditions_do_not_change_the_order_of_slices() -> None:
+def test_binding_conditions_do_not_change_slice_order() -> None:
     first = slice_a("slice-1", [device("a1", bindingConditions=["ready"])], count=3)
     slices = [_slice("slice-3", "a3", count=3), _slice("slice-2", "a2", count=3), first]
     made = allocator(slices, classes=CLASSES)

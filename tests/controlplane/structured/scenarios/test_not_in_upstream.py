@@ -32,7 +32,7 @@ def _kind(kind: str, **fields: Any) -> Json:
 
 
 @scenario(233)
-def test_results_are_in_the_order_of_the_requests_and_configuration_in_that_of_its_sources() -> None:
+def test_results_follow_request_order_and_configuration_source_order() -> None:
     classes = [class_(name, config=[_config(f"{name}-1"), _config(f"{name}-2")]) for name in ("gpu", "nic")]
     requests = [request("q", wants(2, deviceClassName="nic")), request("p", wants(deviceClassName="gpu"))]
     wanted = claim(*requests, config=[_config("last", "p"), _config("for all")])
@@ -53,7 +53,7 @@ def test_results_are_in_the_order_of_the_requests_and_configuration_in_that_of_i
 
 
 @scenario(235)
-def test_admin_access_needs_counters_that_are_free() -> None:
+def test_admin_access_needs_free_counters() -> None:
     slices = partitioned([device(name, **consumes(m="4")) for name in "ab"], m="4")
     admin = claim(request("r", wants(adminAccess=True)), name="admin")
     normal = claim(request("r"), name="normal")
@@ -64,7 +64,7 @@ def test_admin_access_needs_counters_that_are_free() -> None:
 
 
 @scenario(235)
-def test_what_admin_access_got_is_not_for_a_later_claim_but_what_a_claim_got_is_for_admin_access() -> None:
+def test_device_with_admin_access_is_not_for_later_claim_without_it() -> None:
     admin = claim(request("r", wants(adminAccess=True)), name="admin")
     assert allocated([slice_("s", alike(1))], admin, ONE) is None
     results = allocated([slice_("s", alike(1))], ONE, admin)
@@ -73,7 +73,7 @@ def test_what_admin_access_got_is_not_for_a_later_claim_but_what_a_claim_got_is_
 
 
 @scenario(237)
-def test_an_alternative_is_chosen_anew_for_a_later_claim_and_recorded_with_its_configuration() -> None:
+def test_alternative_of_earlier_claim_changes_for_later_claim() -> None:
     devices = [device("a", attributes={"kind": "x"}), device("b", attributes={"kind": "y"})]
     config = [_config("first", "q/s0"), _config("second", "q/s1")]
     either = claim(first_of("q", _kind("x"), _kind("y")), config=config, name="either")
@@ -87,7 +87,7 @@ def test_an_alternative_is_chosen_anew_for_a_later_claim_and_recorded_with_its_c
 
 
 @scenario(240)
-def test_versions_that_differ_in_their_build_are_equal_to_selectors_and_not_to_constraints() -> None:
+def test_version_build_matters_to_constraints_but_not_to_selectors() -> None:
     devices = [device(n, attributes={"v": {"version": v}}) for n, v in (("a", "1.0.0"), ("b", "1.0.0+build"))]
     wanted = request("r", wants(2, 'device.attributes["drv"].v == semver("1.0.0")'))
     assert found([slice_("s", devices)], claim(wanted)) == ["r=pool/a", "r=pool/b"]
@@ -95,7 +95,7 @@ def test_versions_that_differ_in_their_build_are_equal_to_selectors_and_not_to_c
 
 
 @scenario(241)
-def test_a_node_selector_without_terms_selects_no_node() -> None:
+def test_node_selector_without_terms_selects_no_node() -> None:
     assert allocated([slice_("s", alike(1), nodeSelector={"nodeSelectorTerms": []})], ONE) is None
 
 
@@ -104,14 +104,14 @@ def _parts(*counts: int, **fields: Any) -> list[ResourceSlice]:
 
 
 @scenario(242)
-def test_where_slices_disagree_on_their_number_the_first_that_is_seen_counts() -> None:
+def test_first_slice_determines_slice_count_of_pool() -> None:
     assert found(_parts(2, 1), ONE) == ["r=pool/d0"]
     assert found(_parts(1, 2), ONE) is None
     assert found(_parts(2, 1)[::-1], ONE) is None
 
 
 @scenario(242)
-def test_a_new_generation_may_have_fewer_slices() -> None:
+def test_new_generation_can_have_fewer_slices() -> None:
     new = slice_("new", [device("e")], generation=2)
     assert found([*_parts(2, 2), new], ONE) == ["r=pool/e"]
     assert found([new, *_parts(2, 2)], ONE) == ["r=pool/e"]
