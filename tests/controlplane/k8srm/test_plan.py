@@ -178,7 +178,7 @@ def test_claims_allocated_on_different_nodes_leave_no_node() -> None:
     both = pod({"name": "a", "claimName": "x"}, {"name": "b", "claimName": "y"})
     outcome = planned(CLASS, *pools, allocated_claim("x", ("p", "b", {})), allocated_claim("y", ("q", "z", {})), both)
     assert outcome.outcome.node is None
-    assert outcome.obstacles == ("claim x is allocated on node n", "claim y is allocated on node m")
+    assert outcome.conflicts == ("claim x is allocated on node n", "claim y is allocated on node m")
 
 
 def test_allocation_from_missing_pool_is_refused() -> None:

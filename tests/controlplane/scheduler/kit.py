@@ -76,9 +76,9 @@ class Stand:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)
                 (self.server.registry.add if served else self._remove)(replace(kind, versions=served))
-        self.clock = datetime(2100, 1, 1, tzinfo=UTC)  # later than all timestamps of the server
+        self.scheduler_time = datetime(2100, 1, 1, tzinfo=UTC)  # later than all timestamps of the server
         self._interceptor = interceptor
-        self._options: Json = {"now": lambda: self.clock} | options
+        self._options: Json = {"now": lambda: self.scheduler_time} | options
 
     async def __aenter__(self) -> Self:
         self._changed = self.server.store.subscribe().changed
@@ -104,9 +104,9 @@ class Stand:
         self.scheduler = Scheduler(self._scheduler_client, **self._options)
         await self.scheduler.start()
 
-    async def advance_clock(self, seconds: float) -> None:
+    async def advance_scheduler_time(self, seconds: float) -> None:
         """Advance the scheduler's clock."""
-        self.clock += timedelta(seconds=seconds)
+        self.scheduler_time += timedelta(seconds=seconds)
         self.scheduler.wake()
 
     async def create(self, *objects: Json) -> None:

@@ -115,7 +115,7 @@ async def test_binding_timeout_reallocates_claim() -> None:
         await stand.create(node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS), claim(), pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a")
         first = (await stand.get("ResourceClaim", "c"))["status"]["allocation"]["allocationTimestamp"]
-        await stand.advance_clock(61)
+        await stand.advance_scheduler_time(61)
         await stand.until_event(
             "FailedScheduling", 'running PreBind plugin "DynamicResources": device binding timeout: claim=c'
         )
@@ -239,14 +239,14 @@ async def test_expired_toleration_evicts_pod() -> None:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim("c", request(tolerations=tolerations)))
         await stand.create(pod("p", {"g": "c"}))
         await stand.until_bound("p")
-        added = stand.clock - timedelta(seconds=50)
+        added = stand.scheduler_time - timedelta(seconds=50)
         tainted = {"name": "a", "taints": [taint("NoExecute") | {"timeAdded": added.strftime("%Y-%m-%dT%H:%M:%SZ")}]}
         await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": [tainted]}})
-        await stand.advance_clock(49)
+        await stand.advance_scheduler_time(49)
         await stand.create(pod("later"))
         await stand.until_bound("later")
         assert await stand.get("Pod", "p")
-        await stand.advance_clock(2)
+        await stand.advance_scheduler_time(2)
         await stand.until_gone("Pod", "p")
 
 
