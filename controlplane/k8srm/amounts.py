@@ -81,13 +81,13 @@ def splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tup
 
 
 def _all_splits(demand: Demand, available: Mapping[DeviceShape, int]) -> Iterator[tuple[Slot, ...]]:
-    most = min(demand.maximum, sum(available.values()))
-    choices = _Choices(demand, available, most)
-    for number in range(max(demand.minimum, 1), most + 1):
-        for chosen in islice(choices.of(number), _MAX_CHOICES):
+    max_devices = min(demand.maximum, sum(available.values()))
+    choices = _Choices(demand, available, max_devices)
+    for number in range(max(demand.minimum, 1), max_devices + 1):
+        for chosen in islice(choices.of_size(number), _MAX_CHOICES):
             offered: set[tuple[Slot, ...]] = set()
             for portions in _portions(demand, chosen):
-                split = _merged(chosen, portions)
+                split = _slots_of(chosen, portions)
                 if split not in offered:
                     offered.add(split)
                     yield split
@@ -101,47 +101,49 @@ class _Choices:
     much of one resource can have little of another.
     """
 
-    def __init__(self, demand: Demand, available: Mapping[DeviceShape, int], most: int) -> None:
+    def __init__(self, demand: Demand, available: Mapping[DeviceShape, int], max_devices: int) -> None:
         self._shapes = sorted(available, key=lambda shape: tuple(-supply.usable for supply in shape.supplies))
         self._counts = [available[shape] for shape in self._shapes]
         wanted = [demand.amounts[name] for name in sorted(demand.amounts)]
         whole = lcm(*wanted)  # a common multiple, so that each resource has the same weight in the sum
         self._wanted = [*wanted, whole * len(wanted)]
-        self._given = []
+        self._provided = []
         for shape in self._shapes:
             usable = [min(supply.usable, amount) for supply, amount in zip(shape.supplies, wanted, strict=True)]
-            at_once = sum(amount * (whole // all_of_it) for amount, all_of_it in zip(usable, wanted, strict=True))
-            self._given.append([*usable, at_once])
-        self._best = [self._best_sums(place, most) for place in range(len(self._wanted))]
+            weighted_sum = sum(amount * (whole // requested) for amount, requested in zip(usable, wanted, strict=True))
+            self._provided.append([*usable, weighted_sum])
+        self._largest = [self._largest_sums(place, max_devices) for place in range(len(self._wanted))]
         self._steps = 0
 
-    def of(self, number: int) -> Iterator[tuple[DeviceShape, ...]]:
+    def of_size(self, number: int) -> Iterator[tuple[DeviceShape, ...]]:
         """Return the choices of this number of devices."""
         self._steps = 0
-        return self._from(0, number, self._wanted)
+        return self._choose(0, number, self._wanted)
 
-    def _from(self, first: int, number: int, wanted: Sequence[int]) -> Iterator[tuple[DeviceShape, ...]]:
+    def _choose(self, first: int, number: int, wanted: Sequence[int]) -> Iterator[tuple[DeviceShape, ...]]:
         if number == 0:
             if all(amount <= 0 for amount in wanted):
                 yield ()
             return
         for index in range(first, len(self._shapes)):
             self._steps += 1
-            if self._steps > _MAX_STEPS or len(self._best[0][index]) <= number:
+            if self._steps > _MAX_STEPS or len(self._largest[0][index]) <= number:
                 return
-            if any(amount > best[index][number] for amount, best in zip(wanted, self._best, strict=True)):
+            if any(amount > best[index][number] for amount, best in zip(wanted, self._largest, strict=True)):
                 return
             for count in range(min(self._counts[index], number), 0, -1):
-                left = [amount - count * given for amount, given in zip(wanted, self._given[index], strict=True)]
-                for others in self._from(index + 1, number - count, left):
+                left = [
+                    amount - count * provided for amount, provided in zip(wanted, self._provided[index], strict=True)
+                ]
+                for others in self._choose(index + 1, number - count, left):
                     yield (self._shapes[index],) * count + others
 
-    def _best_sums(self, place: int, most: int) -> list[list[int]]:
+    def _largest_sums(self, place: int, max_devices: int) -> list[list[int]]:
         """By index and number: the most that this number of devices of the shapes from the index on can provide."""
         largest: list[int] = []
         sums = []
-        for given, count in zip(reversed(self._given), reversed(self._counts), strict=True):
-            largest = sorted([*largest, *[given[place]] * min(count, most)], reverse=True)[:most]
+        for provided, count in zip(reversed(self._provided), reversed(self._counts), strict=True):
+            largest = sorted([*largest, *[provided[place]] * min(count, max_devices)], reverse=True)[:max_devices]
             sums.append(list(accumulate(largest, initial=0)))
         return sums[::-1]
 
@@ -157,39 +159,39 @@ def _portions(demand: Demand, chosen: Sequence[DeviceShape]) -> Iterator[list[di
         for index, name in enumerate(sorted(demand.amounts)):
             supplies = [shape.supplies[index] for shape in chosen]
             wanted = demand.amounts[name]
-            given = _evenly(wanted, supplies) if order is None else _drained(wanted, supplies, order)
-            if sum(given) < wanted or sum(given) > demand.limits.get(name, sum(given)):
+            amounts = _even_amounts(wanted, supplies) if order is None else _drained_amounts(wanted, supplies, order)
+            if sum(amounts) < wanted or sum(amounts) > demand.limits.get(name, sum(amounts)):
                 break
-            for portion, amount in zip(portions, given, strict=True):
+            for portion, amount in zip(portions, amounts, strict=True):
                 portion[name] = amount
         else:
             yield portions
 
 
-def _evenly(wanted: int, supplies: Sequence[Supply]) -> list[int]:
-    given = [0] * len(supplies)
+def _even_amounts(wanted: int, supplies: Sequence[Supply]) -> list[int]:
+    amounts = [0] * len(supplies)
     left = wanted
     by_size = sorted(range(len(supplies)), key=lambda i: supplies[i].usable)
     for place, i in enumerate(by_size):
         share = -(-max(left, 1) // (len(by_size) - place))
-        given[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
-        left -= given[i]
-    return given
+        amounts[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
+        left -= amounts[i]
+    return amounts
 
 
-def _drained(wanted: int, supplies: Sequence[Supply], order: Sequence[int]) -> list[int]:
+def _drained_amounts(wanted: int, supplies: Sequence[Supply], order: Sequence[int]) -> list[int]:
     """Devices earlier in the order provide all they have, except that each later one keeps at least one block."""
-    given = [0] * len(supplies)
+    amounts = [0] * len(supplies)
     left = wanted
     for place, i in enumerate(order):
         reserved = sum(supplies[j].block for j in order[place + 1 :])
         share = max(left - reserved, 1)
-        given[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
-        left -= given[i]
-    return given
+        amounts[i] = min(in_blocks(share, supplies[i].block), supplies[i].usable)
+        left -= amounts[i]
+    return amounts
 
 
-def _merged(chosen: Sequence[DeviceShape], portions: Sequence[Mapping[str, int]]) -> tuple[Slot, ...]:
+def _slots_of(chosen: Sequence[DeviceShape], portions: Sequence[Mapping[str, int]]) -> tuple[Slot, ...]:
     counts: dict[tuple[DeviceShape, tuple[tuple[str, int], ...]], int] = {}
     for shape, portion in zip(chosen, portions, strict=True):
         key = (shape, tuple(sorted(portion.items())))

@@ -29,9 +29,9 @@ from controlplane.k8srm.types import (
 from controlplane.structured.capacity import billionths
 from controlplane.structured.requests import MAX_RESULTS
 
-NO_DEVICES = "no available devices"
-OTHER_DRIVER = "claim and pool driver do not match"
-NOT_MET = "constraints not met"
+NO_AVAILABLE_DEVICES = "no available devices"
+DRIVER_MISMATCH = "claim and pool driver do not match"
+CONSTRAINTS_NOT_MET = "constraints not met"
 
 
 class Candidate(NamedTuple):
@@ -98,7 +98,7 @@ def _requirement(
     classes, fault = _classes(detail, cluster, is_privileged=is_privileged)
     demand = _demand(detail)
     is_admin = is_privileged or any(each.spec.admin_access for each in classes)
-    fault = fault or _fault_of(demand)
+    fault = fault or _demand_fault(demand)
     if fault:
         return Requirement(id_, alternatives, detail, demand, is_admin, fault=fault)
     candidates: dict[str, Mapping[str, Candidate]] = {}
@@ -106,10 +106,10 @@ def _requirement(
     drivers = {each.metadata.name: _drivers(each, cluster) for each in classes}
     for pool in cluster.pools.values():
         if not is_admin and not any(_is_available(pool, device, demand, holdings) for device in pool.spec.devices):
-            refusals[pool.metadata.name] = NO_DEVICES
+            refusals[pool.metadata.name] = NO_AVAILABLE_DEVICES
             continue
-        able = [each for each in classes if pool.spec.driver in drivers[each.metadata.name]]
-        found, reason = _sift(pool, able, detail, demand, None if is_admin else holdings)
+        matching = [each for each in classes if pool.spec.driver in drivers[each.metadata.name]]
+        found, reason = _candidates_in(pool, matching, detail, demand, None if is_admin else holdings)
         if found:
             candidates[pool.metadata.name] = found
         else:
@@ -153,15 +153,15 @@ def _demand(detail: DeviceClaimDetail) -> Demand:
     # As for containers, a limit without a request counts as a request.
     amounts = {name: amount for name, amount in {**limits, **amounts}.items() if amount > 0}
     requested = detail.requests.get(COUNT)
-    least = 1 if requested is None else _whole(billionths(requested))
+    minimum = 1 if requested is None else _whole_units(billionths(requested))
     if COUNT in detail.limits:
-        most = min(billionths(detail.limits[COUNT]) // UNIT, MAX_RESULTS)
+        maximum = min(billionths(detail.limits[COUNT]) // UNIT, MAX_RESULTS)
     else:
-        most = MAX_RESULTS if requested is None and amounts else least
-    return Demand(least, most, amounts, limits)
+        maximum = MAX_RESULTS if requested is None and amounts else minimum
+    return Demand(minimum, maximum, amounts, limits)
 
 
-def _fault_of(demand: Demand) -> str:
+def _demand_fault(demand: Demand) -> str:
     if demand.minimum > MAX_RESULTS:
         return f"{demand.minimum} devices are more than the {MAX_RESULTS} that a claim can hold"
     if demand.maximum < demand.minimum:
@@ -180,7 +180,7 @@ def _is_available(pool: DevicePool, device: Device, demand: Demand, holdings: Ho
     return holdings.is_free(pool, device)
 
 
-def _sift(
+def _candidates_in(
     pool: DevicePool,
     classes: Sequence[DeviceClass],
     detail: DeviceClaimDetail,
@@ -189,11 +189,11 @@ def _sift(
 ) -> tuple[dict[str, Candidate], str]:
     """The pool's candidates, or the first reason why there are none. `holdings` is None for admin access."""
     if not pool.spec.devices:
-        return {}, NO_DEVICES
+        return {}, NO_AVAILABLE_DEVICES
     if not classes:
-        return {}, OTHER_DRIVER
-    if repeated := _repeated(pool):
-        return {}, f"two devices of the pool are called {repeated}"
+        return {}, DRIVER_MISMATCH
+    if duplicate := _duplicate_device_name(pool):
+        return {}, f"two devices of the pool are called {duplicate}"
     found: dict[str, Candidate] = {}
     reasons: dict[str, None] = {}
     for device in pool.spec.devices:
@@ -201,7 +201,7 @@ def _sift(
             continue
         values = values_of(effective_attributes(pool, device))
         shape = None
-        by_class, reason = _admitting(classes, detail, values)
+        by_class, reason = _first_admitting_class(classes, detail, values)
         if by_class is None:
             reasons[reason] = None
             continue
@@ -211,16 +211,16 @@ def _sift(
             continue
         if demand.amounts and holdings is not None:
             supplies = [holdings.supply(pool, device, name) for name in sorted(demand.amounts)]
-            short = [name for name, supply in zip(sorted(demand.amounts), supplies, strict=True) if supply is None]
-            if short:
-                reasons[f"no {', '.join(short)} available"] = None
+            lacking = [name for name, supply in zip(sorted(demand.amounts), supplies, strict=True) if supply is None]
+            if lacking:
+                reasons[f"no {', '.join(lacking)} available"] = None
                 continue
             shape = DeviceShape(tuple(supply for supply in supplies if supply is not None))
         found[device.name] = Candidate(by_class.metadata.name, shape)
-    return found, next(iter(reasons), NO_DEVICES)
+    return found, next(iter(reasons), NO_AVAILABLE_DEVICES)
 
 
-def _admitting(
+def _first_admitting_class(
     classes: Sequence[DeviceClass], detail: DeviceClaimDetail, values: Mapping[str, Any]
 ) -> tuple[DeviceClass | None, str]:
     """The first class through which the detail can have a device, or the reason why there is none."""
@@ -231,10 +231,10 @@ def _admitting(
                 return device_class, ""
         except ConstraintError as error:
             reason = reason or f"error evaluating constraints: {error}"
-    return None, reason or NOT_MET
+    return None, reason or CONSTRAINTS_NOT_MET
 
 
-def _repeated(pool: DevicePool) -> str:
+def _duplicate_device_name(pool: DevicePool) -> str:
     """A name that two devices of the pool have; empty if there is none."""
     seen: set[str] = set()
     for device in pool.spec.devices:
@@ -244,5 +244,5 @@ def _repeated(pool: DevicePool) -> str:
     return ""
 
 
-def _whole(amount: int) -> int:
+def _whole_units(amount: int) -> int:
     return -(-amount // UNIT)

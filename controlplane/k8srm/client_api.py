@@ -22,11 +22,11 @@ class ClientApi(Api):
         self._resources: dict[str, dict[str, Resource[Plain]]] = {}
 
     def list(self, api_version: str, kind: str) -> list[Plain]:
-        with _translated(f"list {kind} objects"):
+        with _translate_errors(f"list {kind} objects"):
             return list(self._resource(api_version, kind).list().items)
 
     def get(self, name: ObjectName) -> Plain | None:
-        with _translated(f"get {name}"):
+        with _translate_errors(f"get {name}"):
             if name.kind not in self._kinds(name.api_version):
                 return None
             try:
@@ -37,15 +37,15 @@ class ClientApi(Api):
                 raise
 
     def create(self, value: Plain) -> Plain:
-        with _translated(f"create {_name(value)}"):
+        with _translate_errors(f"create {_name(value)}"):
             return self._resource_of(value).create(value)
 
     def update_status(self, value: Plain) -> Plain:
-        with _translated(f"update the status of {_name(value)}"):
+        with _translate_errors(f"update the status of {_name(value)}"):
             return self._resource_of(value).update_status(value)
 
     def delete(self, name: ObjectName) -> None:
-        with _translated(f"delete {name}"):
+        with _translate_errors(f"delete {name}"):
             self._resource(name.api_version, name.kind).delete(name.name, name.namespace)
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
@@ -55,7 +55,7 @@ class ClientApi(Api):
             "metadata": {"name": pod, "namespace": namespace},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        with _translated(f"bind pod {namespace}/{pod} to node {node}"):
+        with _translate_errors(f"bind pod {namespace}/{pod} to node {node}"):
             self._client.request("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/binding", binding)
 
     def _resource_of(self, value: Plain) -> Resource[Plain]:
@@ -87,11 +87,11 @@ class ClientApi(Api):
 
 
 @contextmanager
-def _translated(attempt: str) -> Iterator[None]:
+def _translate_errors(operation: str) -> Iterator[None]:
     try:
         yield
     except (ClientError, DecodeError) as error:
-        raise K8srmError(f"cannot {attempt}: {error}") from error
+        raise K8srmError(f"cannot {operation}: {error}") from error
 
 
 def _name(value: Plain) -> ObjectName:

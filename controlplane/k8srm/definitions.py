@@ -13,10 +13,10 @@ from controlplane.k8srm.types import GROUP, KINDS, DeviceClaim, DevicePool
 from resourceapi.objects.schemas import schema_of
 
 _VERSION = "v1alpha1"
-_OPEN = {"x-kubernetes-preserve-unknown-fields": True}
-_UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, a prototype"}  # required for groups of k8s.io
-_STATUS = (DeviceClaim, DevicePool)
-_NAMESPACED = (DeviceClaim,)
+_PRESERVE_UNKNOWN_FIELDS = {"x-kubernetes-preserve-unknown-fields": True}
+_UNAPPROVED_ANNOTATION = {"api-approved.kubernetes.io": "unapproved, a prototype"}  # required for groups of k8s.io
+_KINDS_WITH_STATUS = (DeviceClaim, DevicePool)
+_NAMESPACED_KINDS = (DeviceClaim,)
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -26,12 +26,16 @@ def definitions() -> list[dict[str, Any]]:
             GROUP,
             name,
             _schema(kind),
-            is_namespaced=issubclass(kind, _NAMESPACED),
-            has_status=issubclass(kind, _STATUS),
+            is_namespaced=issubclass(kind, _NAMESPACED_KINDS),
+            has_status=issubclass(kind, _KINDS_WITH_STATUS),
         )
         for name, kind in KINDS.items()
     ]
-    foozer = {"type": "object", "properties": {"spec": {"type": "object", **_OPEN}}, **_OPEN}
+    foozer = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", **_PRESERVE_UNKNOWN_FIELDS}},
+        **_PRESERVE_UNKNOWN_FIELDS,
+    }
     return [*prototype, _definition("foozer.example.com", "FoozerConfig", foozer, is_namespaced=True, has_status=False)]
 
 
@@ -46,7 +50,8 @@ def _definition(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"} | ({"annotations": _UNAPPROVED} if group.endswith(".k8s.io") else {}),
+        "metadata": {"name": f"{plural}.{group}"}
+        | ({"annotations": _UNAPPROVED_ANNOTATION} if group.endswith(".k8s.io") else {}),
         "spec": {
             "group": group,
             "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"},
@@ -70,7 +75,7 @@ def _structural(schema: Mapping[str, Any]) -> dict[str, Any]:
     if schema.get("x-kubernetes-int-or-string"):
         return {"x-kubernetes-int-or-string": True, "nullable": True, **about}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return {"type": "object", "nullable": True, **about, **_OPEN}
+        return {"type": "object", "nullable": True, **about, **_PRESERVE_UNKNOWN_FIELDS}
     structural: dict[str, Any] = {"type": schema["type"], "nullable": True, **about}
     if "format" in schema:
         structural["format"] = schema["format"]
@@ -82,5 +87,5 @@ def _structural(schema: Mapping[str, Any]) -> dict[str, Any]:
         structural["additionalProperties"] = _structural(schema["additionalProperties"])
     if "properties" in schema:
         structural["properties"] = {name: _structural(each) for name, each in schema["properties"].items()}
-        structural |= _OPEN
+        structural |= _PRESERVE_UNKNOWN_FIELDS
     return structural

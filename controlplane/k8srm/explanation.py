@@ -59,9 +59,9 @@ def claim_result(
 ) -> ClaimResult:
     """Return what a node can provide for a claim; `sets` are the sets of pools that were tried. Raises SolveTimeout."""
     requirements = [requirement for requirement in feasibility.requirements.values() if requirement.id.claim == claim]
-    usable = feasibility.usable(node, claim)
+    usable = feasibility.usable_pools(node, claim)
     ignored = []
-    for name in feasibility.visible(node):
+    for name in feasibility.visible_pools(node):
         if name not in usable:
             refusals = dict.fromkeys(requirement.fault or requirement.refusals[name] for requirement in requirements)
             ignored.append(PoolResult(name, 0, "; ".join(refusals)))
@@ -83,15 +83,19 @@ def pool_set_result(
         mine = [assignment for assignment in solution.assignments if assignment.requirement.id.claim == claim]
         counts = [PoolResult(pool, sum(assignment.pool == pool for assignment in mine)) for pool in pools]
         return PoolSetResult(tuple(counts), score_of(solution, claim))
-    wanted, lacking, got = _partly(feasibility, node, claim, frozenset(pools), deadline, with_matches=True)
+    wanted, lacking, allocated = _partial_allocation(
+        feasibility, node, claim, frozenset(pools), deadline, with_matches=True
+    )
     if not lacking:
         return PoolSetResult(tuple(PoolResult(pool) for pool in pools), 0, NEEDED_BY_OTHERS)
-    _, lacking_anyway, _ = _partly(feasibility, node, claim, frozenset(pools), deadline, with_matches=False)
-    stopped = MATCH_FAILED if lacking_anyway < lacking else ""
+    _, lacking_without_matches, _ = _partial_allocation(
+        feasibility, node, claim, frozenset(pools), deadline, with_matches=False
+    )
+    pool_reason = MATCH_FAILED if lacking_without_matches < lacking else ""
     results = []
     for pool in pools:
-        count = sum(assignment.pool == pool for assignment in got)
-        results.append(PoolResult(pool, count, "" if count else stopped))
+        count = sum(assignment.pool == pool for assignment in allocated)
+        results.append(PoolResult(pool, count, "" if count else pool_reason))
     return PoolSetResult(tuple(results), 0, f"unable to satisfy {lacking} of {wanted} device requests")
 
 
@@ -100,7 +104,7 @@ def _reasons(
 ) -> list[str]:
     """Why all pools of a node together cannot satisfy a claim."""
     reasons = []
-    pools = feasibility.usable(node, claim)
+    pools = feasibility.usable_pools(node, claim)
     if pools:
         result = pool_set_result(feasibility, node, claim, pools, None, deadline)
         reasons = [result.failure_reason, *sorted({x.failure_reason for x in result.pool_results if x.failure_reason})]
@@ -111,18 +115,18 @@ def _reasons(
     return reasons or ["the node has no pools"]
 
 
-def _partly(
+def _partial_allocation(
     feasibility: Feasibility, node: str, claim: int, pools: frozenset[str], deadline: Deadline, *, with_matches: bool
 ) -> tuple[int, int, list[Assignment]]:
     """How many devices a claim needs at least, how many are missing, and the devices that it could have."""
     wanted = lacking = 0
     attempts: list[Attempt] = []
-    got: list[Assignment] = []
+    allocated: list[Assignment] = []
     for index in range(len(feasibility.claims[claim].spec.claims)):
         alternatives = feasibility.alternatives_of(claim, index)
-        least = max(alternatives[0].demand.minimum, 1)
-        wanted += least
-        lacking += least
+        needed = max(alternatives[0].demand.minimum, 1)
+        wanted += needed
+        lacking += needed
         for attempt in (
             attempt
             for requirement in alternatives
@@ -131,12 +135,12 @@ def _partly(
             assignments = feasibility.try_split(node, [*attempts, attempt], deadline, with_matches=with_matches)
             if assignments is not None:
                 attempts.append(attempt)
-                got = assignments
+                allocated = assignments
                 lacking -= min(
-                    least, max(sum(slot.count for slot in attempt.slots), attempt.requirement.demand.minimum == 0)
+                    needed, max(sum(slot.count for slot in attempt.slots), attempt.requirement.demand.minimum == 0)
                 )
                 break
-    return wanted, lacking, got
+    return wanted, lacking, allocated
 
 
 def _smaller_attempts(

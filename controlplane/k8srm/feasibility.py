@@ -32,7 +32,7 @@ from controlplane.structured import AllocationAborted, AllocationError, Allocato
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.core import Node
 
-_MAX_STEPS = 20_000  # of the allocator, for a question that affects a preference only
+_MAX_ALLOCATOR_STEPS = 20_000  # for a question that affects a preference only
 
 PoolSets = Mapping[int, frozenset[str]]
 """By claim number: the pools that the claim can use."""
@@ -61,12 +61,12 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._moment = time.monotonic() + seconds
+        self._end = time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """The remaining time in seconds, at least 0."""
-        return max(self._moment - time.monotonic(), 0)
+        return max(self._end - time.monotonic(), 0)
 
 
 class Feasibility:
@@ -77,12 +77,12 @@ class Feasibility:
         self.claims = claims
         self.requirements = requirements_of(claims, cluster, holdings)
         self._pools = list(cluster.pools.values())
-        self._visible: dict[str, list[str]] = {}
+        self._visible_pools: dict[str, list[str]] = {}
         self._shape_ids = ShapeIds(self.requirements.values())
         self._holdings = holdings
         self._slices = slices_of(self._pools, list(self.requirements.values()), self._shape_ids)
         self._index = SliceIndex()
-        self._with_nothing_kept = self._allocator_for(holdings)
+        self._base_allocator = self._allocator_for(holdings)
 
     def search(
         self,
@@ -102,20 +102,20 @@ class Feasibility:
             if alternatives is not None and (number, index) in alternatives:
                 requirements = [requirements[alternatives[number, index]]]
             choices.append((requirements, None if confined is None else confined.get(number)))
-        if self._is_hopeless(node, choices):
+        if self._is_infeasible(node, choices):
             return None
         attempts: list[Attempt] = []
         tries = 0
 
-        def descend(place: int, settled: Sequence[Assignment]) -> Solution | None:
-            """Satisfy the choices from this place on; `settled` is what the earlier ones got."""
+        def descend(place: int, assigned: Sequence[Assignment]) -> Solution | None:
+            """Satisfy the choices from this place on; `assigned` is what the earlier ones got."""
             nonlocal tries
             if place == len(choices):
-                return Solution(tuple(attempts), tuple(settled))
+                return Solution(tuple(attempts), tuple(assigned))
             requirements, pools = choices[place]
             for requirement in requirements:
                 others = [
-                    assignment for assignment in settled if assignment.requirement.id.claim != requirement.id.claim
+                    assignment for assignment in assigned if assignment.requirement.id.claim != requirement.id.claim
                 ]
                 for keep in (others, ()) if others else ((),):
                     for attempt in self.splits(node, requirement, pools):
@@ -124,7 +124,11 @@ class Feasibility:
                         tries += 1
                         attempts.append(attempt)
                         assignments = self.try_split(
-                            node, attempts, deadline, keep=keep, max_steps=None if max_tries is None else _MAX_STEPS
+                            node,
+                            attempts,
+                            deadline,
+                            keep=keep,
+                            max_steps=None if max_tries is None else _MAX_ALLOCATOR_STEPS,
                         )
                         found = None if assignments is None else descend(place + 1, assignments)
                         if found is not None:
@@ -156,7 +160,7 @@ class Feasibility:
             allocations = self._allocator(keep).allocate(
                 Node(metadata=ObjectMeta(name=node)),
                 claims_of(self.claims, open_attempts, self._shape_ids, with_matches=with_matches),
-                timeout=deadline.left,
+                timeout=deadline.remaining,
                 is_cancelled=None if max_steps is None else lambda: next(steps) > max_steps,
             )
         except AllocationAborted as aborted:
@@ -179,7 +183,7 @@ class Feasibility:
         if requirement.fault:
             return
         counts: dict[DeviceShape | None, int] = {}
-        for pool in self._scope(node, requirement, pools):
+        for pool in self._candidate_pools(node, requirement, pools):
             for candidate in requirement.candidates[pool].values():
                 counts[candidate.shape] = counts.get(candidate.shape, 0) + 1
         if requirement.takes_amounts:
@@ -188,37 +192,39 @@ class Feasibility:
         elif sum(counts.values()) >= requirement.demand.minimum:
             yield Attempt(requirement, (Slot(requirement.demand.minimum),) if requirement.demand.minimum else (), pools)
 
-    def visible(self, node: str) -> list[str]:
+    def visible_pools(self, node: str) -> list[str]:
         """Return the node's pools and those without a node, in order."""
-        known = self._visible.get(node)
+        known = self._visible_pools.get(node)
         if known is None:
             known = [pool.metadata.name for pool in self._pools if (pool.spec.node_name or node) == node]
-            self._visible[node] = known
+            self._visible_pools[node] = known
         return known
 
-    def usable(self, node: str, claim: int) -> list[str]:
+    def usable_pools(self, node: str, claim: int) -> list[str]:
         """Return the pools with candidates for a claim, in order."""
         requirements = [requirement for requirement in self.requirements.values() if requirement.id.claim == claim]
         return [
-            name for name in self.visible(node) if any(name in requirement.candidates for requirement in requirements)
+            name
+            for name in self.visible_pools(node)
+            if any(name in requirement.candidates for requirement in requirements)
         ]
 
-    def pool_sets(self, node: str, claim: int, least: int = 1) -> Iterator[tuple[str, ...]]:
-        """Return the sets of at least `least` usable pools, the smallest first, then in order."""
-        pools = self.usable(node, claim)
-        for size in range(least, len(pools) + 1):
+    def pool_sets(self, node: str, claim: int, min_size: int = 1) -> Iterator[tuple[str, ...]]:
+        """Return the sets of at least `min_size` usable pools, the smallest first, then in order."""
+        pools = self.usable_pools(node, claim)
+        for size in range(min_size, len(pools) + 1):
             yield from itertools.combinations(pools, size)
 
-    def least_pools(self, node: str, solution: Solution, claim: int) -> int:
+    def minimum_pools(self, node: str, solution: Solution, claim: int) -> int:
         """Return a lower bound of the number of pools that can provide the devices that a claim found."""
-        most = 1
+        bound = 1
         for attempt in solution.attempts:
             if attempt.requirement.id.claim == claim and not attempt.requirement.takes_amounts:
                 left = attempt.requirement.demand.minimum
                 sizes = sorted(
                     (
                         len(attempt.requirement.candidates[pool])
-                        for pool in self._scope(node, attempt.requirement, None)
+                        for pool in self._candidate_pools(node, attempt.requirement, None)
                     ),
                     reverse=True,
                 )
@@ -226,38 +232,40 @@ class Feasibility:
                 while left > 0:
                     left -= sizes[pools]
                     pools += 1
-                most = max(most, pools)
-        return most
+                bound = max(bound, pools)
+        return bound
 
     def _allocator(self, keep: Sequence[Assignment]) -> Allocator:
         if not keep:
-            return self._with_nothing_kept
-        return self._allocator_for(self._holdings.with_more(allocation_of(assignment) for assignment in keep))
+            return self._base_allocator
+        return self._allocator_for(self._holdings.with_allocations(allocation_of(assignment) for assignment in keep))
 
     def _allocator_for(self, holdings: Holdings) -> Allocator:
         state = state_of(self._pools, holdings)
         return Allocator(Features(), state, CLASSES, self._slices, index=self._index)
 
-    def _scope(self, node: str, requirement: Requirement, pools: frozenset[str] | None) -> list[str]:
+    def _candidate_pools(self, node: str, requirement: Requirement, pools: frozenset[str] | None) -> list[str]:
         return [
-            name for name in self.visible(node) if name in requirement.candidates and (pools is None or name in pools)
+            name
+            for name in self.visible_pools(node)
+            if name in requirement.candidates and (pools is None or name in pools)
         ]
 
-    def _is_hopeless(self, node: str, choices: Sequence[tuple[list[Requirement], frozenset[str] | None]]) -> bool:
+    def _is_infeasible(self, node: str, choices: Sequence[tuple[list[Requirement], frozenset[str] | None]]) -> bool:
         """Return whether some pools have too few devices, or too small amounts, for the choices confined to them."""
-        certain = [
+        mandatory = [
             (requirements[0], pools)
             for requirements, pools in choices
             if len(requirements) == 1 and not requirements[0].is_admin
         ]
-        for scope in {pools for _, pools in certain}:
+        for scope in {pools for _, pools in mandatory}:
             supply: dict[tuple[str, str], dict[str, int]] = {}
             count = 0
             wanted: dict[str, int] = {}
-            for requirement, pools in certain:
+            for requirement, pools in mandatory:
                 if scope is not None and (pools is None or not pools <= scope):
                     continue
-                for pool in self._scope(node, requirement, pools):
+                for pool in self._candidate_pools(node, requirement, pools):
                     for name, candidate in requirement.candidates[pool].items():
                         left = supply.setdefault((pool, name), {})
                         left.update((x.name, x.usable) for x in (candidate.shape.supplies if candidate.shape else ()))

@@ -39,7 +39,7 @@ class Shape(Struct, frozen=True):
     is_pool_per_numa_node: bool = True
 
 
-def _newer(model: str) -> Model:
+def _newer_model(model: str) -> Model:
     return Model("foozer", model, "1.8.2", "4.2.1-gen3")
 
 
@@ -51,7 +51,7 @@ _SIZES = {"tiny": (1, 2), "small": (1, 4), "medium": (2, 4), "large": (4, 4)}
 
 SHAPES: Mapping[str, Shape] = {
     **{
-        f"{model}-{size}": Shape(numa_nodes, {_newer(model): devices}, is_pool_per_numa_node=False)
+        f"{model}-{size}": Shape(numa_nodes, {_newer_model(model): devices}, is_pool_per_numa_node=False)
         for model in ("foozer-1000", "foozer-4000")
         for size, (numa_nodes, devices) in _SIZES.items()
     },

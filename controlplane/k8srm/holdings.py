@@ -29,13 +29,13 @@ class Holdings:
         for claim in claims:
             self._add(claim.status.allocations)
 
-    def with_more(self, allocations: Iterable[DeviceAllocation]) -> "Holdings":
+    def with_allocations(self, allocations: Iterable[DeviceAllocation]) -> "Holdings":
         """Return the holdings after further allocations."""
-        more = Holdings()
-        more.whole |= self.whole
-        more.portions |= {name: dict(portions) for name, portions in self.portions.items()}
-        more._add(allocations)
-        return more
+        combined = Holdings()
+        combined.whole |= self.whole
+        combined.portions |= {name: dict(portions) for name, portions in self.portions.items()}
+        combined._add(allocations)
+        return combined
 
     def _add(self, allocations: Iterable[DeviceAllocation]) -> None:
         for allocation in allocations:
@@ -61,8 +61,10 @@ class Holdings:
         if declared is None or name in self.whole:
             return None
         block = block_of(declared.block_size)
-        left = billionths(declared.capacity) - billionths(self.portions.get(name, {}).get(resource, Quantity.of(0)))
-        usable = left // block * block
+        remaining = billionths(declared.capacity) - billionths(
+            self.portions.get(name, {}).get(resource, Quantity.of(0))
+        )
+        usable = remaining // block * block
         return Supply(resource, block, usable) if usable >= block else None
 
 

@@ -28,11 +28,11 @@ Lookup = Callable[[ObjectName], dict[str, Any] | None]
 
 
 class Plan(Struct, frozen=True):
-    """What to do for a pod. Nothing if `outcome` has no node; then `obstacles` are further reasons."""
+    """What to do for a pod. Nothing if `outcome` has no node; then `conflicts` are further reasons."""
 
     outcome: Outcome
     claims: tuple[PodClaim, ...] = ()  # with the status to write
-    obstacles: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
 
 
 def plan(pod: Pod, cluster: ClusterObjects, lookup: Lookup, *, verbose: bool = False, timeout: float = 10.0) -> Plan:
@@ -41,24 +41,24 @@ def plan(pod: Pod, cluster: ClusterObjects, lookup: Lookup, *, verbose: bool = F
         raise K8srmError(f"pod {pod.metadata.name} is bound to node {pod.spec.node_name} already")
     used = claims_of_pod(pod, cluster)
     pending = [each.claim for each in used if not each.claim.status.allocations]
-    nodes, obstacles = _nodes(cluster, [each.claim for each in used if each.claim.status.allocations])
+    nodes, conflicts = _eligible_nodes(cluster, [each.claim for each in used if each.claim.status.allocations])
     outcome = select_node(pending, cluster, nodes, verbose=verbose, timeout=timeout)
     if outcome.node is None:
-        return Plan(outcome, obstacles=tuple(obstacles))
+        return Plan(outcome, conflicts=tuple(conflicts))
     assignments = iter(outcome.assignments)
-    done = []
+    planned = []
     for each in used:
         claim = each.claim
         if not claim.status.allocations:
-            claim = _allocated(claim, next(assignments), cluster, lookup)
+            claim = _with_allocations(claim, next(assignments), cluster, lookup)
         names = tuple(dict.fromkeys([*claim.status.pod_names, pod.metadata.name]))
-        done.append(PodClaim(with_status(claim, pod_names=names), each.is_new))
-    return Plan(outcome, tuple(done), tuple(obstacles))
+        planned.append(PodClaim(with_status(claim, pod_names=names), each.is_new))
+    return Plan(outcome, tuple(planned), tuple(conflicts))
 
 
-def _nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
+def _eligible_nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[list[str], list[str]]:
     """The nodes that have all allocated devices, and the reasons against the other nodes."""
-    nodes, obstacles = cluster.node_names, []
+    nodes, conflicts = cluster.node_names, []
     for claim in allocated:
         for allocation in claim.status.allocations:
             pool = cluster.pools.get(allocation.device_pool_name)
@@ -69,11 +69,11 @@ def _nodes(cluster: ClusterObjects, allocated: Iterable[DeviceClaim]) -> tuple[l
                 )
             if pool.spec.node_name and nodes != [pool.spec.node_name]:
                 nodes = [node for node in nodes if node == pool.spec.node_name]
-                obstacles.append(f"claim {claim.metadata.name} is allocated on node {pool.spec.node_name}")
-    return nodes, obstacles
+                conflicts.append(f"claim {claim.metadata.name} is allocated on node {pool.spec.node_name}")
+    return nodes, conflicts
 
 
-def _allocated(
+def _with_allocations(
     claim: DeviceClaim, assignments: Sequence[Assignment], cluster: ClusterObjects, lookup: Lookup
 ) -> DeviceClaim:
     """The claim with its devices and copied configurations. Raises K8srmError if one is missing."""
@@ -82,13 +82,15 @@ def _allocated(
     )
     details = {device.requirement.id: device.requirement.detail for device in assignments}
     class_configs = [
-        _dereferenced(ObjectName(x.api_version, x.kind, x.namespace, x.name), f"device class {name}", lookup)
+        _copied_configuration(ObjectName(x.api_version, x.kind, x.namespace, x.name), f"device class {name}", lookup)
         for name in classes
         for x in cluster.classes[name].spec.configs
     ]
     namespace = claim.metadata.namespace or "default"
     claim_configs = [
-        _dereferenced(ObjectName(x.api_version, x.kind, namespace, x.name), f"claim {claim.metadata.name}", lookup)
+        _copied_configuration(
+            ObjectName(x.api_version, x.kind, namespace, x.name), f"claim {claim.metadata.name}", lookup
+        )
         for detail in details.values()
         for x in detail.configs
     ]
@@ -114,7 +116,7 @@ def _allocation(assignment: Assignment, cluster: ClusterObjects) -> DeviceAlloca
     )
 
 
-def _dereferenced(name: ObjectName, user: str, lookup: Lookup) -> dict[str, Any]:
+def _copied_configuration(name: ObjectName, user: str, lookup: Lookup) -> dict[str, Any]:
     found = lookup(name)
     if found is None:
         raise K8srmError(f"{user} refers to {name} ({name.api_version}), which does not exist; create it first")

@@ -22,7 +22,7 @@ from resourceapi.manifests import ManifestError, read_yaml
 from resourceapi.objects import DecodeError, ObjectMeta, OwnerReference, from_dict
 from resourceapi.objects.core import Container, Pod
 
-ANNOTATION = f"{GROUP}/device-claims"
+DEVICE_CLAIMS_ANNOTATION = f"{GROUP}/device-claims"
 
 
 class PodClaim(Struct, frozen=True):
@@ -37,9 +37,11 @@ def claims_of_pod(pod: Pod, cluster: ClusterObjects) -> list[PodClaim]:
     entries = _entries(pod)
     names = {entry.name for entry in entries}
     for container in pod.all_containers:
-        for used in _names_used(container):
+        for used in _used_claim_names(container):
             if used not in names:
-                raise K8srmError(f"{_called(pod)}: container {container.name} uses device claim {used}: no such entry")
+                raise K8srmError(
+                    f"{_pod_label(pod)}: container {container.name} uses device claim {used}: no such entry"
+                )
     found: dict[tuple[str, str], PodClaim] = {}
     for entry in entries:
         used_claim = _claim_for(entry, pod, cluster)
@@ -56,27 +58,27 @@ def _entries(pod: Pod) -> list[PodDeviceClaim]:
         "spec.deviceClaims",
         pod.spec.unknown_fields.get("deviceClaims") if pod.spec.unknown_fields else None,
     )
-    if listed is None and ANNOTATION in pod.metadata.annotations:
-        where = f"annotation {ANNOTATION}"
+    if listed is None and DEVICE_CLAIMS_ANNOTATION in pod.metadata.annotations:
+        where = f"annotation {DEVICE_CLAIMS_ANNOTATION}"
         try:
-            listed = read_yaml(pod.metadata.annotations[ANNOTATION])
+            listed = read_yaml(pod.metadata.annotations[DEVICE_CLAIMS_ANNOTATION])
         except ManifestError as error:
-            raise K8srmError(f"{_called(pod)}: {where}: {error}") from None
+            raise K8srmError(f"{_pod_label(pod)}: {where}: {error}") from None
     if not isinstance(listed, list | None):
-        raise K8srmError(f"{_called(pod)}: {where}: must be a list")
+        raise K8srmError(f"{_pod_label(pod)}: {where}: must be a list")
     try:
         return [from_dict(PodDeviceClaim, value, "v1alpha1") for value in listed or []]
     except DecodeError as error:
-        raise K8srmError(f"{_called(pod)}: {where}: {error}") from None
+        raise K8srmError(f"{_pod_label(pod)}: {where}: {error}") from None
 
 
-def _names_used(container: Container) -> list[str]:
+def _used_claim_names(container: Container) -> list[str]:
     devices = container.unknown_fields.get("devices") if container.unknown_fields else None
     return [str(device.get("name", "")) for device in devices or [] if isinstance(device, dict)]
 
 
 def _claim_for(entry: PodDeviceClaim, pod: Pod, cluster: ClusterObjects) -> PodClaim:
-    where = f"{_called(pod)}, device claim {entry.name}"
+    where = f"{_pod_label(pod)}, device claim {entry.name}"
     namespace = pod.metadata.namespace or "default"
     sources = (entry.claim_name, entry.privileged_claim_name, entry.claim_template_name, entry.claim)
     if sum(source is not None for source in sources) != 1:
@@ -94,21 +96,21 @@ def _claim_for(entry: PodDeviceClaim, pod: Pod, cluster: ClusterObjects) -> PodC
         return PodClaim(claim)
     spec = entry.claim if claim is None else claim.spec
     assert spec is not None, "one of the sources is there"
-    return _made_for(pod, entry, spec, cluster)
+    return _claim_made_for(pod, entry, spec, cluster)
 
 
-def _made_for(pod: Pod, entry: PodDeviceClaim, spec: DeviceClaimSpec, cluster: ClusterObjects) -> PodClaim:
+def _claim_made_for(pod: Pod, entry: PodDeviceClaim, spec: DeviceClaimSpec, cluster: ClusterObjects) -> PodClaim:
     """The claim that was made for an entry before, or a new one."""
     namespace, name = pod.metadata.namespace or "default", f"{pod.metadata.name}-{entry.name}"
     existing = cluster.claims.get(f"{namespace}/{name}")
     if existing is not None:
         if not any(owner.uid == pod.metadata.uid for owner in existing.metadata.owner_references):
-            raise K8srmError(f"{_called(pod)}: DeviceClaim {name} exists, but was not made for the pod; rename one")
+            raise K8srmError(f"{_pod_label(pod)}: DeviceClaim {name} exists, but was not made for the pod; rename one")
         return PodClaim(existing)
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(name=name, namespace=namespace, owner_references=(owner,))
     return PodClaim(DeviceClaim(metadata=metadata, spec=spec), is_new=True)
 
 
-def _called(pod: Pod) -> str:
+def _pod_label(pod: Pod) -> str:
     return f"pod {pod.metadata.namespace or 'default'}/{pod.metadata.name}"

@@ -47,24 +47,24 @@ def schedule(api: Api, pod: str, namespace: str = "default", *, verbose: bool = 
     found = api.get(ObjectName("v1", "Pod", namespace, pod))
     if found is None:
         raise K8srmError(f"pod {namespace}/{pod} not found")
-    values = [value for kind in KINDS for value in _listed(api, API_VERSION, kind)]
-    cluster = cluster_of([*values, *_listed(api, "v1", "Node"), found])
-    decided = plan(cluster.pods[f"{namespace}/{pod}"], cluster, api.get, verbose=verbose, timeout=timeout)
-    if decided.outcome.node is not None:
-        _write(api, decided, cluster, ObjectName("v1", "Pod", namespace, pod), decided.outcome.node)
-    return decided
+    values = [value for kind in KINDS for value in _list_objects(api, API_VERSION, kind)]
+    cluster = cluster_of([*values, *_list_objects(api, "v1", "Node"), found])
+    planned = plan(cluster.pods[f"{namespace}/{pod}"], cluster, api.get, verbose=verbose, timeout=timeout)
+    if planned.outcome.node is not None:
+        _write(api, planned, cluster, ObjectName("v1", "Pod", namespace, pod), planned.outcome.node)
+    return planned
 
 
-def _listed(api: Api, api_version: str, kind: str) -> list[Plain]:
+def _list_objects(api: Api, api_version: str, kind: str) -> list[Plain]:
     return [{**value, "apiVersion": api_version, "kind": kind} for value in api.list(api_version, kind)]
 
 
-def _write(api: Api, decided: Plan, read: ClusterObjects, pod: ObjectName, node: str) -> None:
+def _write(api: Api, planned: Plan, read: ClusterObjects, pod: ObjectName, node: str) -> None:
     undo: list[Callable[[], None]] = []
     try:
-        for each in decided.claims:
+        for each in planned.claims:
             _write_claim(api, each.claim, each.is_new, undo)
-        _check_alone(api, read, {_identity(each.claim) for each in decided.claims})
+        _check_no_concurrent_allocation(api, read, {_identity(each.claim) for each in planned.claims})
         _bind(api, pod, node)
     except K8srmError as error:
         for step in reversed(undo):
@@ -105,11 +105,11 @@ def _bind(api: Api, pod: ObjectName, node: str) -> None:
             raise
 
 
-def _check_alone(api: Api, read: ClusterObjects, ours: set[tuple[str, str]]) -> None:
+def _check_no_concurrent_allocation(api: Api, read: ClusterObjects, ours: set[tuple[str, str]]) -> None:
     """Check that no other claim was allocated since everything was read. Raises K8srmError."""
     before = {_identity(claim): claim.status.allocations for claim in read.all_claims}
     kinds = (DeviceClaim.KIND, DevicePrivilegedClaim.KIND)
-    now = cluster_of(value for kind in kinds for value in _listed(api, API_VERSION, kind))
+    now = cluster_of(value for kind in kinds for value in _list_objects(api, API_VERSION, kind))
     for claim in now.all_claims:
         name = _identity(claim)
         if name not in ours and claim.status.allocations and claim.status.allocations != before.get(name):

@@ -28,9 +28,9 @@ from controlplane.k8srm.load import ClusterObjects
 from controlplane.k8srm.translate import Assignment
 from controlplane.k8srm.types import DeviceClaim
 
-_MAX_SETS = 1000  # sets of pools that are tried for one claim before any possible set is accepted
-_MAX_TRIES = 100  # for each of these sets
-_MAX_LISTED = 256  # sets of pools that are reported for one claim
+_MAX_TRIED_SETS = 1000  # sets of pools that are tried for one claim before any possible set is accepted
+_MAX_TRIES_PER_SET = 100  # for each of these sets
+_MAX_REPORTED_SETS = 256  # sets of pools that are reported for one claim
 
 
 class NodeResult(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Solver:
     def __init__(self, claims: Sequence[DeviceClaim], cluster: ClusterObjects, *, timeout: float = 10.0) -> None:
         """`timeout` is in seconds for each call of a public method."""
         self._feasibility = Feasibility(claims, cluster)
-        self._everybody = list(range(len(claims)))
+        self._claim_numbers = list(range(len(claims)))
         self._timeout = timeout
 
     def allocate(self, node: str) -> tuple[tuple[Assignment, ...], ...]:
@@ -87,27 +87,27 @@ class Solver:
         Raises SolveTimeout if not even one solution was found in time.
         """
         deadline = Deadline(self._timeout)
-        solution = self._feasibility.search(node, self._everybody, deadline)
+        solution = self._feasibility.search(node, self._claim_numbers, deadline)
         if solution is None:
             return ()
         confined: dict[int, frozenset[str]] = {}
         try:
-            for number in self._everybody:
-                least = self._feasibility.least_pools(node, solution, number)
+            for number in self._claim_numbers:
+                min_size = self._feasibility.minimum_pools(node, solution, number)
                 used = frozenset(x.pool for x in solution.assignments if x.requirement.id.claim == number)
-                if len(used) <= least:
+                if len(used) <= min_size:
                     confined[number] = used
                     continue
-                for pools in islice(self._feasibility.pool_sets(node, number, least), _MAX_SETS):
+                for pools in islice(self._feasibility.pool_sets(node, number, min_size), _MAX_TRIED_SETS):
                     attempt = {**confined, number: frozenset(pools)}
-                    better = self._confined(node, self._everybody, attempt, solution, deadline)
+                    better = self._search_confined(node, self._claim_numbers, attempt, solution, deadline)
                     if better is not None:
                         solution, confined = better, attempt
                         break
         except SolveTimeout:
             pass  # perhaps with more pools than necessary, but a solution
         return tuple(
-            tuple(x for x in solution.assignments if x.requirement.id.claim == number) for number in self._everybody
+            tuple(x for x in solution.assignments if x.requirement.id.claim == number) for number in self._claim_numbers
         )
 
     def node_result(self, node: str, *, verbose: bool = False) -> NodeResult:
@@ -120,18 +120,18 @@ class Solver:
             return NodeResult(node, 0, names, tuple(ClaimResult(name, reason=str(error)) for name in names))
 
     def _node_result(self, node: str, deadline: Deadline, *, verbose: bool) -> NodeResult:
-        solution = self._feasibility.search(node, self._everybody, deadline)
-        satisfied, score = self._everybody, 0
+        solution = self._feasibility.search(node, self._claim_numbers, deadline)
+        satisfied, score = self._claim_numbers, 0
         if solution is not None:
-            scores = [score_of(solution, number) for number in self._everybody]
+            scores = [score_of(solution, number) for number in self._claim_numbers]
             score = sum(scores) // len(scores) if scores else FULL_SCORE
         else:
             satisfied, solution = [], Solution()
-            for number in self._everybody:
+            for number in self._claim_numbers:
                 more = self._feasibility.search(node, [*satisfied, number], deadline)
                 if more is not None:
                     satisfied, solution = [*satisfied, number], more
-        unsatisfied = [number for number in self._everybody if number not in satisfied]
+        unsatisfied = [number for number in self._claim_numbers if number not in satisfied]
         if verbose:
             results = self._all_results(node, satisfied, solution)
         else:
@@ -146,10 +146,10 @@ class Solver:
         """
         confined: dict[int, frozenset[str]] = {}
         results = []
-        for number in self._everybody:
+        for number in self._claim_numbers:
             deadline = Deadline(self._timeout)
             try:
-                sets = self._tried(node, number, satisfied, solution, confined, deadline)
+                sets = self._pool_set_results(node, number, satisfied, solution, confined, deadline)
                 result = claim_result(self._feasibility, node, number, tuple(sets), deadline)
             except SolveTimeout as error:
                 result = ClaimResult(self._feasibility.claims[number].metadata.name, reason=str(error))
@@ -160,7 +160,7 @@ class Solver:
             results.append(result)
         return results
 
-    def _tried(
+    def _pool_set_results(
         self,
         node: str,
         claim: int,
@@ -173,19 +173,19 @@ class Solver:
         sets: list[PoolSetResult] = []
         best_size = None
         claims = satisfied if claim in satisfied else [*satisfied, claim]
-        for pools in islice(self._feasibility.pool_sets(node, claim), _MAX_LISTED):
+        for pools in islice(self._feasibility.pool_sets(node, claim), _MAX_REPORTED_SETS):
             if best_size is not None and len(pools) > best_size:
                 break
-            better = self._confined(node, claims, {**confined, claim: frozenset(pools)}, solution, deadline)
+            better = self._search_confined(node, claims, {**confined, claim: frozenset(pools)}, solution, deadline)
             sets.append(pool_set_result(self._feasibility, node, claim, pools, better, deadline))
             best_size = len(pools) if better is not None else best_size
         if best_size is None and claim in satisfied:
             used = {assignment.pool for assignment in solution.assignments if assignment.requirement.id.claim == claim}
-            pools = tuple(pool for pool in self._feasibility.usable(node, claim) if pool in used)
+            pools = tuple(pool for pool in self._feasibility.usable_pools(node, claim) if pool in used)
             sets.append(pool_set_result(self._feasibility, node, claim, pools, solution, deadline))
         return sets
 
-    def _confined(
+    def _search_confined(
         self,
         node: str,
         claims: Sequence[int],
@@ -195,5 +195,5 @@ class Solver:
     ) -> Solution | None:
         """Search again with the claims' pools confined, and with the alternatives of `solution`."""
         return self._feasibility.search(
-            node, claims, deadline, confined=confined, alternatives=solution.alternatives, max_tries=_MAX_TRIES
+            node, claims, deadline, confined=confined, alternatives=solution.alternatives, max_tries=_MAX_TRIES_PER_SET
         )

@@ -31,7 +31,7 @@ _DRIVER = "k8srm"  # the driver of all pools; the marks respect the driver that 
 _ADMIN = "-admin"
 _SHARES = "#shares"  # cannot be the name of a resource
 _ALL_SHARES = Quantity.of(1_000_000)
-_HELD = "held"
+_HELD_SHARE = "held"
 
 CLASSES = DeviceClasses([v1.DeviceClass(metadata=ObjectMeta(name=_CLASS))])
 """The only class, which all requests name. The marks respect the requests' own classes."""
@@ -83,15 +83,15 @@ def slices_of(
     for number, pool in enumerate(pools):
         ordinary = [requirement for requirement in requirements if not requirement.is_admin]
         # One device that draws on a missing counter would make the whole pool invalid for the allocator.
-        sound = [device for device in pool.spec.devices if not missing_resources(pool, device)]
-        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, shape_ids) for device in sound))]
+        valid = [device for device in pool.spec.devices if not missing_resources(pool, device)]
+        parts = [v1.ResourceSliceSpec(devices=tuple(_device(pool, device, ordinary, shape_ids) for device in valid))]
         if pool.spec.resources:
             counters = {x.name: v1.Counter(value=x.capacity) for x in pool.spec.resources}
             parts.append(v1.ResourceSliceSpec(shared_counters=(v1.CounterSet(name="pool", counters=counters),)))
         slices += _slices(pool, _pool_name(number), parts)
         admin = [requirement for requirement in requirements if requirement.is_admin]
         if admin:
-            copies = tuple(_copy(_device(pool, device, admin, shape_ids)) for device in pool.spec.devices)
+            copies = tuple(_admin_copy(_device(pool, device, admin, shape_ids)) for device in pool.spec.devices)
             slices += _slices(pool, _pool_name(number) + _ADMIN, [v1.ResourceSliceSpec(devices=copies)])
     return tuple(slices)
 
@@ -111,7 +111,7 @@ def state_of(pools: Sequence[DevicePool], holdings: Holdings) -> AllocatedState:
                 if is_whole or portions is not None:
                     devices.add(name)
             elif is_whole or portions is not None:
-                shares.add(SharedDeviceID(name, _HELD))
+                shares.add(SharedDeviceID(name, _HELD_SHARE))
                 consumed[name] = {**(portions or {}), _SHARES: _ALL_SHARES if is_whole else Quantity.of(1)}
     return AllocatedState(
         allocated_devices=frozenset(devices),
@@ -268,7 +268,7 @@ def _capacity(device: Device) -> Mapping[str, v1.DeviceCapacity]:
     return {**capacity, _SHARES: v1.DeviceCapacity(value=_ALL_SHARES)}
 
 
-def _copy(device: v1.Device) -> v1.Device:
+def _admin_copy(device: v1.Device) -> v1.Device:
     return v1.Device(name=device.name, attributes=device.attributes, allow_multiple_allocations=True)
 
 

@@ -47,12 +47,12 @@ class Binder:
         """Bind the pod, or do the steps that are possible now. Raises BindingFailed, Outdated, ClientError."""
         allocations = iter(placement.allocations)
         claims = [await self._reserve(pod, claim, allocations) for claim in placement.claims]
-        if placement.special is not None:
-            pod, special = await self._make_special(pod, placement, next(allocations))
-            claims.append(special)
+        if placement.extended_claim is not None:
+            pod, extended_claim = await self._create_extended_claim(pod, placement, next(allocations))
+            claims.append(extended_claim)
         node = placement.node.metadata.name
         is_reserved_now = any(claim not in placement.claims for claim in claims)
-        if is_reserved_now and any(True for claim in claims for _ in _with_conditions(claim)):
+        if is_reserved_now and any(True for claim in claims for _ in _devices_with_conditions(claim)):
             text = f"waiting for binding conditions for device on node {node}"
             await self._writer.record_event(pod, "BindingConditionsPending", text, is_warning=False)
         for claim in claims:
@@ -73,15 +73,15 @@ class Binder:
         allocation = replace(next(allocations), allocation_timestamp=self._now().replace(microsecond=0))
         return await self._writer.reserve(claim, pod, allocation)
 
-    async def _make_special(
+    async def _create_extended_claim(
         self, pod: Pod, placement: Placement, allocation: AllocationResult
     ) -> tuple[Pod, ResourceClaim]:
         """Create the claim for extended resources; the pod's status names it only once it is allocated."""
-        assert placement.special is not None, "there is an allocation for it"
-        claim = await self._writer.create_claim(placement.special.claim)
+        assert placement.extended_claim is not None, "there is an allocation for it"
+        claim = await self._writer.create_claim(placement.extended_claim.claim)
         claim = await self._reserve(pod, claim, iter((allocation,)))
         status = PodExtendedResourceClaimStatus(
-            request_mappings=placement.special.mappings, resource_claim_name=claim.metadata.name
+            request_mappings=placement.extended_claim.mappings, resource_claim_name=claim.metadata.name
         )
         return await self._writer.set_pod_status(pod, {"extendedResourceClaimStatus": to_dict(status)}), claim
 
@@ -121,14 +121,16 @@ class Readiness(NamedTuple):
 
 def readiness(claim: ResourceClaim) -> Readiness:
     """Return whether a claim's devices are ready. The result describes the first device that is not."""
-    for result, true in _with_conditions(claim):
+    for result, true in _devices_with_conditions(claim):
         failure = next((true[name] for name in result.binding_failure_conditions if name in true), None)
         if failure is not None or not true.keys() >= set(result.binding_conditions):
             return Readiness(False, failure)
     return Readiness(True)
 
 
-def _with_conditions(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAllocationResult, dict[str, Condition]]]:
+def _devices_with_conditions(
+    claim: ResourceClaim,
+) -> Iterator[tuple[DeviceRequestAllocationResult, dict[str, Condition]]]:
     """Each device with binding conditions, and those of its conditions that are true."""
     assert claim.status.allocation is not None, "only allocated claims are asked about"
     for result in claim.status.allocation.devices.results:

@@ -26,7 +26,7 @@ K = TypeVar("K", bound=KubernetesObject)
 Key: TypeAlias = tuple[str, str]
 """Namespace (empty if there is none) and name."""
 
-_OPTIONAL = "DeviceTaintRule"  # not every server serves this kind
+_OPTIONAL_KIND = "DeviceTaintRule"  # not every server serves this kind
 
 
 class Cache(Generic[K]):
@@ -62,13 +62,13 @@ class Cache(Generic[K]):
             self._objects[key] = obj
         return True
 
-    def written(self, obj: K) -> None:
+    def record_write(self, obj: K) -> None:
         """Store the answer to a write, unless the watch is already past its version."""
         if _version(obj) > self._watched:
             self._objects[key_of(obj)] = obj
             self.revision += 1
 
-    def deleted(self, obj: K) -> None:
+    def record_deletion(self, obj: K) -> None:
         """Remove an object that this scheduler deleted."""
         known = self._objects.get(key_of(obj))
         if known is not None and known.metadata.uid == obj.metadata.uid:
@@ -110,7 +110,7 @@ class ClusterCache:
             self._informer("ResourceClaimTemplate", self.templates, aio.any_version(ResourceClaimTemplate)),
             self._informer("DeviceClass", self.classes, aio.any_version(DeviceClass)),
             self._informer("ResourceSlice", self.slices, aio.any_version(ResourceSlice)),
-            self._informer(_OPTIONAL, self.rules, aio.any_version(DeviceTaintRule)),
+            self._informer(_OPTIONAL_KIND, self.rules, aio.any_version(DeviceTaintRule)),
         ]
 
     @property
@@ -157,7 +157,7 @@ class ClusterCache:
             if isinstance(error, ClientError) and error.is_transient:
                 log.warning("following %s objects: %s; it is tried again", kind, error)
                 return
-            if kind == _OPTIONAL and isinstance(error, Refused) and error.code in (403, 404):
+            if kind == _OPTIONAL_KIND and isinstance(error, Refused) and error.code in (403, 404):
                 on_event(Event("LISTED", ()))
                 return
             log.error("cannot follow %s objects: %s", kind, error)

@@ -60,7 +60,7 @@ class ClusterWriter:
     async def create_claim(self, claim: ResourceClaim) -> ResourceClaim:
         """Create a claim; return it as stored. Raises Outdated, ClientError."""
         created = await self._send(lambda: self._claims.create(claim))
-        self._cluster.claims.written(created)
+        self._cluster.claims.record_write(created)
         return created
 
     async def protect(self, claim: ResourceClaim) -> ResourceClaim:
@@ -78,7 +78,7 @@ class ClusterWriter:
             if not isinstance(error, Refused) or error.code >= 500:
                 self._unanswered.append(claim)
             raise
-        self._cluster.claims.written(changed)
+        self._cluster.claims.record_write(changed)
         return changed
 
     async def reserve(
@@ -107,7 +107,7 @@ class ClusterWriter:
         if kept or claim.metadata.deletion_timestamp is None:
             return await self._update_claim(released)
         await self._send(lambda: self._claims.update(released))
-        self._cluster.claims.deleted(claim)
+        self._cluster.claims.record_deletion(claim)
         return released
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
@@ -115,7 +115,7 @@ class ClusterWriter:
         metadata = claim.metadata
         await self._send(lambda: self._claims.delete(metadata.name, metadata.namespace, uid=metadata.uid))
         if not metadata.finalizers:
-            self._cluster.claims.deleted(claim)
+            self._cluster.claims.record_deletion(claim)
 
     async def delete_pod(self, pod: Pod) -> None:
         """Delete a pod; the kubelet stops it. Raises Outdated, ClientError."""
@@ -126,9 +126,9 @@ class ClusterWriter:
             return self._pods.get(metadata.name, metadata.namespace)
 
         try:
-            self._cluster.pods.written(await self._send(deleted))
+            self._cluster.pods.record_write(await self._send(deleted))
         except Outdated:
-            self._cluster.pods.deleted(pod)  # it had no grace period, or was gone before
+            self._cluster.pods.record_deletion(pod)  # it had no grace period, or was gone before
 
     async def set_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> Pod:
         """Patch these members of a pod's status. Raises Outdated, ClientError."""
@@ -138,7 +138,7 @@ class ClusterWriter:
                 pod.metadata.name, patch, pod.metadata.namespace, content_type=_STRATEGIC, subresource="status"
             )
         )
-        self._cluster.pods.written(changed)
+        self._cluster.pods.record_write(changed)
         return changed
 
     async def set_pod_condition(self, pod: Pod, type_: str, status: str, reason: str = "", message: str = "") -> bool:
@@ -147,10 +147,10 @@ class ClusterWriter:
         wanted = {"type": type_, "status": status, "reason": reason, "message": message}
         if all((before.get(name) or "") == value for name, value in wanted.items()):
             return False
-        is_turned = before.get("status") != status
-        at = format_time(self._now()) if is_turned else before.get("lastTransitionTime")
-        turned = {name: value or None for name, value in wanted.items() if value or name in before}  # null: removed
-        await self.set_pod_status(pod, {"conditions": [turned | {"lastTransitionTime": at}]})
+        is_status_changed = before.get("status") != status
+        at = format_time(self._now()) if is_status_changed else before.get("lastTransitionTime")
+        changed = {name: value or None for name, value in wanted.items() if value or name in before}  # null: removed
+        await self.set_pod_status(pod, {"conditions": [changed | {"lastTransitionTime": at}]})
         return True
 
     async def bind(self, pod: Pod, node: str) -> Pod:
@@ -168,7 +168,7 @@ class ClusterWriter:
             return self._pods.get(name, namespace)
 
         changed = await self._send(bound)
-        self._cluster.pods.written(changed)
+        self._cluster.pods.record_write(changed)
         return changed
 
     async def record_event(self, about: Pod, reason: str, message: str, *, is_warning: bool = True) -> None:
@@ -187,7 +187,7 @@ class ClusterWriter:
         except ClientError as error:
             log.info("event %s of pod %s/%s: %s", reason, metadata.namespace, metadata.name, error)
 
-    async def is_there(self, name: str, namespace: str, uid: str) -> bool:
+    async def pod_exists(self, name: str, namespace: str, uid: str) -> bool:
         """Return whether the server has a pod that the cache lacks. Raises ClientError."""
         try:
             found: Pod = await asyncio.to_thread(self._pods.get, name, namespace)
@@ -199,7 +199,7 @@ class ClusterWriter:
 
     async def _update_claim(self, claim: ResourceClaim) -> ResourceClaim:
         changed = await self._send(lambda: self._claims.update(claim))
-        self._cluster.claims.written(changed)
+        self._cluster.claims.record_write(changed)
         return changed
 
     async def _send(self, work: Callable[[], T]) -> T:

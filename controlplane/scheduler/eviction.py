@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from controlplane.scheduler.cluster_cache import ClusterCache
 from controlplane.scheduler.cluster_writer import ClusterWriter
-from controlplane.scheduler.extended import is_special
+from controlplane.scheduler.extended import is_extended_resource_claim
 from controlplane.scheduler.pods import is_done
 from controlplane.structured import DeviceID, selects
 from resourceapi.objects import tolerates
@@ -19,8 +19,8 @@ from resourceapi.objects.v1 import (
     ResourceSlice,
 )
 
-_REASON = "DeletionByDeviceTaintManager"
-_MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
+_CONDITION_REASON = "DeletionByDeviceTaintManager"
+_CONDITION_MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
 
 
 class Evictor:
@@ -37,7 +37,7 @@ class Evictor:
         self._now = now
         self._wake_at = wake_at
 
-    def due(self) -> list[Pod]:
+    def pods_to_evict(self) -> list[Pod]:
         """Return the pods that must be deleted now."""
         taints = published_taints(self._cluster.slices.objects.values())
         rules = [each for each in self._cluster.rules.objects.values() if each.spec.taint.effect == NO_EXECUTE]
@@ -46,7 +46,7 @@ class Evictor:
         now = self._now()
         leaving: dict[str, datetime] = {}  # pod's uid -> time of eviction
         for claim in self._cluster.claims.objects.values():
-            if is_special(claim):
+            if is_extended_resource_claim(claim):
                 continue  # the upstream controller checks the claims that pods name, not those for extended resources
             when = eviction_time(claim, taints, rules, now)
             if when is not None:
@@ -66,7 +66,7 @@ class Evictor:
         """Delete a pod, with an event and a condition that give the reason. Raises Outdated, ClientError."""
         path = f"{pod.metadata.namespace}/{pod.metadata.name}"
         await self._writer.record_event(pod, "DeviceTaintManagerEviction", f"Marking for deletion Pod {path}")
-        await self._writer.set_pod_condition(pod, "DisruptionTarget", "True", _REASON, _MESSAGE)
+        await self._writer.set_pod_condition(pod, "DisruptionTarget", "True", _CONDITION_REASON, _CONDITION_MESSAGE)
         await self._writer.delete_pod(pod)
 
 

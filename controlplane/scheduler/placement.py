@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from controlplane.scheduler.cluster_cache import ClusterCache
-from controlplane.scheduler.extended import SpecialClaim, classes_by_resource, plugin_requests, special_claim
+from controlplane.scheduler.extended import (
+    ExtendedResourceClaim,
+    classes_by_resource,
+    extended_resource_claim,
+    plugin_requests,
+)
 from controlplane.scheduler.pods import device_plugin_requests, is_done
 from controlplane.structured import (
     AllocatedState,
@@ -34,12 +39,12 @@ MAX_USERS = 256
 class Unschedulable(Exception):
     """The pod cannot be placed now; the text is the reason.
 
-    `in_the_way` is a claim of the pod that has no other user and whose allocation excludes some node.
+    `blocking_claim` is a claim of the pod that has no other user and whose allocation excludes some node.
     """
 
-    def __init__(self, text: str, in_the_way: ResourceClaim | None = None) -> None:
+    def __init__(self, text: str, blocking_claim: ResourceClaim | None = None) -> None:
         super().__init__(text)
-        self.in_the_way = in_the_way
+        self.blocking_claim = blocking_claim
 
 
 class Snapshot(Struct, frozen=True):
@@ -59,13 +64,13 @@ class Placement(Struct, frozen=True):
     """The node for a pod, and what is allocated there.
 
     `claims` are the pod's, in order. `allocations` belong to those without one, in the same order; the last one belongs
-    to `special`, a claim that is still to be created, if there is one.
+    to `extended_claim`, a claim that is still to be created, if there is one.
     """
 
     node: Node
     claims: tuple[ResourceClaim, ...]
     allocations: tuple[AllocationResult, ...] = ()
-    special: SpecialClaim | None = None
+    extended_claim: ExtendedResourceClaim | None = None
 
 
 def take_snapshot(
@@ -97,7 +102,7 @@ def claims_of(pod: Pod, cluster: ClusterCache) -> tuple[ResourceClaim, ...]:
             name, must_own = claim_name(pod, reference)
             if name is None:
                 continue
-            claim = _existing(cluster, pod, name)
+            claim = _usable_claim(cluster, pod, name)
             if must_own:
                 check_made_for(claim, pod)
         except ClaimLookupError as error:
@@ -108,9 +113,9 @@ def claims_of(pod: Pod, cluster: ClusterCache) -> tuple[ResourceClaim, ...]:
                 _check_classes(request, cluster)
         elif len(claim.status.reserved_for) >= MAX_USERS and not is_reserved_for(claim, pod):
             raise Unschedulable("resourceclaim in use")
-    special = pod.status.extended_resource_claim_status
-    if special is not None:
-        found[special.resource_claim_name] = _existing(cluster, pod, special.resource_claim_name)
+    extended_status = pod.status.extended_resource_claim_status
+    if extended_status is not None:
+        found[extended_status.resource_claim_name] = _usable_claim(cluster, pod, extended_status.resource_claim_name)
     return tuple(found.values())
 
 
@@ -124,17 +129,19 @@ def place(pod: Pod, claims: tuple[ResourceClaim, ...], snapshot: Snapshot) -> Pl
     needed = tuple(claim for claim in claims if claim.status.allocation is None)
     allocator = Allocator(snapshot.features, snapshot.state, snapshot.classes, snapshot.slices, index=snapshot.index)
     reasons: Counter[str] = Counter()
-    in_the_way: ResourceClaim | None = None
+    blocking_claim: ResourceClaim | None = None
     for node in snapshot.nodes:
         refusals = _refusals(pod, node, snapshot)
         bound_elsewhere = _bound_elsewhere(claims, node)
         if bound_elsewhere:
             refusals.append("resourceclaim not available on the node")
-            in_the_way = in_the_way or next((claim for claim in bound_elsewhere if _is_only_user(pod, claim)), None)
-        special = None
+            blocking_claim = blocking_claim or next(
+                (claim for claim in bound_elsewhere if _is_only_user(pod, claim)), None
+            )
+        extended_claim = None
         if pod.status.extended_resource_claim_status is None:
-            special = special_claim(pod, node, snapshot.by_resource)
-        unallocated = needed if special is None else (*needed, special.claim)
+            extended_claim = extended_resource_claim(pod, node, snapshot.by_resource)
+        unallocated = needed if extended_claim is None else (*needed, extended_claim.claim)
         if unallocated and not refusals:
             try:
                 allocations = allocator.allocate(node, unallocated, timeout=FILTER_TIMEOUT)
@@ -142,16 +149,16 @@ def place(pod: Pod, claims: tuple[ResourceClaim, ...], snapshot: Snapshot) -> Pl
                 refusals.append(str(error))
             else:
                 if allocations is not None:
-                    return Placement(node, claims, tuple(allocations), special)
+                    return Placement(node, claims, tuple(allocations), extended_claim)
                 refusals.append("cannot allocate all claims")
         elif not refusals:
             return Placement(node, claims)
         reasons.update(refusals)
     summary = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    raise Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {summary}.", in_the_way)
+    raise Unschedulable(f"0/{len(snapshot.nodes)} nodes are available: {summary}.", blocking_claim)
 
 
-def _existing(cluster: ClusterCache, pod: Pod, name: str) -> ResourceClaim:
+def _usable_claim(cluster: ClusterCache, pod: Pod, name: str) -> ResourceClaim:
     claim = cluster.claims.get(pod.metadata.namespace, name)
     if claim is None:
         raise Unschedulable(f'resourceclaim.resource.k8s.io "{name}" not found')

@@ -69,11 +69,11 @@ class Scheduler:
         self._claims = ClaimController(self._cluster, self._writer)
         self._binder = Binder(self._cluster, self._writer, binding_timeout, now, self._wake_at)
         self._evictor = Evictor(self._cluster, self._writer, now, self._wake_at)
-        self._patched: tuple[tuple[int, int], tuple[ResourceSlice, ...]] = (-1, -1), ()
-        self._taken: tuple[tuple[int, ...], Snapshot | None] = (), None
-        self._due: datetime | None = None  # when the next pass is due without a change
+        self._patched_slices: tuple[tuple[int, int], tuple[ResourceSlice, ...]] = (-1, -1), ()
+        self._last_snapshot: tuple[tuple[int, ...], Snapshot | None] = (), None
+        self._next_pass_at: datetime | None = None  # when the next pass is due without a change
         self._failures = 0  # successive passes that the server interrupted with errors
-        self._is_refused = False
+        self._has_failed_request = False  # of the current pass
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
@@ -111,46 +111,46 @@ class Scheduler:
     async def _run(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            self._due, self._is_refused = None, False
+            self._next_pass_at, self._has_failed_request = None, False
             before = self._writer.count
             try:
-                await self._pass()
+                await self._run_pass()
             except (ClientError, DecodeError) as error:
-                self._is_refused = True
+                self._has_failed_request = True
                 log.warning("cannot go on: %s", error)
             except Exception:  # a bug: it ends the scheduler, and must be logged
                 log.exception("nothing is scheduled any more")
                 raise
-            self._failures = self._failures + 1 if self._is_refused else 0
+            self._failures = self._failures + 1 if self._has_failed_request else 0
             is_quiet = self._writer.count == before  # otherwise the writes may have made more possible
-            if is_quiet or self._is_refused:
+            if is_quiet or self._has_failed_request:
                 await self._until_woken()
 
     async def _until_woken(self) -> None:
-        delays = [(self._due - self._now()).total_seconds()] if self._due is not None else []
-        if self._is_refused:
+        delays = [(self._next_pass_at - self._now()).total_seconds()] if self._next_pass_at is not None else []
+        if self._has_failed_request:
             delays.append(delay(self._failures))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), max(0.0, min(delays)) if delays else None)
 
     def _wake_at(self, when: datetime) -> None:
-        self._due = when if self._due is None else min(when, self._due)
+        self._next_pass_at = when if self._next_pass_at is None else min(when, self._next_pass_at)
 
-    async def _pass(self) -> None:
+    async def _run_pass(self) -> None:
         await self._writer.resend_unanswered()
         cluster = self._cluster
         if self._with_controllers:
             for key in list(cluster.pods.objects):
-                await self._attempt(cluster.pods, key, self._claims.sync_pod)
+                await self._process(cluster.pods, key, self._claims.sync_pod)
             for key in list(cluster.claims.objects):
-                await self._attempt(cluster.claims, key, self._claims.sync_claim)
-            for pod in self._evictor.due():
-                await self._attempt(cluster.pods, key_of(pod), self._evictor.evict)
-        pending = [pod for pod in cluster.pods.objects.values() if self._is_ours(pod)]
+                await self._process(cluster.claims, key, self._claims.sync_claim)
+            for pod in self._evictor.pods_to_evict():
+                await self._process(cluster.pods, key_of(pod), self._evictor.evict)
+        pending = [pod for pod in cluster.pods.objects.values() if self._is_pending(pod)]
         for pod in sorted(pending, key=_queue_order):
-            await self._attempt(cluster.pods, key_of(pod), self._schedule)
+            await self._process(cluster.pods, key_of(pod), self._schedule)
 
-    async def _attempt(self, cache: Cache[K], key: Key, work: Callable[[K], Awaitable[None]]) -> None:
+    async def _process(self, cache: Cache[K], key: Key, work: Callable[[K], Awaitable[None]]) -> None:
         """Process the current state of an object. Raises ClientError if the pass cannot go on."""
         obj = cache.objects.get(key)
         if obj is None or self._stopping:
@@ -162,11 +162,11 @@ class Scheduler:
         except Refused as refusal:
             if refusal.code >= 500:
                 raise
-            self._is_refused = True
+            self._has_failed_request = True
             log.warning("%s %s: %s", obj.KIND, "/".join(key), refusal)
 
     async def _schedule(self, pod: Pod) -> None:
-        if not self._is_ours(pod):
+        if not self._is_pending(pod):
             return
         cluster = self._cluster
         try:
@@ -177,41 +177,41 @@ class Scheduler:
             placement = await asyncio.to_thread(place, pod, claims, self._snapshot())
             await self._binder.bind(pod, placement)
         except Unschedulable as error:
-            await self._refuse(pod, "Unschedulable", str(error))
-            if error.in_the_way is not None:
+            await self._report_refusal(pod, "Unschedulable", str(error))
+            if error.blocking_claim is not None:
                 await self._writer.set_claim_status(
-                    replace(error.in_the_way, status=ResourceClaimStatus())
+                    replace(error.blocking_claim, status=ResourceClaimStatus())
                 )  # a change that starts another pass, which tries the pod again
         except AllocationError as error:
-            await self._refuse(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
+            await self._report_refusal(pod, "SchedulerError", f'running "DynamicResources" filter plugin: {error}')
         except BindingFailed as error:
-            await self._refuse(pod, "SchedulerError", f'running PreBind plugin "DynamicResources": {error}')
+            await self._report_refusal(pod, "SchedulerError", f'running PreBind plugin "DynamicResources": {error}')
 
-    async def _refuse(self, pod: Pod, reason: str, text: str) -> None:
+    async def _report_refusal(self, pod: Pod, reason: str, text: str) -> None:
         if await self._writer.set_pod_condition(pod, "PodScheduled", "False", reason, text):
             await self._writer.record_event(pod, "FailedScheduling", text)
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def _is_pending(self, pod: Pod) -> bool:
         is_open = not pod.spec.node_name and not is_done(pod) and not is_gated(pod)
         return is_open and pod.spec.scheduler_name in ("", self._name)
 
     def _snapshot(self) -> Snapshot:
         """The cluster's current state: the last snapshot, or a new one if anything has changed."""
         revisions = self._cluster.revisions
-        known, snapshot = self._taken
+        known, snapshot = self._last_snapshot
         if snapshot is None or known != revisions:
             snapshot = take_snapshot(self._cluster, self._slices(), self._index, self._features)
-            self._taken = revisions, snapshot
+            self._last_snapshot = revisions, snapshot
         return snapshot
 
     def _slices(self) -> Sequence[ResourceSlice]:
         """The slices in the order of their names, with the taints of DeviceTaintRules."""
         slices, rules = self._cluster.slices, self._cluster.rules
         revisions = (slices.revision, rules.revision)
-        if revisions != self._patched[0]:
+        if revisions != self._patched_slices[0]:
             in_order = sorted(slices.objects.values(), key=lambda slice_: slice_.metadata.name)
-            self._patched = revisions, tuple(patched(in_order, rules.objects.values()))
-        return self._patched[1]
+            self._patched_slices = revisions, tuple(patched(in_order, rules.objects.values()))
+        return self._patched_slices[1]
 
 
 def _queue_order(pod: Pod) -> tuple[datetime, Key]:

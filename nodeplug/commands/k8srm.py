@@ -70,7 +70,7 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
         raise click.ClickException(str(error)) from error
     click.echo(report(plan.outcome, verbose=verbose), nl=False)
     if plan.outcome.node is None:
-        for reason in (*plan.obstacles, *reasons(plan.outcome.results)):
+        for reason in (*plan.conflicts, *reasons(plan.outcome.results)):
             click.echo(reason, err=True)
         sys.exit(1)
 

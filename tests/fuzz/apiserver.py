@@ -11,7 +11,7 @@ from controlplane.apiserver.protobuf import decode as decode_body
 from controlplane.apiserver.protobuf import encode as encode_body
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.strategic import strategic_merge
-from tests.controlplane.apiserver.test_pure import FULL, SCHEMA
+from tests.controlplane.apiserver.test_pure_functions import FULL, SCHEMA
 from tests.fuzz.mutation import mutated
 
 _NAMES = (

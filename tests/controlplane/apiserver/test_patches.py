@@ -17,12 +17,12 @@ def gpu(api: Http) -> Any:
     return api.ok("POST", CLASSES, device_class(labels={"a": "1"}), fieldManager="creator")
 
 
-def _owners(obj: Any) -> dict[str, Any]:
+def _fields_by_manager(obj: Any) -> dict[str, Any]:
     return {entry["manager"]: entry["fieldsV1"] for entry in obj["metadata"].get("managedFields", ())}
 
 
 @pytest.mark.usefixtures("gpu")
-def test_json_patch(api: Http) -> None:
+def test_json_patch_applies_all_operations_or_is_refused(api: Http) -> None:
     """All operations. If one operation fails, the object stays unchanged."""
     operations = [
         {"op": "test", "path": "/metadata/labels/a", "value": "1"},
@@ -57,7 +57,7 @@ def test_json_patch(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_json_patches_beyond_the_letter_of_the_rfc(api: Http) -> None:
+def test_json_patch_replaces_absent_member_and_takes_negative_index(api: Http) -> None:
     """The reference's library replaces absent members, and accepts negative list indexes for `add`."""
     label, finalizers = "/metadata/labels/new", "/metadata/finalizers"
     operations: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ def test_json_patches_beyond_the_letter_of_the_rfc(api: Http) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", None])
-def test_a_patch_may_leave_out_the_namespace(api: Http, namespace: str | None) -> None:
+def test_patch_without_namespace_is_accepted_and_other_namespace_is_refused(api: Http, namespace: str | None) -> None:
     maps = "/api/v1/namespaces/default/configmaps"
     api.ok("POST", maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
     changed = api.ok("PATCH", f"{maps}/a", {"metadata": {"namespace": namespace}, "data": {"a": "b"}}, content=MERGE)
@@ -113,7 +113,9 @@ def test_a_patch_may_leave_out_the_namespace(api: Http, namespace: str | None) -
         ("application/json", b"{}", 415, "415: Unsupported Media Type"),
     ],
 )
-def test_patches_that_are_refused(api: Http, content: str, body: bytes, code: int, message: str) -> None:
+def test_invalid_patch_is_refused_with_status_and_message(
+    api: Http, content: str, body: bytes, code: int, message: str
+) -> None:
     """Status code and message."""
     query = {"fieldManager": "me"} if content == APPLY else {}
     answer = api.send("PATCH", PATH, body, content=content, **query)
@@ -122,7 +124,7 @@ def test_patches_that_are_refused(api: Http, content: str, body: bytes, code: in
 
 
 @pytest.mark.usefixtures("gpu")
-def test_strategic_merge(api: Http) -> None:
+def test_strategic_merge_follows_list_strategies_and_directives(api: Http) -> None:
     """Lists merged by key and as sets, directives, atomic lists."""
     uid = api.ok("GET", "/api/v1/namespaces/default")["metadata"]["uid"]  # the owner must exist
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": uid}
@@ -147,7 +149,7 @@ def test_strategic_merge(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_json_patches_that_no_type_holds(api: Http) -> None:
+def test_json_patch_of_wrong_type_is_refused_at_first_wrong_member(api: Http) -> None:
     """The first member with a wrong type, in document order, is reported. Null is the zero value."""
     unread = "error decoding patch: json: cannot unmarshal"
     for patch, why in (
@@ -167,7 +169,7 @@ def test_json_patches_that_no_type_holds(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
+def test_duplicate_and_unknown_patch_fields_cause_warnings_or_refusal(api: Http) -> None:
     patch = b'[{"op":"add","op":"add","path":"/metadata/labels/x","value":"1","why":1}]'
     errors = ['json patch duplicate field "[0].op"', 'json patch unknown field "[0].why"']
     quoted = [text.replace('"', '\\"') for text in errors]
@@ -180,7 +182,7 @@ def test_what_a_patch_says_twice_or_in_vain_is_told(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
+def test_strategic_patch_with_unconvertible_value_is_refused(api: Http) -> None:
     """The messages are those of upstream's converter, not of its JSON decoder. Kind and version cannot be changed."""
     for metadata, why in (
         ({"labels": "x"}, "cannot restore map from string"),
@@ -196,20 +198,20 @@ def test_what_a_strategic_patch_cannot_convert(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_updates_move_fields_between_managers(api: Http) -> None:
+def test_update_makes_its_manager_the_owner_of_changed_fields(api: Http) -> None:
     """A manager that changes a field owns it. Removed fields have no owner."""
     changed = api.ok("PATCH", PATH, {"metadata": {"labels": {"a": "2", "b": "1"}}}, content=MERGE, fieldManager="other")
-    assert _owners(changed) == {
+    assert _fields_by_manager(changed) == {
         "creator": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:selectors": {}}},
         "other": {"f:metadata": {"f:labels": {"f:a": {}, "f:b": {}}}},
     }
     emptied = api.ok("PATCH", PATH, {"metadata": {"labels": None}}, content=MERGE, fieldManager="third")
-    assert _owners(emptied) == {"creator": {"f:spec": {"f:selectors": {}}}}
+    assert _fields_by_manager(emptied) == {"creator": {"f:spec": {"f:selectors": {}}}}
     cleared = api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
     assert "managedFields" not in cleared["metadata"]
 
 
-def _config(labels: dict[str, str], expression: str = "true") -> Any:
+def _applied_class(labels: dict[str, str], expression: str = "true") -> Any:
     value = device_class()
     if labels:
         value["metadata"]["labels"] = labels
@@ -217,30 +219,30 @@ def _config(labels: dict[str, str], expression: str = "true") -> Any:
     return value
 
 
-def test_apply(api: Http) -> None:
+def test_apply_creates_shares_and_removes_fields_and_refuses_conflicts(api: Http) -> None:
     """Apply creates, shares equal values, removes fields that it no longer contains, and refuses conflicts."""
-    made = api.send("PATCH", PATH, _config({"x": "1", "y": "1"}), content=APPLY, fieldManager="a")
+    made = api.send("PATCH", PATH, _applied_class({"x": "1", "y": "1"}), content=APPLY, fieldManager="a")
     assert made.status == 201
-    assert _owners(made.body) == {
+    assert _fields_by_manager(made.body) == {
         "a": {"f:metadata": {"f:labels": {"f:x": {}, "f:y": {}}}, "f:spec": {"f:selectors": {}}}
     }
-    shared = api.ok("PATCH", PATH, _config({"x": "1"}), content=APPLY, fieldManager="b")
-    assert set(_owners(shared)) == {"a", "b"}
-    dropped = api.ok("PATCH", PATH, _config({}), content=APPLY, fieldManager="a")
+    shared = api.ok("PATCH", PATH, _applied_class({"x": "1"}), content=APPLY, fieldManager="b")
+    assert set(_fields_by_manager(shared)) == {"a", "b"}
+    dropped = api.ok("PATCH", PATH, _applied_class({}), content=APPLY, fieldManager="a")
     assert dropped["metadata"]["labels"] == {"x": "1"}
-    conflict = api.send("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c")
+    conflict = api.send("PATCH", PATH, _applied_class({"x": "2"}, "false"), content=APPLY, fieldManager="c")
     assert conflict.status == 409
     assert conflict.message == (
         'Apply failed with 3 conflicts: conflicts with "a":\n- .spec.selectors\n'
         'conflicts with "b":\n- .metadata.labels.x\n- .spec.selectors'
     )
-    forced = api.ok("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c", force="true")
-    assert set(_owners(forced)) == {"c"}
-    same = api.ok("PATCH", PATH, _config({"x": "2"}, "false"), content=APPLY, fieldManager="c")
+    forced = api.ok("PATCH", PATH, _applied_class({"x": "2"}, "false"), content=APPLY, fieldManager="c", force="true")
+    assert set(_fields_by_manager(forced)) == {"c"}
+    same = api.ok("PATCH", PATH, _applied_class({"x": "2"}, "false"), content=APPLY, fieldManager="c")
     assert same["metadata"]["resourceVersion"] == forced["metadata"]["resourceVersion"]
 
 
-def test_apply_of_items_by_key(api: Http) -> None:
+def test_apply_tracks_owners_of_list_items_by_key(api: Http) -> None:
     """Two managers own parts of a claim's status."""
     api.ok("POST", CLAIMS, claim())
     path, base = f"{CLAIMS}/one/status", claim()
@@ -254,7 +256,7 @@ def test_apply_of_items_by_key(api: Http) -> None:
     both = api.ok("PATCH", path, base | {"status": {"devices": [device]}}, content=APPLY, fieldManager="driver")
     assert both["status"]["allocation"]
     key = 'k:{"device":"d","driver":"d.e","pool":"p"}'
-    owned = _owners(both)["driver"]["f:status"]["f:devices"][key]
+    owned = _fields_by_manager(both)["driver"]["f:status"]["f:devices"][key]
     assert set(owned) == {".", "f:conditions", "f:device", "f:driver", "f:pool"}
     other = base | {"status": {"devices": [device | {"conditions": [condition | {"status": "False"}]}]}}
     conflict = api.send("PATCH", path, other, content=APPLY, fieldManager="other")
@@ -277,7 +279,9 @@ def test_apply_of_items_by_key(api: Http) -> None:
         ({"fieldManager": "a"}, {"spec": {"selectors": "x"}}, 500, ".spec.selectors: expected list, got &{x}"),
     ],
 )
-def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any, code: int, message: str) -> None:
+def test_invalid_apply_is_refused_with_status_and_message(
+    api: Http, query: dict[str, str], change: Any, code: int, message: str
+) -> None:
     """Status code and message."""
     answer = api.send("PATCH", PATH, device_class() | change, content=APPLY, **query)
     assert answer.status == code
@@ -285,7 +289,7 @@ def test_applies_that_are_refused(api: Http, query: dict[str, str], change: Any,
 
 
 @pytest.mark.usefixtures("gpu")
-def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
+def test_apply_without_changes_records_no_time(api: Http) -> None:
     """A later apply with fewer fields has no time either, because it changes nothing."""
     less = {**device_class(), "spec": {}}
     for applied in (device_class(), device_class(), less):
@@ -296,25 +300,26 @@ def test_who_applies_what_is_there_already_has_no_time(api: Http) -> None:
     assert all("time" in each for each in changed["metadata"]["managedFields"])
 
 
-def test_an_object_from_before_the_first_apply(api: Http, gpu: Any) -> None:
+@pytest.mark.usefixtures("gpu")
+def test_first_apply_assigns_unowned_fields_to_before_first_apply(api: Http) -> None:
     """The first apply assigns all fields without an owner to one manager."""
     api.ok("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, content=MERGE)
     applied = api.ok("PATCH", PATH, device_class(labels={"b": "1"}), content=APPLY, fieldManager="a")
-    assert set(_owners(applied)) == {"a", "before-first-apply"}
+    assert set(_fields_by_manager(applied)) == {"a", "before-first-apply"}
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_oldest_of_many_updaters_are_merged(api: Http) -> None:
+def test_oldest_of_more_than_ten_managers_are_merged(api: Http) -> None:
     """More than ten updaters are merged."""
     for index in range(12):
         change = {"metadata": {"annotations": {f"n{index}": "x"}}}
         changed = api.ok("PATCH", PATH, change, content=MERGE, fieldManager=f"m{index:02}")
     assert len(changed["metadata"]["managedFields"]) == 10
-    assert "ancient-changes" in _owners(changed)
+    assert "ancient-changes" in _fields_by_manager(changed)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_conflicts_are_seen_in_the_version_of_each_owner(api: Http) -> None:
+def test_apply_conflict_is_evaluated_in_api_version_of_owner(api: Http) -> None:
     """An empty map of a manager that wrote in another version causes no conflict, because conversion removes it."""
     older = PATH.replace("/v1/", "/v1beta1/")
     empty = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "DeviceClass", "metadata": {"name": "n", "labels": {}}}
@@ -327,7 +332,7 @@ def test_conflicts_are_seen_in_the_version_of_each_owner(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Http) -> None:
+def test_apply_checks_types_inside_atomic_fields(api: Http) -> None:
     config = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
     unread = "failed to create typed patch object (/gpu; resource.k8s.io/v1, Kind=DeviceClass): "
     for spec, why in (
@@ -342,7 +347,7 @@ def test_what_is_applied_is_of_its_types_also_within_what_has_one_owner(api: Htt
         assert (refused.status, refused.message) == (500, unread + why)
 
 
-def test_a_flag_that_is_applied_is_one(api: Http) -> None:
+def test_apply_of_non_boolean_flag_is_refused(api: Http) -> None:
     account: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}
     account["automountServiceAccountToken"] = {"labels": [True]}
     path = "/api/v1/namespaces/default/serviceaccounts/a"
@@ -350,9 +355,9 @@ def test_a_flag_that_is_applied_is_one(api: Http) -> None:
     assert refused.message.endswith(": .automountServiceAccountToken: expected boolean, got &{map[labels:[true]]}")
 
 
-def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
+@pytest.mark.usefixtures("gpu")
+def test_strategic_merge_puts_new_list_items_first(api: Http) -> None:
     """As on real servers: new items precede those that the patch does not name. A wrong directive removes the list."""
-    del gpu
 
     def finalizers(value: Any) -> Any:
         answer = api.send("PATCH", PATH, {"metadata": {"finalizers": value}}, content=STRATEGIC)
@@ -366,7 +371,7 @@ def test_new_items_come_first_in_a_strategic_merge(api: Http, gpu: Any) -> None:
     assert finalizers({"$patch": 1.5}) is None
 
 
-def test_an_apply_to_the_status_of_what_is_not_there(api: Http) -> None:
+def test_apply_to_status_of_missing_object_is_404_for_any_body(api: Http) -> None:
     """404 for any body, because a status cannot create an object."""
     for body in (b"true", b"[1]", b"{"):
         assert api.send("PATCH", f"{CLAIMS}/none/status", body, content=APPLY, fieldManager="m").status == 404
@@ -380,7 +385,7 @@ def test_an_apply_to_the_status_of_what_is_not_there(api: Http) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_patch_that_makes_a_type_something_else(api: Http) -> None:
+def test_patch_with_non_string_kind_or_api_version_is_refused(api: Http) -> None:
     for patch, name, found in (({"kind": True}, "kind", "bool"), ({"apiVersion": 1.5}, "apiVersion", "number")):
         refused = api.send("PATCH", PATH, patch, content=MERGE)
         why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field"

@@ -27,7 +27,7 @@ def _claim(name: str, *requests: Plain) -> Plain:
     return _object("ResourceClaim", name, {"devices": {"requests": named}}, "resource.k8s.io/v1")
 
 
-def _until_used(api: Http, used: Mapping[str, str], name: str = "q") -> None:
+def _wait_until_used(api: Http, used: Mapping[str, str], name: str = "q") -> None:
     with api.watch(QUOTAS, fieldSelector=f"metadata.name={name}", timeoutSeconds="60") as events:
         last: Plain = {}
         for event in events:
@@ -37,14 +37,14 @@ def _until_used(api: Http, used: Mapping[str, str], name: str = "q") -> None:
     raise AssertionError(last)
 
 
-def _set(api: Http, hard: Mapping[str, str], **spec: Any) -> None:
+def _create_quota(api: Http, hard: Mapping[str, str], **spec: Any) -> None:
     """Create a quota, and wait until its usage is recorded."""
     api.ok("POST", QUOTAS, _object("ResourceQuota", "q", {"hard": {**hard}, **spec}))
-    _until_used(api, dict.fromkeys(hard, "0"))
+    _wait_until_used(api, dict.fromkeys(hard, "0"))
 
 
-def test_what_is_too_much_is_refused_and_what_goes_is_free_again(api: Http) -> None:
-    _set(api, {"pods": "2", "requests.cpu": "1", "requests.example.com/gpu": "3"})
+def test_pod_over_quota_is_refused_until_usage_is_released(api: Http) -> None:
+    _create_quota(api, {"pods": "2", "requests.cpu": "1", "requests.example.com/gpu": "3"})
     api.ok("POST", PODS, _pod("a", {"cpu": "500m"}, {"example.com/gpu": "2"}))
     used = api.ok("GET", f"{QUOTAS}/q")["status"]["used"]
     assert used == {"pods": "1", "requests.cpu": "500m", "requests.example.com/gpu": "2"}, "before it was counted again"
@@ -58,12 +58,12 @@ def test_what_is_too_much_is_refused_and_what_goes_is_free_again(api: Http) -> N
     silent = api.send("POST", PODS, _pod("b"))
     assert silent.message == 'pods "b" is forbidden: failed quota: q: must specify requests.cpu for: c'
     api.ok("PATCH", f"{PODS}/a/status", {"status": {"phase": "Succeeded"}}, content=MERGE)
-    _until_used(api, dict.fromkeys(used, "0"))
+    _wait_until_used(api, dict.fromkeys(used, "0"))
     api.ok("POST", PODS, _pod("b", {"cpu": "600m"}, {"example.com/gpu": "2"}))
 
 
-def test_a_dry_run_and_a_taken_name_are_charged_to_nobody(api: Http) -> None:
-    _set(api, {"count/configmaps": "2"})
+def test_dry_run_and_duplicate_name_are_not_charged(api: Http) -> None:
+    _create_quota(api, {"count/configmaps": "2"})
     maps = f"{CORE}/configmaps"
     api.ok("POST", maps, _object("ConfigMap", "a"))
     api.ok("POST", maps, _object("ConfigMap", "b"), dryRun="All")
@@ -98,26 +98,26 @@ def test_a_dry_run_and_a_taken_name_are_charged_to_nobody(api: Http) -> None:
         ([], "count/resourceclaims.resource.k8s.io", "1"),
     ],
 )
-def test_claims_take_devices_by_class(api: Http, requests: list[Plain], name: str, used: str) -> None:
+def test_claim_is_charged_by_device_class(api: Http, requests: list[Plain], name: str, used: str) -> None:
     made = device_class("gpu")
     made["spec"]["extendedResourceName"] = "example.com/gpu"
     api.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", made)
-    _set(api, {name: used})
+    _create_quota(api, {name: used})
     api.ok("POST", CLAIMS, _claim("a", *requests))
-    _until_used(api, {name: used})
+    _wait_until_used(api, {name: used})
     refused = api.send("POST", CLAIMS, _claim("b", *requests))
     assert (
         f"exceeded quota: q, requested: {name}={used}, used: {name}={used}, limited: {name}={used}" in refused.message
     )
 
 
-def test_what_a_pod_counts_its_own_claim_does_not_count_again(api: Http) -> None:
+def test_extended_resource_claim_is_charged_only_beyond_its_pod(api: Http) -> None:
     """A claim that a scheduler created for the pod's extended resources."""
     made = device_class("gpu")
     made["spec"]["extendedResourceName"] = "example.com/gpu"
     api.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", made)
     name = "requests.example.com/gpu"
-    _set(api, {name: "3"})
+    _create_quota(api, {name: "3"})
     pod = api.ok("POST", PODS, _pod("a", limits={"example.com/gpu": "2"}))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": pod["metadata"]["uid"], "controller": True}
     claim = _claim("a", {"exactly": {"deviceClassName": "gpu", "count": 3}})
@@ -126,37 +126,36 @@ def test_what_a_pod_counts_its_own_claim_does_not_count_again(api: Http) -> None
         "ownerReferences": [owner],
     }
     api.ok("POST", CLAIMS, claim)
-    _until_used(api, {name: "3"})
+    _wait_until_used(api, {name: "3"})
 
 
-def test_a_quota_means_pods_by_their_priority(api: Http) -> None:
+def test_quota_selects_pods_by_priority_class(api: Http) -> None:
     wanted = {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
-    _set(api, {"pods": "0"}, scopeSelector={"matchExpressions": [wanted]})
+    _create_quota(api, {"pods": "0"}, scopeSelector={"matchExpressions": [wanted]})
     api.ok("POST", PODS, _pod("a"))
     refused = api.send("POST", PODS, _pod("b", priorityClassName="system-node-critical"))
     assert "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0" in refused.message
 
 
-def test_a_quota_means_pods_by_their_scopes(api: Http) -> None:
-    _set(api, {"pods": "1"}, scopes=["Terminating"])
+def test_quota_selects_pods_by_scope(api: Http) -> None:
+    _create_quota(api, {"pods": "1"}, scopes=["Terminating"])
     api.ok("POST", PODS, _pod("a"))
     api.ok("POST", PODS, _pod("b", activeDeadlineSeconds=60))
-    _until_used(api, {"pods": "1"})
+    _wait_until_used(api, {"pods": "1"})
     refused = api.send("PATCH", f"{PODS}/a", {"spec": {"activeDeadlineSeconds": 60}}, content=MERGE)
     assert "exceeded quota: q" in refused.message, "it comes under the quota by that"
 
 
-def test_a_service_takes_more_by_an_update(api: Http) -> None:
-    _set(api, {"services.nodeports": "1"})
+def test_service_update_is_charged_for_node_ports(api: Http) -> None:
+    _create_quota(api, {"services.nodeports": "1"})
     services = f"{CORE}/services"
     api.ok("POST", services, _object("Service", "a", {"ports": [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]}))
     refused = api.send("PATCH", f"{services}/a", {"spec": {"type": "NodePort"}}, content=MERGE)
     assert "requested: services.nodeports=2, used: services.nodeports=0" in refused.message
 
 
-def test_without_controllers_no_quota_is_counted(api: Http) -> None:
+def test_quota_usage_stays_unknown_without_controllers() -> None:
     """A real server enforces a quota only after a controller has recorded its usage."""
-    del api
     with Running(collect_after=None) as server, server.http() as alone:
         quota = _object("ResourceQuota", "q", {"hard": {"pods": "0"}})
         alone.ok("POST", QUOTAS, quota)
@@ -166,7 +165,7 @@ def test_without_controllers_no_quota_is_counted(api: Http) -> None:
         assert refused.message == 'pods "b" is forbidden: status unknown for quota: q, resources: pods'
 
 
-def test_containers_get_what_a_limit_range_says(api: Http) -> None:
+def test_limit_range_sets_default_requests_and_limits(api: Http) -> None:
     limit = {"type": "Container", "default": {"cpu": "500m", "memory": "1Gi"}, "defaultRequest": {"cpu": "100m"}}
     api.ok("POST", RANGES, _object("LimitRange", "usual", {"limits": [limit]}))
     made = api.ok("POST", PODS, _pod("a", {"memory": "64Mi"}))
@@ -205,14 +204,16 @@ def test_containers_get_what_a_limit_range_says(api: Http) -> None:
         ),
     ],
 )
-def test_pods_outside_of_a_limit_range(api: Http, limit: Plain, requests: Plain, limits: Plain, expected: str) -> None:
+def test_pod_outside_limit_range_is_refused(
+    api: Http, limit: Plain, requests: Plain, limits: Plain, expected: str
+) -> None:
     api.ok("POST", RANGES, _object("LimitRange", "bounds", {"limits": [{"type": "Pod", **limit}]}))
     refused = api.send("POST", PODS, _pod("a", requests, limits))
     assert refused.status == 403
     assert refused.message == f'pods "a" is forbidden: {expected}'
 
 
-def test_claims_for_storage_outside_of_a_limit_range(api: Http) -> None:
+def test_volume_claim_outside_limit_range_is_refused(api: Http) -> None:
     limit = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}
     api.ok("POST", RANGES, _object("LimitRange", "bounds", {"limits": [limit]}))
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
@@ -220,7 +221,7 @@ def test_claims_for_storage_outside_of_a_limit_range(api: Http) -> None:
     assert "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi" in refused.message
 
 
-def test_a_limit_range_gets_a_name(api: Http) -> None:
+def test_limit_range_without_name_gets_generated_name(api: Http) -> None:
     """The server generates a name for this kind only."""
     made = api.ok("POST", RANGES, {"apiVersion": "v1", "kind": "LimitRange", "metadata": {}, "spec": {"limits": []}})
     assert len(made["metadata"]["name"]) == 36

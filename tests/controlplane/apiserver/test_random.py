@@ -31,15 +31,15 @@ from tests.controlplane.apiserver.running import (
 
 REQUESTS = int(os.environ.get("NODEPLUG_REQUESTS", "1200"))
 CLIENTS = 4
-EACH = 150
+REQUESTS_PER_ROUND = 150
 """Requests of each client before the store is checked and the server is restarted."""
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 Key = tuple[str, str]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_anything_at_all(api: Http, seed: int) -> None:
+def test_random_requests_get_valid_answers(api: Http, seed: int) -> None:
     """Any method, path, type and body: the answer is valid, and lists agree with single objects."""
     requests = Requests(seed)
     for _ in range(REQUESTS // 50):
@@ -52,7 +52,7 @@ def test_anything_at_all(api: Http, seed: int) -> None:
             assert {**single, **item} == single
 
 
-def test_the_store_stays_whole(tmp_path: Path) -> None:
+def test_store_stays_consistent_under_concurrent_random_requests(tmp_path: Path) -> None:
     """Lists agree with watches; every object can be read in every version; the journal equals the store.
 
     Versions only increase, uids are never reused, and objects without remaining owners are deleted. All of this also
@@ -69,8 +69,8 @@ def test_the_store_stays_whole(tmp_path: Path) -> None:
             watchers = {each: stack.enter_context(_watcher(running, each)) for each in ALWAYS_SERVED}
             for latest in pool.map(_send, apis, clients):
                 assert latest is None or latest > version
-            sent += CLIENTS * EACH
-            version = _look(running, apis[0], watchers, version, uids)
+            sent += CLIENTS * REQUESTS_PER_ROUND
+            version = _check_invariants(running, apis[0], watchers, version, uids)
             written = {kind.id: list(running.server.store.objects(kind.id)) for kind in running.server.registry}
         journal = FileJournal(data)
         kept: dict[str, list[Plain]] = {}
@@ -84,7 +84,7 @@ def test_the_store_stays_whole(tmp_path: Path) -> None:
 def _send(api: Http, requests: Requests) -> int | None:
     """Send requests, and return the version of the last written object."""
     latest = None
-    for _ in range(EACH):
+    for _ in range(REQUESTS_PER_ROUND):
         request = requests.next()
         answer = api.send(request.method, request.path, request.body, content=request.content, **request.query)
         body = _check(answer)
@@ -105,7 +105,7 @@ def _check(answer: Answer) -> Any:
     return json.loads(answer.text)
 
 
-def _look(
+def _check_invariants(
     running: Running,
     api: Http,
     watchers: dict[Collection, "_Watcher"],
@@ -121,7 +121,7 @@ def _look(
         version = now
         found = {_key(item): item["metadata"]["resourceVersion"] for item in listed["items"]}
         assert len(found) == len(listed["items"])
-        watcher.reach(found, now)
+        watcher.apply_until(found, now)
         for item in listed["items"]:
             metadata = item["metadata"]
             assert int(metadata["resourceVersion"]) <= now
@@ -140,12 +140,12 @@ def _check_version(api: Http, collection: Collection, version: str, found: dict[
         path = f"{collection.path(version, namespace)}/{name}"
         whole = api.ok("GET", path)
         assert {**whole, **item} == whole
-        assert api.ok("PUT", path, whole, fieldManager="look") == whole
+        assert api.ok("PUT", path, whole, fieldManager="check") == whole
 
 
 def _wait_for_the_collector(running: Running, api: Http) -> None:
     """Wait until every object has a remaining owner, no owner references, or a deletion mark."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         objects = [item for each in ALWAYS_SERVED for item in api.ok("GET", each.path_in_all_namespaces)["items"]]
         live = {item["metadata"]["uid"] for item in objects}
@@ -182,10 +182,10 @@ class _Watcher:
         for event in events:
             self._events.put(event)
 
-    def reach(self, objects: dict[Key, str], version: int) -> None:
+    def apply_until(self, objects: dict[Key, str], version: int) -> None:
         """Apply events until they result in these objects. No event is later than this version, that of the list."""
         while self._objects != objects:
-            event = self._events.get(timeout=PATIENCE)
+            event = self._events.get(timeout=TIMEOUT)
             assert event["type"] in ("ADDED", "MODIFIED", "DELETED"), event
             key, text = _key(event["object"]), event["object"]["metadata"]["resourceVersion"]
             assert self._version < int(text) <= version, "events come in their order, and none is missing"
@@ -208,4 +208,4 @@ def _watcher(running: Running, collection: Collection) -> Iterator[_Watcher]:
             thread = threading.Thread(target=watcher.read, args=(events,), daemon=True)
             thread.start()
             yield watcher
-            thread.join(PATIENCE)  # the server has ended, which ends the stream
+            thread.join(TIMEOUT)  # the server has ended, which ends the stream

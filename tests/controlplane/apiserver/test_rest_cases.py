@@ -14,7 +14,7 @@ from tests.cases import recorded_at
 from tests.controlplane.apiserver.running import Running
 
 _CASES = recorded_at("rest")
-_REASONS = {
+_SKIP_REASONS = {
     "discovery": "serverAddressByClientCIDRs says where the server listens",
     "watch/changes": "ages in the rows of later tables depend on when it is asked",
 }
@@ -65,12 +65,12 @@ def _served(replay: types.ModuleType, **options: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("scenario", _scenarios(), ids=lambda scenario: scenario["name"])
-def test_a_recorded_scenario(
+def test_recorded_scenario_gets_recorded_answers(
     replay: types.ModuleType, target: Any, without_prototype: Any, scenario: dict[str, Any]
 ) -> None:
     """Status, headers and bodies of all answers agree, except for times, uids and versions."""
-    if scenario["name"] in _REASONS:
-        pytest.skip(_REASONS[scenario["name"]])
+    if scenario["name"] in _SKIP_REASONS:
+        pytest.skip(_SKIP_REASONS[scenario["name"]])
     if scenario["name"].startswith("crd/"):
         target = without_prototype
         scenario = {**scenario, "steps": [{"wait": 0} if "wait" in each else each for each in scenario["steps"]]}

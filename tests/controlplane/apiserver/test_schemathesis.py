@@ -19,7 +19,7 @@ DOCUMENTS = [
     "/openapi/v3/apis/resource.k8s.io/v1beta1",
     "/openapi/v3/apis/resource.k8s.io/v1beta2",
 ]
-_AIM = {"name": "gpu", "namespace": "default"}
+_TARGET = {"name": "gpu", "namespace": "default"}
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +36,22 @@ def schema(server: Running) -> Callable[[str], Any]:
 
 
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("is_aimed", [False, True], ids=["anywhere", "at-one-object"])
+@pytest.mark.parametrize("has_target", [False, True], ids=["random-object", "existing-object"])
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_no_fault(
-    schema: Callable[[str], Any], server: Running, api: Http, document: str, mode: str, is_aimed: bool
+def test_generated_request_causes_no_server_error(
+    schema: Callable[[str], Any], server: Running, api: Http, document: str, mode: str, has_target: bool
 ) -> None:
     """With valid and invalid data, with random names and with the name of an existing object."""
     import requests
     from schemathesis import GenerationMode
 
     headers = {"Authorization": f"Bearer {server.server.token}"}
-    aim = {"path_parameters": _AIM} if is_aimed else {}
+    target = {"path_parameters": _TARGET} if has_target else {}
 
     with requests.Session() as session:
 
-        @given(case=schema(document).as_strategy(generation_mode=GenerationMode(mode), **aim))
+        @given(case=schema(document).as_strategy(generation_mode=GenerationMode(mode), **target))
         @settings(
             max_examples=settings().max_examples // 8,
             phases=[Phase.generate],
@@ -59,8 +59,8 @@ def test_no_fault(
         )
         def send(case: Any) -> None:
             request = case.as_transport_kwargs(base_url=server.url, headers=headers)
-            if is_aimed and isinstance(request.get("json"), dict):
-                _complete(case, request["json"])
+            if has_target and isinstance(request.get("json"), dict):
+                _complete_object(case, request["json"])
             with session.request(**request, stream=True, timeout=30) as answer:
                 if answer.status_code == 200 and "watch" in request.get("params", {}):
                     return  # this test does not check streams
@@ -75,10 +75,10 @@ def test_no_fault(
         send()
 
 
-def _complete(case: Any, body: dict[str, Any]) -> None:
+def _complete_object(case: Any, body: dict[str, Any]) -> None:
     """Set the fields without which the server refuses an object at once."""
     kind = case.operation.definition.raw.get("x-kubernetes-group-version-kind", {})
     metadata = body.get("metadata")
     body["apiVersion"] = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
     body["kind"] = kind["kind"]
-    body["metadata"] = (metadata if isinstance(metadata, dict) else {}) | {"name": _AIM["name"]}
+    body["metadata"] = (metadata if isinstance(metadata, dict) else {}) | {"name": _TARGET["name"]}

@@ -5,7 +5,7 @@ import asyncio
 from controlplane.apiserver import Server
 
 
-async def test_a_server_that_is_given_up_while_it_starts_leaves_nothing() -> None:
+async def test_cancelled_start_leaves_no_tasks() -> None:
     server, before = Server(), asyncio.all_tasks()
     starting = asyncio.create_task(server.__aenter__())
     while len(asyncio.all_tasks() - before) < 3:  # noqa: ASYNC110 - nothing tells; that, HTTP, and the controllers

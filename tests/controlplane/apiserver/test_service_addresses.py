@@ -10,7 +10,7 @@ SERVICES = "/api/v1/namespaces/default/services"
 PORTS = [{"port": 80}]
 
 
-def create(api: Http, name: str, **spec: Any) -> Plain:
+def create_service(api: Http, name: str, **spec: Any) -> Plain:
     made: Plain = api.ok("POST", SERVICES, service(name, **spec))["spec"]
     return made
 
@@ -19,25 +19,25 @@ def service(name: str, **spec: Any) -> Plain:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": PORTS} | spec}
 
 
-def test_each_service_has_an_address_of_its_own(api: Http) -> None:
-    first, second = create(api, "a"), create(api, "b")
+def test_service_gets_unique_cluster_ip(api: Http) -> None:
+    first, second = create_service(api, "a"), create_service(api, "b")
     assert first["clusterIP"].startswith("10.96.")
     assert first["clusterIPs"] == [first["clusterIP"]] != second["clusterIPs"]
     assert (first["ipFamilies"], first["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
-    assert "clusterIP" not in create(api, "named", type="ExternalName", externalName="a.example", ports=None)
+    assert "clusterIP" not in create_service(api, "named", type="ExternalName", externalName="a.example", ports=None)
     dry = api.ok("POST", SERVICES, service("dry"), dryRun="All")
     assert dry["spec"]["clusterIP"] not in ("", first["clusterIP"], second["clusterIP"])
 
 
-def test_services_without_an_address(api: Http) -> None:
+def test_headless_service_families_depend_on_selector(api: Http) -> None:
     """Without allocation the service names both families; with a selector, the family of the network."""
-    alone = create(api, "a", clusterIP="None")
+    alone = create_service(api, "a", clusterIP="None")
     assert (alone["clusterIPs"], alone["ipFamilies"], alone["ipFamilyPolicy"]) == (
         ["None"],
         ["IPv4", "IPv6"],
         "RequireDualStack",
     )
-    chosen = create(api, "b", clusterIP="None", selector={"a": "b"})
+    chosen = create_service(api, "b", clusterIP="None", selector={"a": "b"})
     assert (chosen["ipFamilies"], chosen["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
 
 
@@ -79,13 +79,13 @@ def test_services_without_an_address(api: Http) -> None:
         ),
     ],
 )
-def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
-    create(api, "first", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
+def test_unallocatable_address_or_port_is_refused(api: Http, spec: Plain, expected: str) -> None:
+    create_service(api, "first", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
     answer = api.send("POST", SERVICES, service("second", **spec))
     assert (answer.status, answer.message) == (422, f'Service "second" is invalid: {expected}')
     api.ok("DELETE", f"{SERVICES}/first")
     if "already" in expected:
-        create(api, "second", **spec)  # the address or port is free again
+        create_service(api, "second", **spec)  # the address or port is free again
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_what_cannot_be_given(api: Http, spec: Plain, expected: str) -> None:
         ),
     ],
 )
-def test_addresses_are_looked_at_before_anything_else(api: Http, spec: Plain, expected: str) -> None:
+def test_address_error_is_reported_before_other_errors(api: Http, spec: Plain, expected: str) -> None:
     """Other errors, in the name and the ports, are not reported."""
     wrong = service("a", ports=[{"port": 0}], **spec)
     wrong["metadata"]["labels"] = {"a": "-"}
     assert api.send("POST", SERVICES, wrong).message == f'Service "a" is invalid: {expected}'
 
 
-def test_the_rest_is_told_in_order(api: Http) -> None:
+def test_other_service_errors_are_reported_in_order(api: Http) -> None:
     spec = {"type": "ClusterIP", "sessionAffinity": "X", "externalTrafficPolicy": "Local", "loadBalancerClass": "x"}
     wrong = service("a", ports=[{"port": 1, "nodePort": 30001}], allocateLoadBalancerNodePorts=True, **spec)
     assert [each["field"] for each in api.send("POST", SERVICES, wrong).body["details"]["causes"]] == [
@@ -130,20 +130,20 @@ def test_the_rest_is_told_in_order(api: Http) -> None:
     ]
 
 
-def test_dry_runs_take_no_ports(api: Http) -> None:
+def test_dry_run_allocates_no_node_ports(api: Http) -> None:
     """The answers show ports outside the range, and requested ports are not checked against it."""
     ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2}]
     made = api.ok("POST", SERVICES, service("a", type="NodePort", ports=ports), dryRun="All")
     assert [each["nodePort"] for each in made["spec"]["ports"]] == [32769, 32770]
     low = service("a", type="NodePort", ports=[{"port": 1, "nodePort": 7}])
     assert api.send("POST", SERVICES, low, dryRun="All").status == 201
-    create(api, "b", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
+    create_service(api, "b", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
     taken = service("a", type="NodePort", ports=[{"port": 1, "nodePort": 30001}])
     assert "already allocated" in api.send("POST", SERVICES, taken, dryRun="All").message
 
 
-def test_where_a_service_is_balanced_from(api: Http) -> None:
-    create(api, "a")
+def test_ingress_status_is_refused_without_load_balancer_type(api: Http) -> None:
+    create_service(api, "a")
     status = {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
     answer = api.send("PATCH", f"{SERVICES}/a/status", status, content=MERGE)
     assert answer.message == (
@@ -152,15 +152,15 @@ def test_where_a_service_is_balanced_from(api: Http) -> None:
     )
 
 
-def test_an_address_outside_is_the_services_own(api: Http) -> None:
-    create(api, "a", type="LoadBalancer")
+def test_ingress_ip_mode_defaults_to_vip(api: Http) -> None:
+    create_service(api, "a", type="LoadBalancer")
     status = {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
     answer = api.ok("PATCH", f"{SERVICES}/a/status", status, content=MERGE)
     assert answer["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
 
 
-def test_an_address_stays(api: Http) -> None:
-    create(api, "a", clusterIP="10.96.7.7")
+def test_cluster_ip_is_immutable(api: Http) -> None:
+    create_service(api, "a", clusterIP="10.96.7.7")
     other = {"spec": {"clusterIP": "10.96.7.8", "clusterIPs": ["10.96.7.8"]}}
     answer = api.send("PATCH", f"{SERVICES}/a", other, content=MERGE)
     assert answer.message == (
@@ -168,9 +168,9 @@ def test_an_address_stays(api: Http) -> None:
     )
 
 
-def test_ports_come_and_go_with_the_type(api: Http) -> None:
+def test_service_type_change_releases_ports_and_addresses(api: Http) -> None:
     """An update that omits allocated values keeps them."""
-    made = create(api, "a", type="LoadBalancer", externalTrafficPolicy="Local")
+    made = create_service(api, "a", type="LoadBalancer", externalTrafficPolicy="Local")
     assert made["allocateLoadBalancerNodePorts"] is True
     assert {made["ports"][0]["nodePort"], made["healthCheckNodePort"]} <= {*range(30000, 32768)}
     whole = service("a", type="LoadBalancer", externalTrafficPolicy="Local")
@@ -186,12 +186,12 @@ def test_ports_come_and_go_with_the_type(api: Http) -> None:
     }
 
 
-def test_what_kubectl_shows_of_services(api: Http) -> None:
-    create(
+def test_service_table_has_columns_of_kubectl(api: Http) -> None:
+    create_service(
         api, "a", clusterIP="10.96.7.7", type="NodePort", ports=[{"port": 1, "nodePort": 30001}], selector={"a": "b"}
     )
-    create(api, "b", type="ExternalName", externalName="a.example", ports=None)
-    create(api, "c", type="LoadBalancer", clusterIP="10.96.7.8", ports=[{"port": 2, "nodePort": 30002}])
+    create_service(api, "b", type="ExternalName", externalName="a.example", ports=None)
+    create_service(api, "c", type="LoadBalancer", clusterIP="10.96.7.8", ports=[{"port": 2, "nodePort": 30002}])
     shown = api.ok("GET", SERVICES, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     names = ["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "Selector"]
     assert [each["name"] for each in shown["columnDefinitions"]] == names
@@ -202,17 +202,17 @@ def test_what_kubectl_shows_of_services(api: Http) -> None:
     ]
 
 
-def test_when_no_port_is_left(api: Http) -> None:
+def test_service_is_refused_when_node_port_range_is_full(api: Http) -> None:
     """The last port is allocated. The next service is refused at once with a real server's message."""
     ports = [{"name": f"p{number}", "port": number} for number in range(1, 2769)]
-    made = create(api, "greedy", type="NodePort", ports=ports)
+    made = create_service(api, "greedy", type="NodePort", ports=ports)
     assert {each["nodePort"] for each in made["ports"]} == {*range(30000, 32768)}
     answer = api.send("POST", SERVICES, service("late", type="NodePort"))
     message = "Internal error occurred: failed to allocate a nodePort: range is full"
     assert (answer.status, answer.message) == (500, message)
 
 
-def test_an_address_has_no_zone(api: Http) -> None:
+def test_external_ip_with_zone_is_refused(api: Http) -> None:
     answer = api.send("POST", SERVICES, service("a", externalIPs=["2001:db8::1%eth0"]))
     assert answer.message == (
         'Service "a" is invalid: spec.externalIPs[0]: Invalid value: "2001:db8::1%eth0": must be a valid IP address,'

@@ -24,13 +24,13 @@ def _commands(block: str) -> Iterator[tuple[str, str]]:
         yield command, output
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     text = re.sub(r"\b\d+s$", "<age>", text, flags=re.MULTILINE)
     text = re.sub(r'" deleted from \w+ namespace$', '" deleted', text, flags=re.MULTILINE)  # since kubectl 1.34
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
 
 
-def test_walkthrough(kubectl: str, tmp_path: Path) -> None:
+def test_commands_print_documented_output(kubectl: str, tmp_path: Path) -> None:
     """Every command prints the output that the page shows."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -60,6 +60,6 @@ def test_walkthrough(kubectl: str, tmp_path: Path) -> None:
                     timeout=30,
                     check=False,
                 )
-                assert _plain(done.stdout) == _plain(output), command
+                assert _normalized(done.stdout) == _normalized(output), command
                 ran += 1
     assert ran > 10

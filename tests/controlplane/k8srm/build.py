@@ -36,7 +36,7 @@ def resource(name: str, capacity: str, block: str | None = None) -> Plain:
     return {"name": name, "capacity": capacity} | ({"blockSize": block} if block else {})
 
 
-def held(name: str, *allocations: tuple[str, str, Mapping[str, str]], admin: bool = False) -> Plain:
+def allocated_claim(name: str, *allocations: tuple[str, str, Mapping[str, str]], admin: bool = False) -> Plain:
     """A claim with allocations: pool name, device name, amounts."""
     listed = [
         {
@@ -61,7 +61,7 @@ def pending(cluster: ClusterObjects) -> list[Any]:
     return [each for each in cluster.all_claims if not each.status.allocations]
 
 
-def got(outcome: Outcome) -> list[list[str]]:
+def devices_of(outcome: Outcome) -> list[list[str]]:
     """The devices of each claim as `pool/device`, followed by any amounts."""
     return [
         ["/".join([x.pool, x.device, *(f"{name}={amount // 10**9}" for name, amount in x.portions)]) for x in taken]
@@ -69,7 +69,7 @@ def got(outcome: Outcome) -> list[list[str]]:
     ]
 
 
-def why(outcome: Outcome) -> list[str]:
+def reasons_of(outcome: Outcome) -> list[str]:
     """The reasons why claims have no allocation."""
     return [each.reason for result in outcome.results for each in result.claims]
 

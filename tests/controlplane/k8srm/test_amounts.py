@@ -17,23 +17,23 @@ def portions(demand: Demand, available: dict[DeviceShape, int]) -> list[list[int
     ]
 
 
-def test_even_then_uneven_then_more_devices() -> None:
+def test_even_splits_precede_uneven_splits_and_more_devices() -> None:
     assert portions(Demand(1, 3, {"m": 100}), {shape(1, 80): 3}) == [[50, 50], [80, 20], [34, 33, 33], [80, 19, 1]]
 
 
-def test_several_resources_are_split_at_once() -> None:
+def test_several_resources_are_split_together() -> None:
     both = DeviceShape((Supply("a", 1, 10), Supply("b", 4, 8)))
     first = next(splits(Demand(1, 32, {"a": 12, "b": 4}), {both: 2}))
     assert first[0].count == 2
     assert first[0].portions == (("a", 6), ("b", 4))
 
 
-def test_there_may_be_no_way() -> None:
+def test_impossible_demand_has_no_split() -> None:
     assert portions(Demand(1, 2, {"m": 100}), {shape(1, 30): 9}) == []
     assert portions(Demand(2, 2, {"m": 3}, {"m": 7}), {shape(4, 8): 2}) == []
 
 
-def test_devices_that_have_much_of_one_and_little_of_another_are_no_endless_riddle() -> None:
+def test_split_search_is_short_for_many_unbalanced_shapes() -> None:
     """Each resource alone would be sufficient, and there are millions of device sets."""
     devices = {DeviceShape((Supply("a", 1, n), Supply("b", 1, 41 - n))): 1 for n in range(1, 41)}
     assert list(splits(Demand(20, 20, {"a": 411, "b": 411}), devices)) == []
@@ -53,7 +53,7 @@ def test_devices_that_have_much_of_one_and_little_of_another_are_no_endless_ridd
     ),
     st.one_of(st.none(), st.integers(0, 10)),
 )
-def test_every_split_is_sound_and_none_is_missed(
+def test_random_splits_satisfy_demand_and_exist_when_possible(
     wanted: int, available: dict[DeviceShape, int], slack: int | None
 ) -> None:
     limits = {} if slack is None else {"m": wanted + slack}

@@ -46,7 +46,7 @@ ATTRIBUTES = {
         ("has(device.empty)", False),
     ],
 )
-def test_constraints(constraint: str | None, expected: bool) -> None:
+def test_constraint_is_evaluated_over_attributes(constraint: str | None, expected: bool) -> None:
     assert holds(constraint, values_of(ATTRIBUTES)) is expected
 
 
@@ -63,12 +63,12 @@ def test_constraints(constraint: str | None, expected: bool) -> None:
         ("unknown == 1", "undeclared reference to 'unknown'"),
     ],
 )
-def test_errors(constraint: str, text: str) -> None:
+def test_invalid_constraint_raises_error(constraint: str, text: str) -> None:
     with pytest.raises(ConstraintError, match=text):
         holds(constraint, values_of(ATTRIBUTES))
 
 
-def test_a_device_overrides_its_pool() -> None:
+def test_device_attribute_overrides_pool_attribute() -> None:
     def attribute(name: str, value: Any) -> Attribute:
         return Attribute(name=name, string_value=value)
 

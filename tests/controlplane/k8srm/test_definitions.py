@@ -11,11 +11,11 @@ from controlplane.k8srm.types import KINDS
 from nodeplug.commands.k8srm import k8srm
 
 
-def by_kind() -> dict[str, Any]:
+def definitions_by_kind() -> dict[str, Any]:
     return {each["spec"]["names"]["kind"]: each for each in definitions()}
 
 
-def test_names_and_scopes() -> None:
+def test_definitions_have_expected_names_and_scopes() -> None:
     assert {each["metadata"]["name"]: each["spec"]["scope"] for each in definitions()} == {
         "devicedrivers.devmgmtproto.k8s.io": "Cluster",
         "deviceclasses.devmgmtproto.k8s.io": "Cluster",
@@ -24,11 +24,13 @@ def test_names_and_scopes() -> None:
         "devicepools.devmgmtproto.k8s.io": "Cluster",
         "foozerconfigs.foozer.example.com": "Namespaced",
     }
-    assert set(KINDS) <= set(by_kind())
+    assert set(KINDS) <= set(definitions_by_kind())
 
 
-def test_claims_and_pools_have_a_status_of_its_own() -> None:
-    with_status = {kind for kind, each in by_kind().items() if "subresources" in each["spec"]["versions"][0]}
+def test_only_claims_and_pools_have_status_subresource() -> None:
+    with_status = {
+        kind for kind, each in definitions_by_kind().items() if "subresources" in each["spec"]["versions"][0]
+    }
     assert with_status == {"DeviceClaim", "DevicePrivilegedClaim", "DevicePool"}
 
 
@@ -42,30 +44,32 @@ def test_schemas_are_structural() -> None:
                 assert schema["x-kubernetes-preserve-unknown-fields"] is True
 
 
-def test_amounts_are_numbers_or_strings() -> None:
-    claim = by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+def test_request_amounts_are_numbers_or_strings() -> None:
+    claim = definitions_by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     detail = claim["properties"]["spec"]["properties"]["claims"]["items"]["properties"]
     assert detail["requests"]["additionalProperties"]["x-kubernetes-int-or-string"] is True
     assert set(detail["oneOf"]["items"]["properties"]) == set(detail) - {"oneOf"}
 
 
-def test_every_field_is_explained() -> None:
-    silent = []
+def test_every_field_has_a_description() -> None:
+    undescribed = []
     for kind in KINDS:
-        schema = by_kind()[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        silent += [(kind, name) for each in schemas_in(schema) for name in unexplained(each)]
-    assert not silent
-    claims = by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        schema = definitions_by_kind()[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        undescribed += [(kind, name) for each in schemas_in(schema) for name in undescribed_fields(each)]
+    assert not undescribed
+    claims = definitions_by_kind()["DeviceClaim"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][
+        "spec"
+    ]
     detail = claims["properties"]["claims"]["items"]["properties"]
     assert "sriov-nic" in detail["deviceType"]["description"]
     assert detail["oneOf"]["items"]["properties"]["limits"]["description"] == detail["limits"]["description"]
 
 
-def unexplained(schema: dict[str, Any]) -> list[str]:
+def undescribed_fields(schema: dict[str, Any]) -> list[str]:
     return [name for name, field in schema.get("properties", {}).items() if not field.get("description")]
 
 
-def test_they_are_printed_for_kubectl() -> None:
+def test_command_prints_definitions_as_yaml() -> None:
     printed = CliRunner().invoke(k8srm, ["definitions"])
     assert list(yaml.safe_load_all(printed.output)) == definitions()
 

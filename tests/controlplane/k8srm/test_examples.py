@@ -30,7 +30,7 @@ BASE = [FOLDER / f"{name}.yaml" for name in ("drivers", "classes", "configs", "p
         ),
     ],
 )
-def test_pods(name: str, node: str, devices: list[list[str]]) -> None:
+def test_example_pod_gets_documented_devices(name: str, node: str, devices: list[list[str]]) -> None:
     cluster = read_files([*BASE, FOLDER / f"pod-{name}.yaml"])
     outcome = plan(cluster.pods[f"default/{name}"], cluster, cluster.others.get)
     assert outcome.outcome.node == node
@@ -48,7 +48,7 @@ def test_pods(name: str, node: str, devices: list[list[str]]) -> None:
     ] == devices
 
 
-def test_configuration() -> None:
+def test_example_claim_contains_class_and_claim_configuration() -> None:
     cluster = read_files([*BASE, FOLDER / "pod-ref-foozer-single.yaml"])
     outcome = plan(cluster.pods["default/ref-foozer-single"], cluster, cluster.others.get)
     status = outcome.claims[0].claim.status

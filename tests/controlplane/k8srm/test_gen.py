@@ -24,7 +24,7 @@ from controlplane.k8srm.gen import SHAPES, generate
         ("shape-foozer-barzer", 8, 2),
     ],
 )
-def test_shapes(shape: str, pools: int, devices: int) -> None:
+def test_shape_has_expected_pools_and_devices(shape: str, pools: int, devices: int) -> None:
     made = generate(shape, 3)
     assert len(made) == 3 * pools
     assert {len(pool.spec.devices) for pool in made} == {devices}
@@ -32,7 +32,7 @@ def test_shapes(shape: str, pools: int, devices: int) -> None:
     assert [pool.spec.node_name for pool in made[::pools]] == [f"{shape}-{number:02}" for number in range(3)]
 
 
-def test_devices_know_their_numa_node() -> None:
+def test_devices_have_numa_attribute() -> None:
     (pool,) = generate("foozer-4000-medium", 1)
     assert (pool.metadata.name, pool.spec.driver) == ("foozer-4000-medium-00-foozer", "example.com-foozer")
     assert [(each.name, each.string_value or each.sem_ver_value) for each in pool.spec.attributes] == [
@@ -47,7 +47,7 @@ def test_devices_know_their_numa_node() -> None:
     ]
 
 
-def test_older_shapes_have_a_pool_for_each_numa_node() -> None:
+def test_older_shape_has_one_pool_per_numa_node() -> None:
     made = generate("shape-foozer-barzer", 1)
     assert [pool.metadata.name for pool in made][3:5] == [
         "shape-foozer-barzer-00-foozer-03",
@@ -56,7 +56,7 @@ def test_older_shapes_have_a_pool_for_each_numa_node() -> None:
     assert made[3].spec.attributes[-1].string_value == "3"
 
 
-def test_an_unknown_shape() -> None:
+def test_unknown_shape_is_refused() -> None:
     with pytest.raises(K8srmError, match='generator "x" not found, valid generators are: foozer-1000-tiny'):
         generate("x")
     assert len(SHAPES) == 13

@@ -9,7 +9,7 @@ from controlplane.k8srm import K8srmError, read_files
 from controlplane.k8srm.load import ObjectName, cluster_of
 from controlplane.k8srm.plan import Plan, plan
 from controlplane.k8srm.types import write
-from tests.controlplane.k8srm.build import Plain, claim, device, device_class, held, pool, resource
+from tests.controlplane.k8srm.build import Plain, allocated_claim, claim, device, device_class, pool, resource
 
 C = {"deviceClass": "c"}
 CLASS = device_class("c", "d")
@@ -40,7 +40,7 @@ def statuses(outcome: Plan) -> list[Any]:
     return [write(each.claim).get("status") for each in outcome.claims]
 
 
-def test_a_claim_by_reference() -> None:
+def test_referenced_claim_is_allocated() -> None:
     outcome = planned(CLASS, PAIR, claim("x", C), pod({"name": "gpu", "claimName": "x"}, uses=("gpu",)))
     assert outcome.outcome.node == "n"
     assert statuses(outcome) == [
@@ -49,7 +49,7 @@ def test_a_claim_by_reference() -> None:
     assert not outcome.claims[0].is_new
 
 
-def test_a_template_is_copied_for_the_pod() -> None:
+def test_template_is_copied_for_pod() -> None:
     outcome = planned(CLASS, PAIR, claim("x", C), pod({"name": "gpu", "claimTemplateName": "x"}))
     made = outcome.claims[0]
     assert made.is_new
@@ -58,13 +58,13 @@ def test_a_template_is_copied_for_the_pod() -> None:
     assert made.claim.status.pod_names == ("pod",)
 
 
-def test_a_claim_in_the_pod_itself() -> None:
+def test_inline_claim_is_allocated() -> None:
     outcome = planned(CLASS, PAIR, pod({"name": "gpu", "claim": {"claims": [C]}}))
     assert outcome.claims[0].claim.metadata.name == "pod-gpu"
     assert len(outcome.claims[0].claim.status.allocations) == 1
 
 
-def test_what_was_made_for_the_pod_is_used_again() -> None:
+def test_existing_claim_of_pod_is_reused() -> None:
     made = claim("pod-gpu", C)
     made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "u1"}]
     again = planned(CLASS, PAIR, made, pod({"name": "gpu", "claim": {"claims": [C]}}))
@@ -86,12 +86,12 @@ def test_what_was_made_for_the_pod_is_used_again() -> None:
         ({"name": "gpu", "claimName": 1}, "cannot unmarshal"),
     ],
 )
-def test_entries_that_lead_nowhere(entry: Plain, text: str) -> None:
+def test_invalid_device_claim_entry_is_refused(entry: Plain, text: str) -> None:
     with pytest.raises(K8srmError, match=text):
         planned(CLASS, PAIR, claim("x", C), claim("old", deviceClass="c"), pod(entry))
 
 
-def test_a_pod_may_list_its_claims_in_an_annotation() -> None:
+def test_claims_are_read_from_annotation() -> None:
     listed = pod()
     del listed["spec"]["deviceClaims"]
     listed["metadata"]["annotations"] = {"devmgmtproto.k8s.io/device-claims": "[{name: gpu, claimName: x}]"}
@@ -102,22 +102,22 @@ def test_a_pod_may_list_its_claims_in_an_annotation() -> None:
             planned(CLASS, PAIR, claim("x", C), listed)
 
 
-def test_containers_use_what_the_pod_lists() -> None:
+def test_container_with_unlisted_claim_is_refused() -> None:
     with pytest.raises(K8srmError, match="container main uses device claim nic: no such entry"):
         planned(CLASS, PAIR, claim("x", C), pod({"name": "gpu", "claimName": "x"}, uses=("nic",)))
 
 
-def test_a_pod_without_claims_goes_to_the_first_node() -> None:
+def test_pod_without_claims_gets_first_node() -> None:
     outcome = planned(PAIR, pod())
     assert (outcome.outcome.node, outcome.claims) == ("n", ())
 
 
-def test_a_bound_pod_stays() -> None:
+def test_bound_pod_is_refused() -> None:
     with pytest.raises(K8srmError, match="pod pod is bound to node m already"):
         planned(PAIR, pod(nodeName="m"))
 
 
-def test_configuration_is_dereferenced() -> None:
+def test_configuration_is_copied_into_status() -> None:
     objects = [
         device_class("c", "d", configs=[{**CONFIG, "namespace": "vendor", "name": "fast"}]),
         PAIR,
@@ -131,40 +131,40 @@ def test_configuration_is_dereferenced() -> None:
     assert status["claimConfigs"] == [config("mine", "default")]
 
 
-def test_only_what_is_used_is_dereferenced() -> None:
+def test_configuration_of_unused_alternative_is_ignored() -> None:
     choice = {"oneOf": [{**C, "requests": {"count": 9}, "configs": [{**CONFIG, "name": "gone"}]}, C]}
     (status,) = statuses(planned(CLASS, PAIR, claim("x", choice), pod({"name": "gpu", "claimName": "x"})))
     assert "claimConfigs" not in status
 
 
-def test_a_claim_has_configuration_of_its_own_namespace_only() -> None:
+def test_claim_configuration_of_other_namespace_is_refused() -> None:
     wanted = {**C, "configs": [{**CONFIG, "name": "fast"}]}
     with pytest.raises(K8srmError, match="claim x refers to FoozerConfig default/fast"):
         planned(CLASS, PAIR, config("fast", "vendor"), claim("x", wanted), pod({"name": "gpu", "claimName": "x"}))
 
 
-def test_missing_configuration_of_a_class() -> None:
+def test_missing_class_configuration_is_refused() -> None:
     faulty = device_class("c", "d", configs=[{**CONFIG, "namespace": "vendor", "name": "fast"}])
     with pytest.raises(K8srmError, match=r"device class c refers to FoozerConfig vendor/fast .* create it first"):
         planned(faulty, PAIR, claim("x", C), pod({"name": "gpu", "claimName": "x"}))
 
 
-def test_amounts_are_written_like_the_capacity() -> None:
+def test_amount_is_written_in_format_of_capacity() -> None:
     one = pool("p", "n", [device("a", resources=[resource("memory", "80Gi", "1Gi"), resource("share", "1000m")])])
     wanted = {**C, "requests": {"memory": "1500Mi"}}
     (status,) = statuses(planned(CLASS, one, claim("x", wanted), pod({"name": "gpu", "claimName": "x"})))
     assert status["allocations"][0]["allocations"] == [{"name": "memory", "allocation": "2Gi"}]
 
 
-def test_admin_access_is_written_down() -> None:
+def test_admin_access_is_recorded_in_status() -> None:
     privileged = claim("x", C, kind="DevicePrivilegedClaim")
     outcome = planned(CLASS, PAIR, privileged, pod({"name": "gpu", "privilegedClaimName": "x"}))
     (status,) = statuses(outcome)
     assert status["allocations"][0]["adminAccess"] is True
 
 
-def test_a_shared_claim_keeps_what_it_has() -> None:
-    taken = held("x", ("p", "b", {}))
+def test_allocated_claim_keeps_its_devices_for_another_pod() -> None:
+    taken = allocated_claim("x", ("p", "b", {}))
     taken["status"]["podNames"] = ["other"]
     elsewhere = pool("first", "m", [device("z")])
     outcome = planned(CLASS, elsewhere, PAIR, taken, pod({"name": "gpu", "claimName": "x"}))
@@ -173,20 +173,20 @@ def test_a_shared_claim_keeps_what_it_has() -> None:
     assert outcome.claims[0].claim.status.allocations[0].device_name == "b"
 
 
-def test_claims_that_are_allocated_apart() -> None:
+def test_claims_allocated_on_different_nodes_leave_no_node() -> None:
     pools = [PAIR, pool("q", "m", [device("z")])]
     both = pod({"name": "a", "claimName": "x"}, {"name": "b", "claimName": "y"})
-    outcome = planned(CLASS, *pools, held("x", ("p", "b", {})), held("y", ("q", "z", {})), both)
+    outcome = planned(CLASS, *pools, allocated_claim("x", ("p", "b", {})), allocated_claim("y", ("q", "z", {})), both)
     assert outcome.outcome.node is None
-    assert outcome.obstacles == ("claim x is allocated on node n", "claim y is allocated on node m")
+    assert outcome.conflicts == ("claim x is allocated on node n", "claim y is allocated on node m")
 
 
-def test_a_pool_that_is_gone() -> None:
+def test_allocation_from_missing_pool_is_refused() -> None:
     with pytest.raises(K8srmError, match="has a device of pool old, which is gone"):
-        planned(CLASS, PAIR, held("x", ("old", "b", {})), pod({"name": "gpu", "claimName": "x"}))
+        planned(CLASS, PAIR, allocated_claim("x", ("old", "b", {})), pod({"name": "gpu", "claimName": "x"}))
 
 
-def test_an_object_that_cannot_be_read_is_named() -> None:
+def test_unreadable_object_is_named_in_error() -> None:
     with pytest.raises(K8srmError, match=r"DevicePool bad: spec\.devices"):
         cluster_of([pool("bad", "n", [7])])  # type: ignore[list-item]  # the mistake
 
@@ -199,14 +199,14 @@ def test_an_object_that_cannot_be_read_is_named() -> None:
         ("{apiVersion: v1, kind: Pod, metadata: 5}", "metadata: json: cannot unmarshal number"),
     ],
 )
-def test_a_file_with_something_else_in_it(tmp_path: Path, text: str, problem: str) -> None:
+def test_file_with_invalid_object_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "objects.yaml"
     path.write_text(text)
     with pytest.raises(K8srmError, match=problem):
         read_files([path])
 
 
-def test_others_keep_their_place() -> None:
+def test_object_of_another_kind_is_kept_by_name() -> None:
     name = ObjectName("foozer.example.com/v1alpha1", "FoozerConfig", "vendor", "fast")
     assert str(name) == "FoozerConfig vendor/fast"
     assert cluster_of([config("fast", "vendor")]).others == {name: config("fast", "vendor")}

@@ -5,7 +5,7 @@ import pytest
 from controlplane.k8srm.gen import generate
 from controlplane.k8srm.report import reasons, report
 from controlplane.k8srm.types import write
-from tests.controlplane.k8srm.build import Plain, claim, device, device_class, got, pool, solve
+from tests.controlplane.k8srm.build import Plain, claim, device, device_class, devices_of, pool, solve
 
 FOOZER = {"deviceClass": "foozer"}
 BARZER = {"deviceClass": "barzer"}
@@ -84,14 +84,16 @@ MIXED = shapes("shape-zero", "shape-three")
         ),
     ],
 )
-def test_cases(claims: list[Plain], pools: list[Plain], expected: list[list[str]] | None) -> None:
+def test_prototype_case_gets_expected_devices(
+    claims: list[Plain], pools: list[Plain], expected: list[list[str]] | None
+) -> None:
     outcome = solve(*CLASSES, *pools, *claims)
     assert (outcome.node is not None) == (expected is not None)
     if expected is not None:
-        assert got(outcome) == expected
+        assert devices_of(outcome) == expected
 
 
-def test_readme_short() -> None:
+def test_report_matches_readme() -> None:
     outcome = solve(*CLASSES, *shapes("shape-three", "shape-zero"), claim("myclaim", FOOZER))
     assert report(outcome) == (
         "ALLOCATIONS\n"
@@ -109,7 +111,7 @@ def test_readme_short() -> None:
     assert reasons(outcome.results)[0] == "shape-three-00: myclaim: 4 pools: claim and pool driver do not match"
 
 
-def test_readme_verbose() -> None:
+def test_verbose_report_matches_readme() -> None:
     outcome = solve(*CLASSES, *shapes("shape-three", "shape-zero"), claim("myclaim", FOOZER), verbose=True)
     ignored = "".join(
         "    - deviceCount: 0\n"
@@ -141,12 +143,12 @@ def test_readme_verbose() -> None:
     )
 
 
-def test_nothing_is_allocated() -> None:
+def test_report_without_allocation_is_null() -> None:
     outcome = solve(*CLASSES, *shapes("shape-three"), claim("myclaim", FOOZER))
     assert report(outcome).startswith("ALLOCATIONS\n-----------\nnull\n\n")
 
 
-def test_sets_of_pools_are_told_up_to_the_size_that_works() -> None:
+def test_pool_sets_are_reported_up_to_sufficient_size() -> None:
     outcome = solve(
         *CLASSES, *shapes("shape-one"), claim("myclaim", {**FOOZER, "requests": {"count": 3}}), verbose=True
     )
@@ -160,7 +162,7 @@ def test_sets_of_pools_are_told_up_to_the_size_that_works() -> None:
     assert result.best == 2
 
 
-def test_pools_that_do_not_match_say_so() -> None:
+def test_pool_that_fails_match_attributes_reports_reason() -> None:
     wanted = {**FOOZER, "requests": {"count": 3}, "matchAttributes": ["numa"]}
     outcome = solve(*CLASSES, *shapes("shape-one"), claim("myclaim", wanted), verbose=True)
     both = outcome.results[0].claims[0].pool_set_results[-1]
@@ -171,7 +173,7 @@ def test_pools_that_do_not_match_say_so() -> None:
     ]
 
 
-def test_of_very_many_sets_of_pools_the_best_is_told_at_least() -> None:
+def test_best_pool_set_is_reported_beyond_list_limit() -> None:
     """Nearly eight hundred sets of up to four pools precede the first set of five."""
     pools = [pool(f"p{number:02}", "n", [device("a")]) for number in range(12)]
     outcome = solve(

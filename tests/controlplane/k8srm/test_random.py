@@ -12,7 +12,7 @@ from controlplane.k8srm.load import cluster_of
 from controlplane.k8srm.types import DeviceClaim, DevicePool
 from tests.controlplane.k8srm.build import Plain, claim, device, device_class, pool, resource
 
-Chosen = tuple[tuple[str, str], ...]  # pool and device
+ChosenDevices = tuple[tuple[str, str], ...]  # pool and device
 
 attributes = st.fixed_dictionaries(
     {}, optional={"numa": st.sampled_from([0, 1]), "colour": st.sampled_from(["red", "blue"])}
@@ -53,11 +53,11 @@ def manifests(pool_parts: list[Any], claim_parts: list[Any]) -> list[Plain]:
 
 
 @given(pools, claims)
-def test_everything_that_fits_is_found(pool_parts: list[Any], claim_parts: list[Any]) -> None:
+def test_solver_agrees_with_exhaustive_search(pool_parts: list[Any], claim_parts: list[Any]) -> None:
     cluster = cluster_of(manifests(pool_parts, claim_parts))
     wanted = list(cluster.claims.values())
     outcome = select_node(wanted, cluster)
-    solutions = list(everything(wanted, list(cluster.pools.values())))
+    solutions = list(all_solutions(wanted, list(cluster.pools.values())))
     assert (outcome.node is not None) == bool(solutions)
     if solutions:
         ours = tuple(
@@ -68,14 +68,16 @@ def test_everything_that_fits_is_found(pool_parts: list[Any], claim_parts: list[
             for each, taken in zip(wanted, outcome.assignments, strict=True)
         )
         assert ours in solutions
-        assert pools_of(ours[0]) == min(pools_of(solution[0]) for solution in solutions)
+        assert pool_count(ours[0]) == min(pool_count(solution[0]) for solution in solutions)
 
 
-def pools_of(instances: tuple[Chosen, ...]) -> int:
+def pool_count(instances: tuple[ChosenDevices, ...]) -> int:
     return len({name for chosen in instances for name, _ in chosen})
 
 
-def everything(wanted: list[DeviceClaim], offered: list[DevicePool]) -> Iterator[tuple[tuple[Chosen, ...], ...]]:
+def all_solutions(
+    wanted: list[DeviceClaim], offered: list[DevicePool]
+) -> Iterator[tuple[tuple[ChosenDevices, ...], ...]]:
     """All solutions, found by exhaustive search."""
     values = {
         (each.metadata.name, x.name): {a.name: (a.int_value, a.string_value) for a in x.attributes}
@@ -86,11 +88,11 @@ def everything(wanted: list[DeviceClaim], offered: list[DevicePool]) -> Iterator
     slices = {each.metadata.name: each.spec.resources[0].capacity.value() for each in offered}
     places = [(number, index) for number, each in enumerate(wanted) for index in range(len(each.spec.claims))]
 
-    def agree(chosen: Chosen) -> bool:
+    def agree(chosen: ChosenDevices) -> bool:
         found = [values[each].get("numa") for each in chosen]
         return None not in found and len(set(found)) <= 1
 
-    def fits(chosen: dict[tuple[int, int], Chosen]) -> bool:
+    def fits(chosen: dict[tuple[int, int], ChosenDevices]) -> bool:
         taken = [each for part in chosen.values() for each in part]
         if any(sum(draws[each] for each in taken if each[0] == name) > amount for name, amount in slices.items()):
             return False
@@ -100,7 +102,9 @@ def everything(wanted: list[DeviceClaim], offered: list[DevicePool]) -> Iterator
                 return False
         return True
 
-    def descend(place: int, chosen: dict[tuple[int, int], Chosen]) -> Iterator[dict[tuple[int, int], Chosen]]:
+    def descend(
+        place: int, chosen: dict[tuple[int, int], ChosenDevices]
+    ) -> Iterator[dict[tuple[int, int], ChosenDevices]]:
         if place == len(places):
             if fits(chosen):
                 yield dict(chosen)

@@ -29,16 +29,16 @@ def pod(name: str, *entries: Plain) -> Plain:
 
 
 @pytest.fixture
-def served() -> Iterator[Running]:
+def server() -> Iterator[Running]:
     """A server with the prototype's kinds."""
     with Running() as running:
         yield running
 
 
 @pytest.fixture
-def kubeconfig(served: Running, tmp_path: Path) -> Path:
+def kubeconfig(server: Running, tmp_path: Path) -> Path:
     """A kubeconfig for the server."""
-    return served.kubeconfig(tmp_path / "kubeconfig")
+    return server.kubeconfig(tmp_path / "kubeconfig")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def cluster(client: Client) -> Cluster:
     return made
 
 
-def test_claims_are_written_and_the_pod_is_bound(cluster: Cluster) -> None:
+def test_claim_status_is_written_and_pod_is_bound(cluster: Cluster) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     schedule(cluster.api, "one")
     assert cluster.node_of("one") == "n"
@@ -90,7 +90,7 @@ def test_claims_are_written_and_the_pod_is_bound(cluster: Cluster) -> None:
     }
 
 
-def test_what_is_written_counts_next_time(cluster: Cluster) -> None:
+def test_written_allocations_are_respected_for_later_pods(cluster: Cluster) -> None:
     for name in ("one", "two", "three"):
         cluster.create(pod(name, {"name": "gpu", "claimTemplateName": "x"}))
     assert schedule(cluster.api, "one").outcome.node == "n"
@@ -102,7 +102,7 @@ def test_what_is_written_counts_next_time(cluster: Cluster) -> None:
     assert [cluster.status(f"{name}-gpu")["allocations"][0]["deviceName"] for name in ("one", "two")] == ["a", "b"]
 
 
-def test_pods_share_a_claim(cluster: Cluster) -> None:
+def test_second_pod_shares_allocated_claim(cluster: Cluster) -> None:
     for name in ("one", "two"):
         cluster.create(pod(name, {"name": "gpu", "claimName": "x"}))
         schedule(cluster.api, name)
@@ -110,7 +110,7 @@ def test_pods_share_a_claim(cluster: Cluster) -> None:
     assert len(cluster.status("x")["allocations"]) == 1
 
 
-def test_configuration_of_any_kind_is_found(cluster: Cluster) -> None:
+def test_configuration_of_any_kind_is_copied(cluster: Cluster) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"}}
     foozer = {
         "apiVersion": "foozer.example.com/v1alpha1",
@@ -129,7 +129,7 @@ def test_configuration_of_any_kind_is_found(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", ["FoozerConfig", "Unheard"])
-def test_missing_configuration_leaves_everything_as_it_was(cluster: Cluster, kind: str) -> None:
+def test_missing_configuration_changes_nothing(cluster: Cluster, kind: str) -> None:
     wanted = {**C, "configs": [{"apiVersion": "foozer.example.com/v1alpha1", "kind": kind, "name": "f"}]}
     cluster.create(claim("y", wanted), pod("one", {"name": "gpu", "claimName": "y"}))
     with pytest.raises(K8srmError, match=f"claim y refers to {kind} default/f .* create it first"):
@@ -137,7 +137,7 @@ def test_missing_configuration_leaves_everything_as_it_was(cluster: Cluster, kin
     assert (cluster.node_of("one"), cluster.status("y")) == (None, None)
 
 
-class Overtaken(ClientApi):
+class RivalBindingApi(ClientApi):
     """Another client binds the pod first."""
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
@@ -145,18 +145,18 @@ class Overtaken(ClientApi):
         super().bind(namespace, pod, node)
 
 
-def test_what_was_written_is_taken_back(cluster: Cluster, client: Client) -> None:
+def test_writes_are_reverted_when_binding_fails(cluster: Cluster, client: Client) -> None:
     both = [{"name": "gpu", "claimName": "x"}, {"name": "other", "claimTemplateName": "x"}]
     cluster.create(pod("one", *both))
     with pytest.raises(
         K8srmError, match=r'cannot bind pod default/one to node n: .*already assigned to node "elsewhere"'
     ):
-        schedule(Overtaken(client), "one")
+        schedule(RivalBindingApi(client), "one")
     assert not cluster.status("x")
     assert cluster.claim("one-other") is None
 
 
-class Late(ClientApi):
+class ConflictingWriteApi(ClientApi):
     """Another client changes a claim between the read and the write."""
 
     def update_status(self, value: Plain) -> Plain:
@@ -168,49 +168,49 @@ class Late(ClientApi):
         return super().update_status(value)
 
 
-def test_a_claim_that_changed_meanwhile_is_a_conflict(cluster: Cluster, client: Client) -> None:
+def test_concurrently_changed_claim_is_a_conflict(cluster: Cluster, client: Client) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     with pytest.raises(K8srmError, match="the object has been modified"):
-        schedule(Late(client), "one")
+        schedule(ConflictingWriteApi(client), "one")
     assert cluster.status("x") == {"podNames": ["other"]}
     assert cluster.node_of("one") is None
 
 
-class Deaf(ClientApi):
+class LostAnswerApi(ClientApi):
     """The request is executed but its answer is lost: for the binding, or for the status of a claim."""
 
-    def __init__(self, client: Client, deaf_to: str) -> None:
+    def __init__(self, client: Client, lost_answer: str) -> None:
         super().__init__(client)
-        self._deaf_to = deaf_to
+        self._lost_answer = lost_answer
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
         super().bind(namespace, pod, node)
-        if self._deaf_to == "bind":
+        if self._lost_answer == "bind":
             raise K8srmError("connection lost")
 
     def update_status(self, value: Plain) -> Plain:
         stored = super().update_status(value)
-        if self._deaf_to == "status" and value["status"]:
+        if self._lost_answer == "status" and value["status"]:
             raise K8srmError("connection lost")
         return stored
 
 
-def test_a_lost_answer_to_the_binding_is_no_failure(cluster: Cluster, client: Client) -> None:
+def test_binding_with_lost_answer_succeeds(cluster: Cluster, client: Client) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
-    schedule(Deaf(client, "bind"), "one")
+    schedule(LostAnswerApi(client, "bind"), "one")
     assert cluster.node_of("one") == "n"
     assert cluster.status("x")["podNames"] == ["one"]
 
 
-def test_a_status_whose_answer_was_lost_is_taken_back(cluster: Cluster, client: Client) -> None:
+def test_status_write_with_lost_answer_is_reverted(cluster: Cluster, client: Client) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     with pytest.raises(K8srmError, match="connection lost"):
-        schedule(Deaf(client, "status"), "one")
+        schedule(LostAnswerApi(client, "status"), "one")
     assert not cluster.status("x")
     assert cluster.node_of("one") is None
 
 
-class Crowded(ClientApi):
+class RivalAllocationApi(ClientApi):
     """Another scheduler allocates the same device to another pod's claim."""
 
     def update_status(self, value: Plain) -> Plain:
@@ -221,28 +221,28 @@ class Crowded(ClientApi):
         return super().update_status(value)
 
 
-def test_of_two_schedulers_one_gives_way(cluster: Cluster, client: Client) -> None:
+def test_concurrent_allocation_of_same_device_is_reverted(cluster: Cluster, client: Client) -> None:
     cluster.create(claim("other", C), pod("one", {"name": "gpu", "claimName": "x"}))
     with pytest.raises(K8srmError, match="DeviceClaim default/other was allocated at the same time; try again"):
-        schedule(Crowded(client), "one")
+        schedule(RivalAllocationApi(client), "one")
     assert not cluster.status("x")
     assert cluster.node_of("one") is None
     schedule(cluster.api, "one")
     assert cluster.status("x")["allocations"][0]["deviceName"] == "b"
 
 
-def test_node_objects_say_which_nodes_there_are(cluster: Cluster) -> None:
+def test_node_objects_determine_considered_nodes(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}})
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     assert [each.node for each in schedule(cluster.api, "one").outcome.results] == ["m"]
 
 
-def test_a_value_of_the_wrong_type_is_refused_when_it_is_written(cluster: Cluster) -> None:
+def test_create_with_wrong_field_type_is_refused(cluster: Cluster) -> None:
     with pytest.raises(K8srmError, match=r"spec\.devices in body must be of type array"):
         cluster.create({**PAIR, "metadata": {"name": "q"}, "spec": {"devices": "many"}})
 
 
-def test_unknown_members_null_and_numbers_are_stored(cluster: Cluster) -> None:
+def test_unknown_null_and_number_fields_are_preserved(cluster: Cluster) -> None:
     tolerant = claim("y", {**C, "deviceType": None, "requests": {"count": 2}}, extra=[1])
     cluster.create(tolerant, pod("one", {"name": "gpu", "claimName": "y"}))
     found = cluster.claim("y")
@@ -254,7 +254,7 @@ def test_unknown_members_null_and_numbers_are_stored(cluster: Cluster) -> None:
     assert again["spec"] == found["spec"]
 
 
-def test_a_server_without_the_kinds() -> None:
+def test_server_without_prototype_kinds_is_reported() -> None:
     with Running(definitions=()) as plain:
         api = ClientApi(Client(lambda: Credentials(server=plain.url, token=plain.server.token)))
         api.create(pod("one"))
@@ -265,7 +265,7 @@ def test_a_server_without_the_kinds() -> None:
 # the command-line interface
 
 
-def test_command(cluster: Cluster, kubeconfig: Path) -> None:
+def test_command_prints_report_and_binds_pod(cluster: Cluster, kubeconfig: Path) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     done = CliRunner().invoke(k8srm, ["schedule", "--kubeconfig", str(kubeconfig), "one"])
     assert (done.exit_code, done.stderr) == (0, "")
@@ -277,14 +277,14 @@ def test_command(cluster: Cluster, kubeconfig: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{"args": ["-v"]}, {"env": {"VERBOSE": "y"}}])
-def test_command_verbose(cluster: Cluster, kubeconfig: Path, how: dict[str, Any]) -> None:
+def test_verbose_command_prints_pool_sets(cluster: Cluster, kubeconfig: Path, how: dict[str, Any]) -> None:
     cluster.create(pod("one", {"name": "gpu", "claimName": "x"}))
     arguments = ["schedule", "--kubeconfig", str(kubeconfig), *how.get("args", []), "default/one"]
     done = CliRunner().invoke(k8srm, arguments, env=how.get("env"))
     assert "- DeviceClaimResults:\n  - best: 0\n    claimName: x\n    poolSetResults:\n" in done.stdout
 
 
-def test_command_where_nothing_fits(cluster: Cluster, kubeconfig: Path) -> None:
+def test_command_fails_when_no_node_fits(cluster: Cluster, kubeconfig: Path) -> None:
     cluster.create(claim("many", {**C, "requests": {"count": 3}}), pod("one", {"name": "gpu", "claimName": "many"}))
     done = CliRunner().invoke(k8srm, ["schedule", "--kubeconfig", str(kubeconfig), "one"])
     assert done.exit_code == 1
@@ -296,20 +296,20 @@ def test_command_where_nothing_fits(cluster: Cluster, kubeconfig: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("nobody", "Error: pod default/nobody not found\n"), ("vendor/one", "Error: pod vendor/one not found\n")],
+    [("missing", "Error: pod default/missing not found\n"), ("vendor/one", "Error: pod vendor/one not found\n")],
 )
-def test_command_without_the_pod(cluster: Cluster, kubeconfig: Path, name: str, text: str) -> None:
+def test_command_fails_when_pod_is_missing(cluster: Cluster, kubeconfig: Path, name: str, text: str) -> None:
     done = CliRunner().invoke(k8srm, ["schedule", "--kubeconfig", str(kubeconfig), name])
     assert (done.exit_code, done.stderr) == (1, text)
 
 
-def test_command_without_a_server(tmp_path: Path) -> None:
+def test_command_fails_when_kubeconfig_is_missing(tmp_path: Path) -> None:
     done = CliRunner().invoke(k8srm, ["schedule", "--kubeconfig", str(tmp_path / "none"), "one"])
     assert done.exit_code == 1
     assert "none: " in done.stderr
 
 
-def test_refusals_name_the_attempt(cluster: Cluster) -> None:
+def test_error_names_refused_operation(cluster: Cluster) -> None:
     with pytest.raises(K8srmError, match=r"cannot create DeviceClaim default/x: 409 AlreadyExists") as refused:
         cluster.create(claim("x", C))
     assert isinstance(refused.value.__cause__, Refused)

@@ -17,7 +17,7 @@ from resourceapi.objects import DecodeError, Quantity
 from tests.controlplane.k8srm.build import Plain, claim, device, pool, resource
 
 
-def test_values_are_equal_within_a_type_only() -> None:
+def test_attribute_values_are_equal_only_within_a_type() -> None:
     text, other, number = (
         Attribute(name="a", string_value="1"),
         Attribute(name="b", string_value="1"),
@@ -32,7 +32,7 @@ def test_values_are_equal_within_a_type_only() -> None:
     assert not Attribute(name="a").equal_value(Attribute(name="a"))
 
 
-def test_objects_are_written_as_they_were_read() -> None:
+def test_object_is_written_as_it_was_read() -> None:
     values = [
         pool("p", "n", [device("a", {"x": 1}, requests={"s": "2"}, resources=[resource("m", "1Gi", "4Ki")])]),
         claim("c", {"oneOf": [{"deviceType": "gpu"}]}, matchAttributes=["numa"]),
@@ -53,22 +53,22 @@ def test_unknown_members_are_kept() -> None:
     assert (written["spec"]["maxDeviceCount"], written["more"]) == (3, True)
 
 
-def test_classes_are_read_as_the_prototype_writes_them() -> None:
+def test_class_is_read_with_capitalized_field_names() -> None:
     read = read_as(DeviceClass, {"metadata": {"name": "c"}, "spec": {"Driver": "d", "DeviceType": "gpu"}})
     assert (read.spec.driver, read.spec.device_type) == ("d", "gpu")
     assert write(read)["spec"] == {"driver": "d", "deviceType": "gpu"}
 
 
-def test_null_is_absent() -> None:
+def test_null_field_is_absent() -> None:
     read = read_as(DeviceClaim, claim("c", {"deviceType": None, "deviceClass": "x"}))
     assert read.spec.claims[0].device_type is None
 
 
-def test_a_driver_lists_its_types_at_the_top() -> None:
+def test_driver_has_device_types_at_top_level() -> None:
     assert read_as(DeviceDriver, {"metadata": {"name": "d"}, "deviceTypes": ["a", "b"]}).device_types == ("a", "b")
 
 
-def test_mistakes_are_located() -> None:
+def test_decode_error_has_field_path() -> None:
     with pytest.raises(DecodeError, match=r"spec\.devices\[0\]\.resources\[0\]\.capacity"):
         read_as(DevicePool, pool("p", "n", [device("a", resources=[resource("m", "much")])]))
 
@@ -83,7 +83,7 @@ def test_mistakes_are_located() -> None:
         ([{"deviceClass": "c", "requests": {"count": "-1"}}], "count: -1 is negative"),
     ],
 )
-def test_claims_say_what_they_want(details: list[Plain], text: str) -> None:
+def test_invalid_claim_spec_is_refused(details: list[Plain], text: str) -> None:
     read = read_as(DeviceClaim, claim("c", *details))
     with pytest.raises(DecodeError, match=text):
         check_spec(read.spec, "spec")

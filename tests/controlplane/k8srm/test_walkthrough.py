@@ -31,7 +31,7 @@ def steps() -> list[Step]:
     return found
 
 
-def test_walkthrough(kubectl: str, tmp_path: Path) -> None:
+def test_commands_print_documented_output(kubectl: str, tmp_path: Path) -> None:
     folder, programs = tmp_path / "k8srm", tmp_path / "bin"
     shutil.copytree(ROOT / "examples" / "k8srm", folder)
     programs.mkdir()

@@ -18,7 +18,7 @@ from resourceapi.client.transport import Answer
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Line = Callable[[str, str, Callable[[], Any]], Any]
+Interceptor = Callable[[str, str, Callable[[], Any]], Any]
 """Receives a request's method, path, and a function that sends it."""
 
 DRIVER = "gpu.example.com"
@@ -36,36 +36,37 @@ _PLURALS = {
 }
 
 
-def client_on(server: Server, line: Line) -> Client:
-    """A client whose requests `line` can lose. `line` gets method, path and the sending function, in a thread."""
+def intercepted_client(server: Server, interceptor: Interceptor) -> Client:
+    """A client whose requests pass through `interceptor`, which is called in a thread and can lose them."""
 
-    class OnBadLine(AsyncClient):
+    class InterceptedAsyncClient(AsyncClient):
         async def send(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
             loop = asyncio.get_running_loop()
-            ask = functools.partial(super().send, method, path, body, **options)
+            send = functools.partial(super().send, method, path, body, **options)
             answer = await asyncio.to_thread(
-                line, method, path, lambda: asyncio.run_coroutine_threadsafe(ask(), loop).result()
+                interceptor, method, path, lambda: asyncio.run_coroutine_threadsafe(send(), loop).result()
             )
             assert isinstance(answer, Answer)
             return answer
 
-    class FaultyClient(Client):
-        implementation = OnBadLine
+    class InterceptedClient(Client):
+        implementation = InterceptedAsyncClient
 
     credentials = Credentials(server=server.url, token="t")
-    return FaultyClient(lambda: credentials, wait=lambda _: None)
+    return InterceptedClient(lambda: credentials, wait=lambda _: None)
 
 
 class Stand:
     """A cluster of one API server and one scheduler, connected by HTTP. `options` are those of the scheduler.
 
-    With a `version` the server serves only this version of resource.k8s.io. `line` transports the scheduler's requests.
+    With a `version` the server serves only this version of resource.k8s.io. The scheduler's requests pass through
+    `interceptor`.
     """
 
     def __init__(
         self,
         version: str = "",
-        line: "Line | None" = None,
+        interceptor: "Interceptor | None" = None,
         authorization: AuthorizationMode = "AlwaysAllow",
         tls: bool = False,
         **options: Any,
@@ -75,35 +76,37 @@ class Stand:
             for kind in [each for each in self.server.registry if each.group == "resource.k8s.io"]:
                 served = tuple(each for each in kind.versions if each.name == version)
                 (self.server.registry.add if served else self._remove)(replace(kind, versions=served))
-        self.at = datetime(2100, 1, 1, tzinfo=UTC)  # later than all timestamps of the server
-        self._line = line
-        self._options: Json = {"now": lambda: self.at} | options
+        self.scheduler_time = datetime(2100, 1, 1, tzinfo=UTC)  # later than all timestamps of the server
+        self._interceptor = interceptor
+        self._options: Json = {"now": lambda: self.scheduler_time} | options
 
     async def __aenter__(self) -> Self:
         self._changed = self.server.store.subscribe().changed
         await self.server.__aenter__()
         credentials = Credentials(server=self.server.url, token="t", ca=self.server.ca)
         self.client = Client(lambda: credentials)
-        self._schedulers_client = client_on(self.server, self._line) if self._line else self.client
-        self.scheduler = Scheduler(self._schedulers_client, **self._options)
+        self._scheduler_client = (
+            intercepted_client(self.server, self._interceptor) if self._interceptor else self.client
+        )
+        self.scheduler = Scheduler(self._scheduler_client, **self._options)
         await self.scheduler.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.scheduler.stop()
         await self.server.__aexit__()
-        self._schedulers_client.close()
+        self._scheduler_client.close()
         self.client.close()
 
     async def restart(self) -> None:
         """Replace the scheduler by one without any state."""
         await self.scheduler.stop()
-        self.scheduler = Scheduler(self._schedulers_client, **self._options)
+        self.scheduler = Scheduler(self._scheduler_client, **self._options)
         await self.scheduler.start()
 
-    async def pass_time(self, seconds: float) -> None:
+    async def advance_scheduler_time(self, seconds: float) -> None:
         """Advance the scheduler's clock."""
-        self.at += timedelta(seconds=seconds)
+        self.scheduler_time += timedelta(seconds=seconds)
         self.scheduler.wake()
 
     async def create(self, *objects: Json) -> None:
@@ -213,10 +216,10 @@ class Stand:
     async def until_event(self, reason: str, message: str) -> None:
         """Wait for an event."""
 
-        async def told() -> bool:
+        async def is_recorded() -> bool:
             return message in await self.events(reason)
 
-        await self.until(told)
+        await self.until(is_recorded)
 
     def _remove(self, kind: Kind) -> None:
         self.server.registry.remove(kind.id)

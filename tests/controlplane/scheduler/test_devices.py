@@ -16,12 +16,12 @@ from tests.controlplane.scheduler.kit import (
 from tests.dra_scenarios import scenario
 
 
-def attributed(name: str, **attributes: Json) -> Json:
+def device_with_attributes(name: str, **attributes: Json) -> Json:
     return {"name": name, "attributes": attributes}
 
 
 @scenario(227)
-async def test_a_selector_that_cannot_be_evaluated() -> None:
+async def test_selector_runtime_error_refuses_pod() -> None:
     async with Stand() as stand:
         selector = f'device.attributes["{DRIVER}"].missing == "x"'
         await stand.create(node(), device_class(), slice_("n1", "a"), claim("c", request("r", 1, selector)))
@@ -32,7 +32,7 @@ async def test_a_selector_that_cannot_be_evaluated() -> None:
 
 
 @scenario(218)
-async def test_configuration_of_class_and_claim_comes_with_the_allocation() -> None:
+async def test_allocation_contains_class_and_claim_configuration() -> None:
     async with Stand() as stand:
         opaque = [{"opaque": {"driver": DRIVER, "parameters": {"who": who}}} for who in ("class", "claim")]
         await stand.create(node(), device_class(config=opaque[:1]), slice_("n1", "a"))
@@ -46,7 +46,7 @@ async def test_configuration_of_class_and_claim_comes_with_the_allocation() -> N
 
 
 @scenario(229)
-async def test_the_first_available() -> None:
+async def test_first_available_alternative_is_allocated_with_its_configuration() -> None:
     def alternative(name: str, size: int) -> Json:
         expression = f'device.attributes["{DRIVER}"].size == {size}'
         return {"name": name, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
@@ -58,7 +58,7 @@ async def test_the_first_available() -> None:
             for name in ("large", "medium")
         ]
         wanted = {"name": "r", "firstAvailable": [alternative("large", 3), alternative("medium", 2)]}
-        found = [attributed(name, size={"int": size}) for name, size in sizes.items()]
+        found = [device_with_attributes(name, size={"int": size}) for name, size in sizes.items()]
         await stand.create(node(), device_class(), slice_("n1", *found))
         for number in range(3):
             await stand.create(claim(f"c{number}", wanted, config=config), pod(f"p{number}", {"g": f"c{number}"}))
@@ -72,7 +72,7 @@ async def test_the_first_available() -> None:
 
 
 @scenario(231)
-async def test_devices_that_share_counters() -> None:
+async def test_shared_counters_limit_allocations() -> None:
     drawn = {"consumesCounters": [{"counterSet": "set", "counters": {"memory": {"value": "4Gi"}}}]}
     shared = [{"name": "set", "counters": {"memory": {"value": "6Gi"}}}]
     async with Stand() as stand:
@@ -88,7 +88,7 @@ async def test_devices_that_share_counters() -> None:
 
 
 @scenario(232)
-async def test_a_capacity_that_claims_share() -> None:
+async def test_claims_share_capacity_of_one_device() -> None:
     async with Stand() as stand:
         capacity = {"memory": {"value": "8Gi"}}
         device = {"name": "a", "allowMultipleAllocations": True, "capacity": capacity}
@@ -110,7 +110,7 @@ async def test_a_capacity_that_claims_share() -> None:
 
 
 @scenario(203, 241)
-async def test_admin_access() -> None:
+async def test_admin_access_allocates_all_devices_even_in_use() -> None:
     async with Stand() as stand:
         await stand.create(node("n1"), node("n2"), device_class(), slice_("n1", "a"), slice_("n2", "b"), claim())
         await stand.create(pod("user", {"g": "c"}, nodeSelector={}))
@@ -130,7 +130,7 @@ async def test_admin_access() -> None:
 
 
 @scenario(241)
-async def test_admin_access_where_it_is_not_allowed() -> None:
+async def test_admin_access_without_namespace_label_is_refused() -> None:
     async with Stand() as stand:
         await stand.patch(
             "Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
@@ -146,7 +146,7 @@ async def test_admin_access_where_it_is_not_allowed() -> None:
         assert "PodResourceClaim g: create ResourceClaim : " in message
 
 
-async def test_devices_that_several_nodes_can_use() -> None:
+async def test_slice_node_selector_limits_nodes_of_claim() -> None:
     async with Stand() as stand:
         await stand.create(node("n1"), node("n2", {"net": "yes"}), device_class())
         await stand.create(
@@ -164,7 +164,7 @@ async def test_devices_that_several_nodes_can_use() -> None:
         await stand.until_refused("q", f"0/2 nodes are available: {text}.")
 
 
-async def test_a_claim_that_wants_nothing_of_devices() -> None:
+async def test_claim_without_requests_is_reserved() -> None:
     async with Stand() as stand:
         await stand.create(node(), claim("c") | {"spec": {"devices": {}}}, pod("p", {"g": "c"}))
         await stand.until_bound("p")

@@ -9,17 +9,17 @@ from tests.controlplane.scheduler.kit import Json, Stand, claim, device_class, d
 from tests.dra_scenarios import scenario
 
 X = "example.com/x"
-IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
+IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/gpu"
 
 
-def named(name: str = "gpu", resource: str = X) -> Json:
+def class_with_resource(name: str = "gpu", resource: str = X) -> Json:
     return device_class(name, extendedResourceName=resource)
 
 
 @scenario(240)
-async def test_a_class_stands_for_a_resource() -> None:
+async def test_extended_resource_is_allocated_through_device_class() -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", "a", "b"), pod("p", limits=[{X: "2"}]))
+        await stand.create(node(), class_with_resource(), slice_("n1", "a", "b"), pod("p", limits=[{X: "2"}]))
         bound = await stand.until_bound("p")
         special = (await stand.claims_of("p"))["extended"]
         metadata = special["metadata"]
@@ -38,11 +38,11 @@ async def test_a_class_stands_for_a_resource() -> None:
 
 
 @scenario(240)
-@pytest.mark.parametrize("resource", [X, IMPLICIT])
+@pytest.mark.parametrize("resource", [X, IMPLICIT_RESOURCE])
 @pytest.mark.parametrize("containers", [1, 3])
-async def test_names_and_containers(resource: str, containers: int) -> None:
+async def test_each_container_has_a_request_for_explicit_or_implicit_name(resource: str, containers: int) -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", *"abc"))
+        await stand.create(node(), class_with_resource(), slice_("n1", *"abc"))
         await stand.create(pod("p", limits=[{"cpu": "1", resource: "1"}] * containers))
         bound = await stand.until_bound("p")
         assert len(devices((await stand.claims_of("p"))["extended"])) == containers
@@ -55,9 +55,9 @@ async def test_names_and_containers(resource: str, containers: int) -> None:
 
 @scenario(240)
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_the_special_claim_goes_with_the_pods_end(phase: str) -> None:
+async def test_extended_resource_claim_is_deleted_when_pod_ends(phase: str) -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
+        await stand.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
         await stand.until_bound("p")
         special = (await stand.claims_of("p"))["extended"]["metadata"]["name"]
         await stand.create(pod("q", limits=[{X: "1"}]))
@@ -67,14 +67,14 @@ async def test_the_special_claim_goes_with_the_pods_end(phase: str) -> None:
         await stand.until_bound("q")
 
 
-def init(name: str, count: int, **more: str) -> Json:
+def init_container(name: str, count: int, **more: str) -> Json:
     return {"name": name, "image": "any", "resources": {"limits": {X: str(count)}}, **more}
 
 
-async def test_init_containers_use_what_the_others_will_have() -> None:
+async def test_init_container_shares_request_of_later_container() -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", "a"))
-        await stand.create(pod("p", limits=[{X: "1"}], initContainers=[init("i", 1)]))
+        await stand.create(node(), class_with_resource(), slice_("n1", "a"))
+        await stand.create(pod("p", limits=[{X: "1"}], initContainers=[init_container("i", 1)]))
         bound = await stand.until_bound("p")
         assert devices((await stand.claims_of("p"))["extended"]) == ["n1/a"]
         mappings = bound["status"]["extendedResourceClaimStatus"]["requestMappings"]
@@ -84,10 +84,15 @@ async def test_init_containers_use_what_the_others_will_have() -> None:
         ]
 
 
-async def test_what_init_containers_need_beyond_is_one_request() -> None:
+async def test_excess_of_init_containers_is_one_request() -> None:
     async with Stand() as stand:
-        before = [init("i", 3), init("s", 1, restartPolicy="Always"), init("k", 4), init("l", 1)]
-        await stand.create(node(), named(), slice_("n1", *"abcdef"))
+        before = [
+            init_container("i", 3),
+            init_container("s", 1, restartPolicy="Always"),
+            init_container("k", 4),
+            init_container("l", 1),
+        ]
+        await stand.create(node(), class_with_resource(), slice_("n1", *"abcdef"))
         await stand.create(pod("p", limits=[{X: "1"}], initContainers=before))
         bound = await stand.until_bound("p")
         special = (await stand.claims_of("p"))["extended"]
@@ -111,31 +116,31 @@ async def test_what_init_containers_need_beyond_is_one_request() -> None:
 
 
 @scenario(240)
-async def test_nothing_of_a_resource_needs_no_claim() -> None:
+async def test_zero_amount_needs_no_claim() -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), pod("p", limits=[{X: "0"}]))
+        await stand.create(node(), class_with_resource(), pod("p", limits=[{X: "0"}]))
         await stand.until_bound("p")
         assert await stand.claims_of("p") == {}
 
 
 @scenario(240)
-async def test_a_class_that_comes_later() -> None:
+async def test_pod_waits_for_class_of_extended_resource() -> None:
     async with Stand() as stand:
         await stand.create(node(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
         await stand.until_refused("p", f"0/1 nodes are available: 1 Insufficient {X}.")
-        await stand.create(named())
+        await stand.create(class_with_resource())
         await stand.until_bound("p")
 
 
 @scenario(240)
-async def test_an_implicit_name_without_its_class() -> None:
+async def test_implicit_resource_without_class_is_insufficient() -> None:
     async with Stand() as stand:
         wanted = "deviceclass.resource.kubernetes.io/no_such_class"
-        await stand.create(node(), named(), slice_("n1", "a"), pod("p", limits=[{wanted: "1"}]))
+        await stand.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{wanted: "1"}]))
         await stand.until_refused("p", f"1 Insufficient {wanted}")
 
 
-async def test_device_plugins_have_their_own_devices() -> None:
+async def test_device_plugin_resource_needs_no_claim() -> None:
     async with Stand() as stand:
         await stand.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}]))
         await stand.until_bound("p")
@@ -146,14 +151,14 @@ async def test_device_plugins_have_their_own_devices() -> None:
         await stand.until_bound("q")
 
 
-async def test_init_containers_end_before_the_others_begin() -> None:
+async def test_init_container_does_not_add_to_device_plugin_requests() -> None:
     async with Stand() as stand:
         init = [{"name": "i", "image": "any", "resources": {"limits": {X: "2"}}}]
         await stand.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}], initContainers=init))
         await stand.until_bound("p")
 
 
-async def test_sidecars_run_beside_the_others() -> None:
+async def test_sidecar_adds_to_device_plugin_requests() -> None:
     """The scheduler does not bind a pod that the kubelet would refuse."""
     async with Stand() as stand:
         await stand.create(node(example_com=1))
@@ -163,9 +168,9 @@ async def test_sidecars_run_beside_the_others() -> None:
 
 
 @scenario(225, 240)
-async def test_a_device_plugin_goes_first() -> None:
+async def test_device_plugin_has_precedence_over_device_class() -> None:
     async with Stand() as stand:
-        await stand.create(node("n1", example_com=1), named(), slice_("n1", "a"))
+        await stand.create(node("n1", example_com=1), class_with_resource(), slice_("n1", "a"))
         await stand.create(pod("p", limits=[{X: "1"}]))
         await stand.until_bound("p")
         assert await stand.claims_of("p") == {}
@@ -177,9 +182,9 @@ async def test_a_device_plugin_goes_first() -> None:
 
 
 @scenario(240)
-async def test_nodes_with_and_without_a_device_plugin() -> None:
+async def test_pods_use_nodes_with_and_without_device_plugin() -> None:
     async with Stand() as stand:
-        await stand.create(node("n1", example_com=1), node("n2"), named(), slice_("n2", "a"))
+        await stand.create(node("n1", example_com=1), node("n2"), class_with_resource(), slice_("n2", "a"))
         for name in "pqr":
             await stand.create(pod(name, limits=[{X: "1"}]))
         bound = [await stand.until_bound(name) for name in "pq"]
@@ -188,18 +193,20 @@ async def test_nodes_with_and_without_a_device_plugin() -> None:
         await stand.until_refused("r", text)
 
 
-async def test_claims_and_extended_resources_together() -> None:
+async def test_pod_gets_claim_and_extended_resource() -> None:
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", "a", "b"), claim(), pod("p", {"g": "c"}, limits=[{X: "1"}]))
+        await stand.create(
+            node(), class_with_resource(), slice_("n1", "a", "b"), claim(), pod("p", {"g": "c"}, limits=[{X: "1"}])
+        )
         await stand.until_bound("p")
         found = devices((await stand.claims_of("p"))["extended"]) + devices(await stand.get("ResourceClaim", "c"))
         assert sorted(found) == ["n1/a", "n1/b"]
 
 
-async def test_a_special_claim_that_was_given_up_is_removed() -> None:
+async def test_abandoned_extended_resource_claim_is_deleted() -> None:
     """A scheduler created the claim and stopped before it wrote the pod's status."""
     async with Stand() as stand:
-        await stand.create(node(), named(), slice_("n1", "a"))
+        await stand.create(node(), class_with_resource(), slice_("n1", "a"))
         await stand.scheduler.stop()
         await stand.create(pod("p", limits=[{X: "1"}]))
         made = await stand.get("Pod", "p")
@@ -220,7 +227,7 @@ async def test_a_special_claim_that_was_given_up_is_removed() -> None:
 
 
 @scenario(60)
-def test_which_class_stands_for_a_resource() -> None:
+def test_newest_class_provides_extended_resource() -> None:
     def at(name: str, second: int) -> DeviceClass:
         metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}
         return read_as(DeviceClass, {"metadata": metadata, "spec": {"extendedResourceName": X}})

@@ -25,11 +25,11 @@ SHARED = {"name": "shared", "allowMultipleAllocations": True, "capacity": {"memo
 STEPS = 60
 
 
-class Life:
+class RandomWorkload:
     """Random changes of a cluster."""
 
-    def __init__(self, stand: Stand, dice: random.Random) -> None:
-        self._stand, self._dice = stand, dice
+    def __init__(self, stand: Stand, rng: random.Random) -> None:
+        self._stand, self._rng = stand, rng
         self._pods: list[str] = []
         self._count = 0
         self._tainted: set[str] = set()
@@ -49,8 +49,15 @@ class Life:
 
     async def step(self) -> None:
         """Make one random change, without waiting for the scheduler's reaction."""
-        moves = {self._add: 6, self._remove: 4, self._finish: 2, self._taint: 1, self._restart: 1, self._calm: 1}
-        (move,) = self._dice.choices(list(moves), list(moves.values()))
+        moves = {
+            self._add: 6,
+            self._remove: 4,
+            self._finish: 2,
+            self._taint: 1,
+            self._restart: 1,
+            self._wait_until_idle: 1,
+        }
+        (move,) = self._rng.choices(list(moves), list(moves.values()))
         await move()
 
     async def end(self) -> None:
@@ -60,20 +67,22 @@ class Life:
 
         async def is_empty() -> bool:
             claims = await self._stand.all("ResourceClaim")
-            return all(each["metadata"]["name"].startswith("common-") and not _held(each) for each in claims)
+            return all(
+                each["metadata"]["name"].startswith("common-") and not _allocated_devices(each) for each in claims
+            )
 
         await self._stand.until(is_empty)
 
     async def _add(self) -> None:
         self._count += 1
         name = f"p{self._count}"
-        wanted: dict[str, Any] = self._dice.choice(
+        wanted: dict[str, Any] = self._rng.choice(
             [
                 {"templates": {"g": "one"}},
                 {"templates": {"g": "two"}},
                 {"templates": {"g": "one", "h": "share"}},
                 {"templates": {"h": "share"}},
-                {"claims": {"g": f"common-{self._dice.randrange(2)}"}},
+                {"claims": {"g": f"common-{self._rng.randrange(2)}"}},
                 {"claims": {"g": "common-0"}, "templates": {"h": "one"}},
                 {"limits": [{"example.com/gpu": "1"}]},
             ]
@@ -83,16 +92,16 @@ class Life:
 
     async def _remove(self) -> None:
         if self._pods:
-            name = self._pods.pop(self._dice.randrange(len(self._pods)))
+            name = self._pods.pop(self._rng.randrange(len(self._pods)))
             await self._stand.delete("Pod", name)
 
     async def _finish(self) -> None:
         if self._pods:
-            await self._stand.finish(self._dice.choice(self._pods), self._dice.choice(["Succeeded", "Failed"]))
+            await self._stand.finish(self._rng.choice(self._pods), self._rng.choice(["Succeeded", "Failed"]))
 
     async def _taint(self) -> None:
         """Add or remove a NoSchedule taint. An evicting taint would delete pods that the list still contains."""
-        name = self._dice.choice(NODES)
+        name = self._rng.choice(NODES)
         self._tainted ^= {name}
         taints = [{"key": "example.com/ill", "effect": "NoSchedule"}] if name in self._tainted else []
         found = [{"name": "a", "taints": taints}, {"name": "b"}, {"name": "c"}, SHARED]
@@ -101,7 +110,7 @@ class Life:
     async def _restart(self) -> None:
         await self._stand.restart()
 
-    async def _calm(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait until the scheduler has handled all earlier changes."""
         self._count += 1
         name = f"plain{self._count}"
@@ -109,41 +118,41 @@ class Life:
         await self._stand.until_bound(name)
 
 
-class BadLine:
+class FaultyConnection:
     """Sometimes loses the request or the answer of a write."""
 
-    def __init__(self, dice: random.Random, chance: float) -> None:
-        self._dice, self._chance = dice, chance
+    def __init__(self, rng: random.Random, chance: float) -> None:
+        self._rng, self._chance = rng, chance
 
     def __call__(self, method: str, path: str, send: Callable[[], Any]) -> Any:
-        fate = self._dice.random()
-        if method == "GET" or fate > self._chance:
+        roll = self._rng.random()
+        if method == "GET" or roll > self._chance:
             return send()
-        if fate < self._chance / 2:
+        if roll < self._chance / 2:
             send()
-        raise Unreachable(f"{method} {path}: the line is cut")
+        raise Unreachable(f"{method} {path}: connection lost")
 
 
 @pytest.mark.parametrize(("seed", "chance"), [(0, 0.04), (1, 0.0), (2, 0.04), (3, 0.0)])
-async def test_no_device_is_in_two_hands(seed: int, chance: float) -> None:
-    dice = random.Random(seed)
-    async with Stand(line=BadLine(random.Random(seed), chance)) as stand:
-        life, began = Life(stand, dice), stand.server.store.version
-        await life.begin()
+async def test_no_device_is_allocated_twice(seed: int, chance: float) -> None:
+    rng = random.Random(seed)
+    async with Stand(interceptor=FaultyConnection(random.Random(seed), chance)) as stand:
+        workload, first_version = RandomWorkload(stand, rng), stand.server.store.version
+        await workload.begin()
         for _ in range(STEPS):
-            await life.step()
-        await life.end()
-        assert _check_history(stand, began) > 0
+            await workload.step()
+        await workload.end()
+        assert _check_history(stand, first_version) > 0
 
 
-def _check_history(stand: Stand, began: int) -> int:
+def _check_history(stand: Stand, first_version: int) -> int:
     """Check the claims after every single write, and return the number of allocations."""
     now: dict[tuple[str, str], list[tuple[str, str]]] = {}
     allocations = 0
-    for event in stand.server.store.events_after("resourceclaims.resource.k8s.io", began):
+    for event in stand.server.store.events_after("resourceclaims.resource.k8s.io", first_version):
         before = now.pop(event.key, [])
         if event.new is not None:
-            now[event.key] = _held(event.new)
+            now[event.key] = _allocated_devices(event.new)
             allocations += bool(now[event.key]) and not before
         holders = Counter(device for devices in now.values() for device in devices)
         for (pool, device), count in holders.items():
@@ -151,6 +160,6 @@ def _check_history(stand: Stand, began: int) -> int:
     return allocations
 
 
-def _held(claim: Json) -> list[tuple[str, str]]:
+def _allocated_devices(claim: Json) -> list[tuple[str, str]]:
     allocation = claim.get("status", {}).get("allocation") or {"devices": {}}
     return [(each["pool"], each["device"]) for each in allocation["devices"].get("results", ())]

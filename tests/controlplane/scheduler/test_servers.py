@@ -24,27 +24,27 @@ from tests.dra_scenarios import scenario
 from tests.resourceapi.client.peer import Request, serving
 
 
-class Once:
-    """A fault of the first request for a path. `is_done` means that the request still reaches the server."""
+class FailOnce:
+    """A fault of the first request for a path. `is_executed` means that the request still reaches the server."""
 
-    def __init__(self, method: str, ending: str, *, is_done: bool, error: Exception | None = None) -> None:
+    def __init__(self, method: str, ending: str, *, is_executed: bool, error: Exception | None = None) -> None:
         self._wanted = (method, ending)
-        self._is_done = is_done
-        self._error = error or Unreachable("the line is cut")
+        self._is_executed = is_executed
+        self._error = error or Unreachable("connection lost")
         self.happened = False
 
     def __call__(self, method: str, path: str, send: Callable[[], Any]) -> Any:
         if self.happened or method != self._wanted[0] or not path.endswith(self._wanted[1]):
             return send()
         self.happened = True
-        if self._is_done:
+        if self._is_executed:
             send()
         raise self._error
 
 
 @scenario(230)
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_older_versions(version: str) -> None:
+async def test_pod_is_bound_with_older_api_version(version: str) -> None:
     async with Stand() as newest:
         await newest.create(node(), device_class(), slice_("n1", "a"), template())
         kept = [
@@ -68,7 +68,7 @@ async def test_older_versions(version: str) -> None:
         assert devices(made) == ["n1/a"]
 
 
-async def test_a_server_that_may_not_be_read() -> None:
+async def test_start_fails_when_credentials_are_refused() -> None:
     async with Stand() as stand:
         credentials = Credentials(server=stand.server.url, token="wrong")
         client = Client(lambda: credentials)
@@ -79,7 +79,7 @@ async def test_a_server_that_may_not_be_read() -> None:
         client.close()
 
 
-@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("is_executed", [True, False])
 @pytest.mark.parametrize(
     ("method", "ending"),
     [
@@ -90,9 +90,9 @@ async def test_a_server_that_may_not_be_read() -> None:
         ("POST", "/namespaces/default/resourceclaims"),
     ],
 )
-async def test_an_answer_that_does_not_come(method: str, ending: str, is_done: bool) -> None:
-    fault = Once(method, ending, is_done=is_done)
-    async with Stand(line=fault) as stand:
+async def test_pod_is_bound_despite_lost_request_or_answer(method: str, ending: str, is_executed: bool) -> None:
+    fault = FailOnce(method, ending, is_executed=is_executed)
+    async with Stand(interceptor=fault) as stand:
         await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
         await stand.create(pod("p", {"x": "c"}, {"y": "t"}))
         await stand.until_bound("p")
@@ -104,22 +104,22 @@ async def test_an_answer_that_does_not_come(method: str, ending: str, is_done: b
         await stand.until_free("c")
 
 
-async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() -> None:
+async def test_unanswered_allocation_is_repeated_before_next_one() -> None:
     """The write of c reaches the server late, after the scheduler's request has failed."""
     late: list[Callable[[], Any]] = []
 
-    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
+    def intercept(method: str, path: str, send: Callable[[], Any]) -> Any:
         if (method, path.rpartition("/resourceclaims/")[2]) != ("PUT", "c/status"):
             return send()
         if not late:
             late.append(send)
-            raise Unreachable("the line is cut")
+            raise Unreachable("connection lost")
         if len(late) == 1:
             late.append(send)
             late[0]()
         return send()
 
-    async with Stand(line=line) as stand:
+    async with Stand(interceptor=intercept) as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
         await stand.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
         await stand.until_bound("p")
@@ -128,25 +128,25 @@ async def test_an_allocation_without_an_answer_is_settled_before_the_next_one() 
         assert users(await stand.get("ResourceClaim", "c")) == {"p"}
 
 
-async def test_a_server_with_a_fault_is_asked_again() -> None:
-    fault = Once("PUT", "/status", is_done=True, error=Refused(500, "InternalError", "timed out", {}, None))
-    async with Stand(line=fault) as stand:
+async def test_request_is_repeated_after_server_error() -> None:
+    fault = FailOnce("PUT", "/status", is_executed=True, error=Refused(500, "InternalError", "timed out", {}, None))
+    async with Stand(interceptor=fault) as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
         await stand.until_bound("p")
         assert fault.happened
 
 
-async def test_somebody_else_writes_in_between() -> None:
+async def test_write_is_repeated_after_conflict() -> None:
     done: list[str] = []
 
-    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
+    def intercept(method: str, path: str, send: Callable[[], Any]) -> Any:
         if method == "PUT" and path.endswith("/c") and not done:
             done.append(path)
             claims = stand.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
             claims.patch("c", {"metadata": {"labels": {"a": "b"}}}, "default")
         return send()
 
-    stand = Stand(line=line)
+    stand = Stand(interceptor=intercept)
     async with stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
         await stand.until_bound("p")
@@ -154,13 +154,13 @@ async def test_somebody_else_writes_in_between() -> None:
         assert (await stand.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_pod_that_goes_while_it_is_bound() -> None:
-    def line(method: str, path: str, send: Callable[[], Any]) -> Any:
+async def test_claim_is_released_when_pod_is_deleted_during_binding() -> None:
+    def intercept(method: str, path: str, send: Callable[[], Any]) -> Any:
         if path.endswith("/pods/p/binding"):
             stand.client.raw("v1", "pods", namespaced=True).delete("p", "default")
         return send()
 
-    stand = Stand(line=line)
+    stand = Stand(interceptor=intercept)
     async with stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
         await stand.until_gone("Pod", "p")
@@ -169,7 +169,7 @@ async def test_a_pod_that_goes_while_it_is_bound() -> None:
         await stand.until_bound("q")
 
 
-async def test_a_cluster_with_controllers_of_its_own() -> None:
+async def test_template_claims_are_not_created_without_controllers() -> None:
     async with Stand(with_controllers=False) as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), template())
         await stand.create(pod("p", {"x": "c"}), pod("q", templates={"y": "t"}))
@@ -178,7 +178,7 @@ async def test_a_cluster_with_controllers_of_its_own() -> None:
         assert [each["metadata"]["name"] for each in await stand.all("ResourceClaim")] == ["c"]
 
 
-async def test_a_server_whose_versions_cannot_be_compared_ends_the_start() -> None:
+async def test_start_fails_when_resource_versions_are_not_numbers() -> None:
     async def answer(request: Request) -> None:
         kinds = {"nodes": "NodeList", "pods": "PodList"}
         kind = kinds.get(request.path.rpartition("/")[2], "ResourceClaimList")

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 REPLAYED = {
-    "kubectl-walkthrough.md": "controlplane/apiserver/test_walkthrough.py::test_walkthrough",
-    "k8srm.md": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
+    "kubectl-walkthrough.md": "controlplane/apiserver/test_walkthrough.py::test_commands_print_documented_output",
+    "k8srm.md": "controlplane/k8srm/test_walkthrough.py::test_commands_print_documented_output",
 }
 """Pages whose console blocks are replayed by their own test, including the output."""
 
@@ -54,12 +54,10 @@ RUN_BY = {
     ),
     r"nodeplug allocate": "nodeplug/commands/test_allocate.py::test_what_if_accepts_files_and_copies",
     r"nodeplug apiserver": "nodeplug/commands/test_apiserver.py::test_server_loads_manifests_and_stops_on_sigterm",
-    r"nodeplug k8srm apiserver": "controlplane/k8srm/test_walkthrough.py::test_walkthrough",
-    r"nodeplug k8srm definitions": "controlplane/k8srm/test_definitions.py::test_they_are_printed_for_kubectl",
-    r"nodeplug k8srm gen": (
-        "controlplane/k8srm/test_gen_cli.py::test_a_list_with_sorted_keys_as_the_prototype_prints_it"
-    ),
-    r"nodeplug k8srm schedule": "controlplane/k8srm/test_schedule.py::test_command",
+    r"nodeplug k8srm apiserver": "controlplane/k8srm/test_walkthrough.py::test_commands_print_documented_output",
+    r"nodeplug k8srm definitions": "controlplane/k8srm/test_definitions.py::test_command_prints_definitions_as_yaml",
+    r"nodeplug k8srm gen": "controlplane/k8srm/test_gen_cli.py::test_gen_prints_list_with_sorted_keys",
+    r"nodeplug k8srm schedule": "controlplane/k8srm/test_schedule.py::test_command_prints_report_and_binds_pod",
     r"(make demo|nodeplug demo)": "nodeplug/commands/test_demo.py::test_demo_prints_the_steps_of_both_apis_in_order",
     r"nodeplug run ": "nodeplug/test_run.py::",
     r"nodeplug events --follow": "nodeplug/control/test_events.py::",

@@ -19,10 +19,10 @@ from tests.controlplane.scheduler.kit import (
 )
 from tests.dra_scenarios import scenario
 
-CONDITIONED = {"name": "a", "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+DEVICE_WITH_CONDITIONS = {"name": "a", "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
 
 
-def told(type_: str, device: str = "a") -> list[Json]:
+def device_status(type_: str, device: str = "a") -> list[Json]:
     """A device status with a condition."""
     at = "2026-01-01T00:00:00Z"
     state = {"type": type_, "status": "True", "reason": "Why", "message": "because", "lastTransitionTime": at}
@@ -33,7 +33,7 @@ def taint(effect: str, key: str = "example.com/ill") -> Json:
     return {"key": key, "effect": effect}
 
 
-def rule(effect: str, **selector: str) -> Json:
+def taint_rule(effect: str, **selector: str) -> Json:
     return {
         "apiVersion": "resource.k8s.io/v1beta2",
         "kind": "DeviceTaintRule",
@@ -51,51 +51,57 @@ async def until_allocated(stand: Stand, name: str, *wanted: str) -> None:
 
 async def test_binding_waits_for_conditions() -> None:
     async with Stand() as stand:
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await stand.create(node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS), claim(), pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a")
         await stand.create(pod("other"))
         await stand.until_bound("other")
         assert not (await stand.get("Pod", "p"))["spec"].get("nodeName")
-        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("attached"))
         await stand.until_bound("p")
         pending = await stand.events("BindingConditionsPending")
         assert pending == ["waiting for binding conditions for device on node n1"]
 
 
-async def test_what_is_not_ready_hides_what_failed() -> None:
+async def test_failure_is_reported_only_after_earlier_devices_are_ready() -> None:
     async with Stand() as stand:
-        more = CONDITIONED | {"name": "b"}
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED, more), claim("c", request("r", 2)))
+        more = DEVICE_WITH_CONDITIONS | {"name": "b"}
+        await stand.create(
+            node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS, more), claim("c", request("r", 2))
+        )
         await stand.create(pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a", "n1/b")
-        await stand.set_status("ResourceClaim", "c", devices=told("broken", "b"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("broken", "b"))
         await stand.create(pod("later"))
         await stand.until_bound("later")
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a", "n1/b"]
-        await stand.set_status("ResourceClaim", "c", devices=[*told("attached", "a"), *told("broken", "b")])
+        await stand.set_status(
+            "ResourceClaim", "c", devices=[*device_status("attached", "a"), *device_status("broken", "b")]
+        )
         failed = 'device binding failed: claim=c, reason=Why, message="because"'
         await stand.until_event("FailedScheduling", f'running PreBind plugin "DynamicResources": {failed}')
 
 
-async def test_a_scheduler_that_starts_again_goes_on_waiting() -> None:
+async def test_binding_waits_for_conditions_after_restart() -> None:
     async with Stand() as stand:
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await stand.create(node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS), claim(), pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a")
         await stand.restart()
-        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("attached"))
         await stand.until_bound("p")
 
 
-async def test_a_failed_condition_gives_the_device_back() -> None:
+async def test_failed_condition_releases_device() -> None:
     async with Stand() as stand:
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED, "b"), claim(), pod("p", {"g": "c"}))
+        await stand.create(
+            node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS, "b"), claim(), pod("p", {"g": "c"})
+        )
         await until_allocated(stand, "c", "n1/a")
         await stand.patch(
             "ResourceSlice",
             "n1-slice",
-            {"spec": {"devices": [CONDITIONED | {"taints": [taint("NoSchedule")]}, {"name": "b"}]}},
+            {"spec": {"devices": [DEVICE_WITH_CONDITIONS | {"taints": [taint("NoSchedule")]}, {"name": "b"}]}},
         )
-        await stand.set_status("ResourceClaim", "c", devices=told("broken"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("broken"))
         await stand.until_bound("p")
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/b"]
         failed = (
@@ -104,12 +110,12 @@ async def test_a_failed_condition_gives_the_device_back() -> None:
         await stand.until_event("FailedScheduling", failed)
 
 
-async def test_conditions_are_not_waited_for_endlessly() -> None:
+async def test_binding_timeout_reallocates_claim() -> None:
     async with Stand(binding_timeout=60.0) as stand:
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await stand.create(node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS), claim(), pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a")
         first = (await stand.get("ResourceClaim", "c"))["status"]["allocation"]["allocationTimestamp"]
-        await stand.pass_time(61)
+        await stand.advance_scheduler_time(61)
         await stand.until_event(
             "FailedScheduling", 'running PreBind plugin "DynamicResources": device binding timeout: claim=c'
         )
@@ -121,13 +127,13 @@ async def test_conditions_are_not_waited_for_endlessly() -> None:
         assert await stand.until(again)
 
 
-async def test_a_device_that_another_pod_runs_with_is_not_taken_away() -> None:
+async def test_failed_device_of_running_pod_stays_allocated() -> None:
     async with Stand() as stand:
-        await stand.create(node(), device_class(), slice_("n1", CONDITIONED), claim(), pod("p", {"g": "c"}))
+        await stand.create(node(), device_class(), slice_("n1", DEVICE_WITH_CONDITIONS), claim(), pod("p", {"g": "c"}))
         await until_allocated(stand, "c", "n1/a")
-        await stand.set_status("ResourceClaim", "c", devices=told("attached"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("attached"))
         await stand.until_bound("p")
-        await stand.set_status("ResourceClaim", "c", devices=told("broken"))
+        await stand.set_status("ResourceClaim", "c", devices=device_status("broken"))
         await stand.create(pod("q", {"g": "c"}))
         await stand.until_refused("q", "device binding failed: claim=c")
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
@@ -135,7 +141,7 @@ async def test_a_device_that_another_pod_runs_with_is_not_taken_away() -> None:
 
 @scenario(236, 238)
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-async def test_a_tainted_device_needs_a_toleration(effect: str) -> None:
+async def test_tainted_device_needs_toleration(effect: str) -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", {"name": "a", "taints": [taint(effect)]}))
         tolerations = [{"key": "example.com/ill", "operator": "Exists", "effect": effect}]
@@ -147,7 +153,7 @@ async def test_a_tainted_device_needs_a_toleration(effect: str) -> None:
 
 
 @scenario(237)
-async def test_a_taint_evicts() -> None:
+async def test_no_execute_taint_evicts_only_pod_of_that_device() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim("c"), claim("d"))
         await stand.create(pod("p", {"g": "c"}), pod("q", {"g": "d"}))
@@ -164,14 +170,14 @@ async def test_a_taint_evicts() -> None:
 
 
 @scenario(239)
-async def test_a_rule_evicts_all_who_share_a_claim() -> None:
+async def test_taint_rule_evicts_all_pods_of_shared_claim() -> None:
     async with Stand() as stand:
         await stand.create(
             node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}), pod("q", {"g": "c"})
         )
         await stand.until_bound("p")
         await stand.until_bound("q")
-        await stand.create(rule("NoExecute", driver=DRIVER, device="a"))
+        await stand.create(taint_rule("NoExecute", driver=DRIVER, device="a"))
         await stand.until_gone("Pod", "p")
         await stand.until_gone("Pod", "q")
         await stand.until_free("c")
@@ -181,20 +187,20 @@ async def test_a_rule_evicts_all_who_share_a_claim() -> None:
         await stand.until_bound("r")
 
 
-async def test_a_rule_is_about_devices_that_nobody_publishes_any_more() -> None:
+async def test_taint_rule_applies_to_unpublished_device() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
         await stand.delete("ResourceSlice", "n1-slice")
-        await stand.create(rule("NoExecute", driver=DRIVER, pool="n1", device="other"), pod("later"))
+        await stand.create(taint_rule("NoExecute", driver=DRIVER, pool="n1", device="other"), pod("later"))
         await stand.until_bound("later")
         assert await stand.get("Pod", "p")
         await stand.delete("DeviceTaintRule", "rule")
-        await stand.create(rule("NoExecute", driver=DRIVER, pool="n1", device="a"))
+        await stand.create(taint_rule("NoExecute", driver=DRIVER, pool="n1", device="a"))
         await stand.until_gone("Pod", "p")
 
 
-async def test_a_taint_in_a_slice_of_an_older_generation_evicts_nobody() -> None:
+async def test_taint_in_slice_of_older_generation_evicts_no_pod() -> None:
     async with Stand() as stand:
         newer = slice_("n1", "a", name="newer")
         newer["spec"]["pool"]["generation"] += 1
@@ -206,14 +212,14 @@ async def test_a_taint_in_a_slice_of_an_older_generation_evicts_nobody() -> None
         assert await stand.get("Pod", "p")
 
 
-async def test_a_pod_that_has_to_go_is_told_why() -> None:
+async def test_evicted_pod_has_disruption_condition() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim())
         held = pod("p", {"g": "c"})
         held["metadata"]["finalizers"] = ["example.com/wait"]
         await stand.create(held)
         await stand.until_bound("p")
-        await stand.create(rule("NoExecute"))
+        await stand.create(taint_rule("NoExecute"))
 
         async def going() -> Json:
             found = await stand.get("Pod", "p")
@@ -224,7 +230,7 @@ async def test_a_pod_that_has_to_go_is_told_why() -> None:
 
 
 @scenario(239)
-async def test_a_toleration_runs_out() -> None:
+async def test_expired_toleration_evicts_pod() -> None:
     async with Stand() as stand:
         tolerations = [
             {"key": "example.com/ill", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
@@ -233,30 +239,30 @@ async def test_a_toleration_runs_out() -> None:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim("c", request(tolerations=tolerations)))
         await stand.create(pod("p", {"g": "c"}))
         await stand.until_bound("p")
-        added = stand.at - timedelta(seconds=50)
+        added = stand.scheduler_time - timedelta(seconds=50)
         tainted = {"name": "a", "taints": [taint("NoExecute") | {"timeAdded": added.strftime("%Y-%m-%dT%H:%M:%SZ")}]}
         await stand.patch("ResourceSlice", "n1-slice", {"spec": {"devices": [tainted]}})
-        await stand.pass_time(49)
+        await stand.advance_scheduler_time(49)
         await stand.create(pod("later"))
         await stand.until_bound("later")
         assert await stand.get("Pod", "p")
-        await stand.pass_time(2)
+        await stand.advance_scheduler_time(2)
         await stand.until_gone("Pod", "p")
 
 
-async def test_a_pod_with_an_extended_resource_is_not_evicted() -> None:
+async def test_pod_with_extended_resource_is_not_evicted() -> None:
     async with Stand() as stand:
         resource = device_class("gpu", extendedResourceName="example.com/x")
         await stand.create(node(), resource, slice_("n1", "a", "b"), pod("p", limits=[{"example.com/x": "1"}]))
         await stand.until_bound("p")
         await stand.create(claim(), pod("q", {"g": "c"}))
         await stand.until_bound("q")
-        await stand.create(rule("NoExecute", driver=DRIVER))
+        await stand.create(taint_rule("NoExecute", driver=DRIVER))
         await stand.until_gone("Pod", "q")
         assert await stand.get("Pod", "p")
 
 
-async def test_a_toleration_of_every_effect_gives_a_device_and_keeps_no_pod() -> None:
+async def test_toleration_of_every_effect_allows_allocation_but_not_running() -> None:
     async with Stand() as stand:
         every = claim("c", request(tolerations=[{"operator": "Exists"}]))
         await stand.create(node(), device_class(), slice_("n1", {"name": "a", "taints": [taint("NoExecute")]}), every)
@@ -266,10 +272,10 @@ async def test_a_toleration_of_every_effect_gives_a_device_and_keeps_no_pod() ->
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])
-async def test_other_taints_evict_nobody(effect: str) -> None:
+async def test_taint_of_other_effect_evicts_no_pod(effect: str) -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
-        await stand.create(rule(effect), pod("later"))
+        await stand.create(taint_rule(effect), pod("later"))
         await stand.until_bound("later")
         assert await stand.get("Pod", "p")

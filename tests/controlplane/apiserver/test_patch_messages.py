@@ -28,13 +28,13 @@ STRATEGIC = "application/strategic-merge-patch+json"
         ),
     ],
 )
-def test_nulls_of_what_is_new_are_not_shown(api: Http, patch: Any, shown: str, why: str) -> None:
+def test_strategic_patch_refusal_omits_nulls_in_new_maps(api: Http, patch: Any, shown: str, why: str) -> None:
     api.ok("POST", MAPS, {"kind": "ConfigMap", "metadata": {"name": "m"}})
     answer = api.send("PATCH", f"{MAPS}/m", patch, content=STRATEGIC)
     assert (answer.status, answer.message) == (422, f' "" is invalid: patch: Invalid value: "{shown}": {why}')
 
 
-def test_what_ends_at_a_place_is_named_before_what_goes_on(api: Http) -> None:
+def test_conflict_lists_leaf_fields_before_nested_fields(api: Http) -> None:
     path = "/apis/storage.k8s.io/v1/storageclasses/s"
     body: Any = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
     api.ok(
@@ -50,7 +50,7 @@ def test_what_ends_at_a_place_is_named_before_what_goes_on(api: Http) -> None:
     )
 
 
-def test_an_applied_null_takes_nothing_away(api: Http) -> None:
+def test_applied_null_labels_keep_ownership_of_other_manager(api: Http) -> None:
     """Earlier appliers are compared with the stored object, in which an empty map counts as absent."""
 
     def applied(manager: str, **metadata: Any) -> Any:
@@ -64,7 +64,7 @@ def test_an_applied_null_takes_nothing_away(api: Http) -> None:
     assert owners["m"]["f:metadata"] == owners["n"]["f:metadata"] == {"f:labels": {}}
 
 
-def test_metadata_of_custom_resources_is_read_in_the_order_of_names(api: Http) -> None:
+def test_custom_resource_metadata_errors_are_in_name_order(api: Http) -> None:
     api.ok("POST", DEFINITIONS, definition())
     one: Any = driver("a", {"type": "x", "n": 1})
     one["metadata"] |= {"x": {}, "exactly": {}, "apiVersion": None}

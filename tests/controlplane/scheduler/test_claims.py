@@ -22,7 +22,7 @@ PROTECTION = "resource.kubernetes.io/delete-protection"
 
 
 @scenario(211)
-async def test_a_claim_from_a_template() -> None:
+async def test_template_claim_is_allocated_until_pod_finishes() -> None:
     async with Stand() as stand:
         about = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(metadata=about))
@@ -46,7 +46,7 @@ async def test_a_claim_from_a_template() -> None:
         assert await stand.get("Pod", "p"), "the pod itself stays"
 
 
-async def test_a_deleted_pod_takes_its_claim_along() -> None:
+async def test_template_claim_is_deleted_with_its_pod() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(), pod("p", templates={"g": "t"}))
         await stand.until_bound("p")
@@ -56,7 +56,7 @@ async def test_a_deleted_pod_takes_its_claim_along() -> None:
 
 
 @scenario(220, 222, 224)
-async def test_a_shared_claim() -> None:
+async def test_shared_claim_is_reserved_for_both_pods_until_they_end() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim())
         await stand.create(pod("a", {"g": "c"}), pod("b", {"g": "c"}))
@@ -74,7 +74,7 @@ async def test_a_shared_claim() -> None:
 
 @scenario(210)
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_reservation_ends_with_the_pod(phase: str) -> None:
+async def test_finished_pod_loses_its_reservation(phase: str) -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim())
         await stand.create(pod("a", {"g": "c"}), pod("b", {"g": "c"}))
@@ -90,7 +90,7 @@ async def test_a_reservation_ends_with_the_pod(phase: str) -> None:
 
 
 @scenario(212)
-async def test_a_pod_that_may_start_again_keeps_its_claim() -> None:
+async def test_pod_with_restarting_container_keeps_its_claim() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template(), claim("other"))
         await stand.create(pod("p", templates={"g": "t"}))
@@ -104,7 +104,7 @@ async def test_a_pod_that_may_start_again_keeps_its_claim() -> None:
 
 
 @scenario(219)
-async def test_a_device_is_used_again() -> None:
+async def test_freed_device_is_allocated_to_waiting_pod() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), template())
         await stand.create(pod("a", templates={"g": "t"}))
@@ -118,7 +118,7 @@ async def test_a_device_is_used_again() -> None:
 
 
 @scenario(223, 226)
-async def test_several_claims() -> None:
+async def test_pod_gets_distinct_devices_for_all_its_claims() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a", "b", "c"), template(), claim("c1"), claim("c2"))
         await stand.create(pod("first", {"x": "c1"}))
@@ -132,7 +132,7 @@ async def test_several_claims() -> None:
 
 
 @scenario(213)
-async def test_a_pod_is_there_before_the_driver() -> None:
+async def test_pod_waits_for_resource_slice() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), template(), pod("p", templates={"g": "t"}))
         await stand.until_refused("p", "cannot allocate all claims")
@@ -141,7 +141,7 @@ async def test_a_pod_is_there_before_the_driver() -> None:
 
 
 @scenario(221)
-async def test_a_pod_is_there_before_its_class() -> None:
+async def test_pod_waits_for_device_class() -> None:
     async with Stand() as stand:
         await stand.create(node(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_refused("p", "request r: device class gpu does not exist")
@@ -151,7 +151,7 @@ async def test_a_pod_is_there_before_its_class() -> None:
         await stand.until_bound("p")
 
 
-async def test_a_pod_is_there_before_its_claim() -> None:
+async def test_pod_waits_for_claim() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), pod("p", {"g": "c"}))
         await stand.until_refused("p", 'resourceclaim.resource.k8s.io "c" not found')
@@ -159,7 +159,7 @@ async def test_a_pod_is_there_before_its_claim() -> None:
         await stand.until_bound("p")
 
 
-async def test_a_pod_is_there_before_its_template() -> None:
+async def test_pod_waits_for_claim_template() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), pod("p", templates={"g": "t"}))
         await stand.until_refused("p", 'pod "default/p": ResourceClaim not created yet')
@@ -169,7 +169,7 @@ async def test_a_pod_is_there_before_its_template() -> None:
         await stand.until_bound("p")
 
 
-async def test_a_pod_is_there_before_its_node() -> None:
+async def test_pod_waits_for_node() -> None:
     async with Stand() as stand:
         await stand.create(device_class(), claim(), slice_("n1", "gpu-0"), pod("p", {"g": "c"}), pod("plain"))
         await stand.until_refused("p", "no nodes available to schedule pods")
@@ -179,7 +179,7 @@ async def test_a_pod_is_there_before_its_node() -> None:
         await stand.until_bound("plain")
 
 
-async def test_a_claim_that_belongs_to_another_pod() -> None:
+async def test_claim_made_for_another_pod_is_refused() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "a", "b"), template(), pod("p", templates={"g": "t"}))
         await stand.until_bound("p")
@@ -189,7 +189,7 @@ async def test_a_claim_that_belongs_to_another_pod() -> None:
         await stand.until_refused("q", f"ResourceClaim default/{name} was not created for Pod default/q")
 
 
-async def test_a_claim_that_is_going_is_not_used() -> None:
+async def test_claim_being_deleted_is_refused() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
@@ -201,7 +201,7 @@ async def test_a_claim_that_is_going_is_not_used() -> None:
         await stand.until_gone("ResourceClaim", "c")
 
 
-async def test_an_unused_allocation_goes_with_the_claim() -> None:
+async def test_deleted_claim_without_users_is_deallocated_after_restart() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
@@ -212,7 +212,7 @@ async def test_an_unused_allocation_goes_with_the_claim() -> None:
         await stand.until_gone("ResourceClaim", "c")
 
 
-async def test_what_no_scheduler_allocated_stays_allocated() -> None:
+async def test_claim_without_finalizer_stays_allocated() -> None:
     """The allocation was written by hand, as tests of drivers do. Only a scheduler would have added the finalizer."""
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
@@ -227,7 +227,7 @@ async def test_what_no_scheduler_allocated_stays_allocated() -> None:
         assert devices(await stand.get("ResourceClaim", "c")) == ["n1/gpu-0"]
 
 
-async def test_a_pod_that_came_without_a_scheduler_gets_its_reservation() -> None:
+async def test_pod_with_preset_node_gets_reservation() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
@@ -239,7 +239,7 @@ async def test_a_pod_that_came_without_a_scheduler_gets_its_reservation() -> Non
         assert await stand.until(both)
 
 
-async def test_a_lost_reservation_comes_back() -> None:
+async def test_removed_reservation_is_restored() -> None:
     async with Stand() as stand:
         await stand.create(node(), device_class(), slice_("n1", "gpu-0"), claim(), pod("p", {"g": "c"}))
         await stand.until_bound("p")
@@ -251,7 +251,7 @@ async def test_a_lost_reservation_comes_back() -> None:
         assert await stand.until(again)
 
 
-async def test_a_deleted_claim_is_made_again() -> None:
+async def test_deleted_template_claim_is_created_again() -> None:
     async with Stand() as stand:
         await stand.create(device_class(), template(), pod("p", templates={"g": "t"}))
 
@@ -268,7 +268,7 @@ async def test_a_deleted_claim_is_made_again() -> None:
         assert await stand.until(other)
 
 
-async def test_a_gate_is_waited_for() -> None:
+async def test_gated_pod_waits_for_removal_of_gate() -> None:
     async with Stand() as stand:
         await stand.create(node(), pod("gated", schedulingGates=[{"name": "wait"}]), pod("other"), pod("last"))
         await stand.until_bound("last")
@@ -277,14 +277,14 @@ async def test_a_gate_is_waited_for() -> None:
         await stand.until_bound("gated")
 
 
-async def test_other_schedulers_have_their_own_pods() -> None:
+async def test_pod_of_another_scheduler_is_ignored() -> None:
     async with Stand() as stand:
         await stand.create(node(), pod("theirs", schedulerName="custom"), pod("ours"))
         await stand.until_bound("ours")
         assert not condition(await stand.get("Pod", "theirs"), "PodScheduled")
 
 
-async def test_selectors_and_cordons_keep_pods_off() -> None:
+async def test_pod_waits_for_node_that_matches_selector_and_is_schedulable() -> None:
     async with Stand() as stand:
         cordoned = node("n2", {"disk": "ssd"}) | {"spec": {"unschedulable": True}}
         await stand.create(node("n1"), cordoned, pod("p", nodeSelector={"disk": "ssd"}))
@@ -295,7 +295,7 @@ async def test_selectors_and_cordons_keep_pods_off() -> None:
 
 
 @scenario(228)
-async def test_all_devices_of_all_nodes() -> None:
+async def test_pods_use_all_devices_of_all_nodes() -> None:
     async with Stand() as stand:
         await stand.create(device_class(), template())
         for number in range(3):
@@ -310,7 +310,7 @@ async def test_all_devices_of_all_nodes() -> None:
         assert len(allocated) == 6
 
 
-async def test_an_allocation_that_is_in_the_way_is_given_up() -> None:
+async def test_unused_allocation_is_released_when_it_blocks_pod() -> None:
     """Claim c was allocated on n1, and its pod no longer exists. The next pod also needs a device that only n2 has."""
     async with Stand() as stand:
         await stand.create(
@@ -334,7 +334,7 @@ async def test_an_allocation_that_is_in_the_way_is_given_up() -> None:
 
 
 @scenario(242)
-def test_long_names_are_cut_in_proportion() -> None:
+def test_generated_claim_name_is_shortened_in_proportion() -> None:
     assert generate_name("pod", "claim") == "pod-claim-"
     cut = generate_name("p" * 63, "c" * 63)
     assert cut == "p" * 28 + "-" + "c" * 28
@@ -342,7 +342,7 @@ def test_long_names_are_cut_in_proportion() -> None:
 
 
 @scenario(242)
-async def test_pods_and_claims_with_long_names() -> None:
+async def test_claim_name_is_shortened_for_long_pod_and_reference_names() -> None:
     async with Stand() as stand:
         name, reference = "p" * 63, "c" * 63
         await stand.create(

@@ -46,7 +46,7 @@ SCHEMA = {
 FULL: dict[str, Any] = {"labels": {"a": "1"}, "names": ["x"], "plain": ["p"], "items": [{"id": "1", "n": 1}]}
 
 
-def test_the_fields_that_a_configuration_names() -> None:
+def test_field_set_contains_leaves_map_entries_and_list_items() -> None:
     """Leaves, map entries, list items by key and by value; lists without keys as a whole."""
     item: dict[str, Any] = {".": {}, "f:id": {}, "f:n": {}}
     assert to_fields_v1(field_set(FULL, SCHEMA)) == {
@@ -59,7 +59,7 @@ def test_the_fields_that_a_configuration_names() -> None:
         check_types({"nope": 1}, SCHEMA)
 
 
-def test_field_sets_survive_their_written_form() -> None:
+def test_field_set_round_trips_through_fields_v1() -> None:
     """This includes sets that own both a field and its parent."""
     fields = field_set(FULL, SCHEMA) | {("f:labels",)}
     assert from_fields_v1(to_fields_v1(fields)) == fields
@@ -70,14 +70,14 @@ def test_field_sets_survive_their_written_form() -> None:
             from_fields_v1(wrong)
 
 
-def test_paths_as_conflicts_show_them() -> None:
+def test_field_path_is_shown_as_in_conflicts() -> None:
     """Members, items by key and by value."""
     assert shown(("f:spec", "f:a")) == ".spec.a"
     assert shown(("f:items", 'k:{"id":"1","n":2}', "f:n")) == '.items[id="1",n=2].n'
     assert shown(("f:names", 'v:"x"')) == '.names[="x"]'
 
 
-def test_what_changed() -> None:
+def test_compare_reports_added_removed_and_modified_fields() -> None:
     """Additions and removals include all nested fields; lists without keys as a whole; null is a value."""
     changes = compare(FULL, {"labels": {"b": "1"}, "plain": ["q"], "items": [{"id": "1", "n": 2}]}, SCHEMA)
     assert changes.added == {("f:labels", "f:b")}
@@ -87,7 +87,7 @@ def test_what_changed() -> None:
     assert compare(FULL, FULL, SCHEMA) == (frozenset(), frozenset(), frozenset())
 
 
-def test_merge_patch() -> None:
+def test_merge_patch_removes_nulls_merges_objects_and_replaces_rest() -> None:
     """RFC 7386: null removes, objects merge, everything else replaces."""
     assert merge_patch({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": None, "e": {"f": None}}, "d": [2]}) == {
         "a": {"c": 2, "e": {}},
@@ -108,12 +108,12 @@ def test_merge_patch() -> None:
         ),
     ],
 )
-def test_strategic_merge_of_items(patch: Any, result: Any) -> None:
+def test_strategic_merge_follows_directives_of_keyed_lists(patch: Any, result: Any) -> None:
     """Directives on lists that are merged by key."""
     assert strategic_merge(FULL, patch, SCHEMA)["items"] == result
 
 
-def test_pruning_and_defaults() -> None:
+def test_pruning_and_defaulting_apply_at_any_depth() -> None:
     """At any depth; fields of an open schema remain."""
     schema = {
         "properties": {
@@ -157,7 +157,7 @@ def test_pruning_and_defaults() -> None:
         ({"type": "string", "nullable": True}, None, ""),
     ],
 )
-def test_structural_validation(schema: Any, value: Any, expected: str) -> None:
+def test_structural_validation_reports_violated_rule(schema: Any, value: Any, expected: str) -> None:
     """One rule at a time."""
     errors = ErrorList()
     check(errors, {"a": value}, {"properties": {"a": schema}})
@@ -165,7 +165,7 @@ def test_structural_validation(schema: Any, value: Any, expected: str) -> None:
     assert "".join(map(str, errors)) == expected
 
 
-def test_ages() -> None:
+def test_age_text_has_format_of_kubectl() -> None:
     """kubectl's format of durations."""
     minute, hour, day = 60, 3600, 86400
     expected = {
@@ -185,7 +185,7 @@ def test_ages() -> None:
     assert {seconds: age_text(seconds) for seconds in expected} == expected
 
 
-def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
+def test_age_column_uses_clock_of_server() -> None:
     now = datetime(2101, 1, 1, 0, 3, tzinfo=UTC)
     (kind,) = (each for each in auxiliary_kinds(LATEST, lambda: now) if each.kind == "Lease")
     made = {"metadata": {"name": "l", "creationTimestamp": "2101-01-01T00:00:00Z"}}
@@ -193,7 +193,7 @@ def test_ages_count_from_the_clock_that_stamps_the_objects() -> None:
     assert row["cells"] == ["l", "", "3m"]
 
 
-def test_the_order_of_versions() -> None:
+def test_versions_are_ordered_by_stability_then_number() -> None:
     """Stable versions first, then the newest of each stage, then all others."""
     versions = ["foo", "v1alpha1", "v1", "v2", "v1beta2", "v2beta1", "v10"]
     assert sorted(versions, key=version_rank) == ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "foo"]
@@ -227,9 +227,9 @@ def test_history_is_bounded_in_number_and_in_bytes() -> None:
         ("k8s-short-name", ("a-b",), ("A", "a.b")),
         ("k8s-long-name", ("a.b",), ("A", "-a")),
         ("email", ("a@b", "X <a@b.c>"), ("a", "a b@c")),
-        ("nobody's", ("anything",), ()),
+        ("unknown", ("anything",), ()),
     ],
 )
-def test_formats_of_texts(name: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
+def test_string_formats_accept_same_texts_as_reference(name: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
     """As accepted by a real API server (1.37.1)."""
     assert [text for text in (*good, *bad) if is_formatted(text, name)] == list(good)
