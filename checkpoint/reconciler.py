@@ -225,7 +225,7 @@ class Reconciler:
         from checkpoint.testimony import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
-            evidence = "; ".join(f"{x.witness}: {x.says}" for x in held)
+            evidence = "; ".join(f"{x.witness}: {x.text}" for x in held)
             raise ReleaseRefused(f"{lease}, which a pod still has ({evidence}); delete the pod instead")
         if self._is_recent(lease, began):
             raise ReleaseRefused(

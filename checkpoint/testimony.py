@@ -15,7 +15,7 @@ class Statement(Struct, frozen=True):
     """The report of one witness, and whether it shows that the lease is held."""
 
     witness: str
-    says: str
+    text: str
     holds: bool = False
 
 

@@ -174,7 +174,7 @@ def _details(found: witnesses.Answer) -> Iterator[str]:
         ("part of", " ".join(x.shared)),
         ("granted", clock(x.granted_at)),
         ("phase", "half prepared" if x.phase == "intended" else ""),
-        *((each.witness, each.says + (" (holds it)" if each.holds else "")) for each in found.statements),
+        *((each.witness, each.text + (" (holds it)" if each.holds else "")) for each in found.statements),
         *(() if found.statements else (("now", "it has ended, or no witness answers"),)),
     )
     width = max(len(name) for name, _ in facts)

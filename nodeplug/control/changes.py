@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct
 
 from checkpoint import Lease
 from hostdevices import Inventory
@@ -35,7 +35,7 @@ class Changes(Struct, frozen=True, rename="camel"):
 
     differences: tuple[str, ...] = ()
     fields: tuple[FieldChange, ...] = ()
-    needs_restart: bool = field(default=False, name="startsAnew")
+    needs_restart: bool = False
     leases: tuple[LeaseChange, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 Outcome = Literal["ok", "note", "wrong"]
 
@@ -12,5 +12,5 @@ class Finding(Struct, frozen=True):
 
     outcome: Outcome
     subject: str
-    message: str = field(name="says")
-    hint: str = field(default="", name="do")
+    message: str
+    hint: str = ""

@@ -105,7 +105,7 @@ async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_
         node.witnesses.list = None
         with pytest.raises(ReleaseRefused, match="less than 60 s ago"):
             await node.reconciler.release(young)
-        assert [x.says for x in await node.reconciler.statements(young)] == [
+        assert [x.text for x in await node.reconciler.statements(young)] == [
             "does not answer",
             "does not name it",
             "cannot say: the pod of the lease is not known",

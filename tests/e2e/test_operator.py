@@ -164,7 +164,7 @@ def _devices_are_withheld(cluster: Cluster, operator: Operator) -> None:
     assert "withheld: it smokes" in operator.run("explain", "/dev/fuse")
     assert "unavailable: withheld: it smokes" in operator.run("topology")
     found = operator.json("doctor", *operator.config, state=False)["findings"]
-    notes = [(x["says"], x["do"]) for x in found if "withheld" in x["says"]]
+    notes = [(x["message"], x["hint"]) for x in found if "withheld" in x["message"]]
     assert notes[0] == ("misc-fuse is withheld (it smokes)", "nodeplug readmit misc-fuse")
     assert [x for x in found if x["outcome"] == "wrong"] == []
     assert node.get("pod", "op-fuse")["status"]["phase"] == node.get("pod", "op-c")["status"]["phase"] == "Running"
@@ -206,7 +206,7 @@ def _the_kubelet_ends(node: RealNode, operator: Operator) -> None:
         assert "refused:" not in operator.run("status", exits=1)
         findings = operator.json("doctor", *operator.config, exits=1, state=False)["findings"]
         assert [
-            x for x in findings if x["subject"] == "kubelet" and x["outcome"] == "wrong" and str(socket) in x["says"]
+            x for x in findings if x["subject"] == "kubelet" and x["outcome"] == "wrong" and str(socket) in x["message"]
         ]
         assert of_the_daemon(operator) == before
     node.wait(f"node/{NODE}", r".status.conditions[?(@.type=='Ready')].status", "True", 60)

@@ -34,8 +34,8 @@ async def examined(config: Path, root: Path) -> tuple[int, list[tuple[str, str, 
     words = ["doctor", "--config", str(config), "--root", str(root), "-o", "json"]
     result = await asyncio.to_thread(CliRunner().invoke, main, words)
     found = json.loads(result.stdout)["findings"]
-    assert all(x["do"] for x in found if x["outcome"] == "wrong" and x["subject"] != "daemon")
-    return result.exit_code, [(x["outcome"], x["subject"], x["says"]) for x in found]
+    assert all(x["hint"] for x in found if x["outcome"] == "wrong" and x["subject"] != "daemon")
+    return result.exit_code, [(x["outcome"], x["subject"], x["message"]) for x in found]
 
 
 async def test_complete_machine_has_no_errors(daemon: DaemonUnderTest, node: Node) -> None:

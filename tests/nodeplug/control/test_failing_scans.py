@@ -53,7 +53,7 @@ async def until_reported(daemon: DaemonUnderTest, *problems: str) -> None:
     known = (MISC, SCAN)
     assert [x for x in await problems_of(daemon) if x in known] == list(problems)
     examined = await daemon.run_as_is("doctor", "--config", str(daemon.path), "--root", str(daemon.root), "-o", "json")
-    found = [x["says"] for x in json.loads(examined.stdout)["findings"] if x["subject"] == "daemon"]
+    found = [x["message"] for x in json.loads(examined.stdout)["findings"] if x["subject"] == "daemon"]
     assert [x for x in found if x in known] == list(problems)
 
 

@@ -76,7 +76,7 @@ async def test_check_against_a_daemon_prints_json(daemon: DaemonUnderTest, node:
     result = await daemon.run(*command, daemon.state)
     assert result.exit_code == 0, result.output
     changes = json.loads(result.stdout)["changes"]
-    assert changes["startsAnew"] is True
+    assert changes["needsRestart"] is True
     assert {"where": "settings", "field": "stateDirectory", "before": f'"{daemon.state}"', "after": '"/elsewhere"'} in (
         changes["fields"]
     )
@@ -147,4 +147,4 @@ async def test_changed_node_name_requires_a_restart(
     for name, needs_restart in (("before", False), ("after", True)):
         monkeypatch.setenv("NODE_NAME", name)
         result = await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")
-        assert json.loads(result.stdout)["changes"]["startsAnew"] is needs_restart
+        assert json.loads(result.stdout)["changes"]["needsRestart"] is needs_restart

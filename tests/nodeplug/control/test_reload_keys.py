@@ -146,7 +146,7 @@ async def test_changed_setting_requires_a_restart_and_keeps_leases(daemon: Daemo
         daemon.write(FUSE, **{name: value})
         checked = json.loads((await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")).stdout)
         found = checked["changes"]
-        assert found["startsAnew"], name
+        assert found["needsRestart"], name
         changes = [(x["where"], x["field"], json.loads(x["after"])) for x in found["fields"]]
         assert changes == [("settings", name, value)]
         assert [(x["unit"], x["change"]) for x in checked["leases"]] == [("misc-fuse.0", "")]
@@ -159,7 +159,7 @@ async def test_key_that_needs_another_component_requires_a_restart(
     await daemon.start(FUSE)
     daemon.write({**FUSE, key: value})
     checked = await daemon.run("check", daemon.path, "--against", daemon.state, "-o", "json")
-    assert json.loads(checked.stdout)["changes"]["startsAnew"]
+    assert json.loads(checked.stdout)["changes"]["needsRestart"]
 
 
 @pytest.mark.parametrize(

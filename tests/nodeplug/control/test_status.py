@@ -155,7 +155,7 @@ async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> No
     (leased,) = found["leases"]
     assert (leased["claim"], leased["namespace"], leased["devices"]) == ("c", "default", ["misc-fuse"])
     (shown,) = (await ask("leases", "show", "default/c"))["leases"]
-    assert {"witness": "API server", "says": "wants it prepared", "holds": True} in shown["statements"]
+    assert {"witness": "API server", "text": "wants it prepared", "holds": True} in shown["statements"]
     assert "misc-fuse to claim/default/c/" in (await ask("explain", "misc-fuse"))["missing"][0]
 
 
