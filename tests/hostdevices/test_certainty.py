@@ -8,7 +8,7 @@ from hostdevices.errors import HostExhausted
 from tests.descriptors import no_more_descriptors
 
 
-def test_a_question_within_another_one_takes_nothing_from_it() -> None:
+def test_nested_lookup_keeps_exhaustion_of_outer_lookup() -> None:
     host = Host()
 
     def question() -> list[str]:
