@@ -160,7 +160,9 @@ MALFORMED = {
     "no header": FORGED.partition(b"\0")[2],
     "invalid lengths in udevd header": b"libudev\0\xfe\xed\xca\xfe" + b"\xff" * 28 + FORGED,
     "too long": FORGED.replace(b"null", b"n" * 60_000),
-    "path of no device": b"\0".join([b"change@/", b"ACTION=change", b"DEVPATH=/", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]),
+    "path of no device": b"\0".join(
+        [b"change@/", b"ACTION=change", b"DEVPATH=/", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]
+    ),
     "zeros": bytes(100),
 }
 
