@@ -139,7 +139,7 @@ def test_invalid_capture_is_refused_with_file_and_line(tmp_path: Path, content: 
 
 
 def test_capture_larger_than_limit_unpacked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_MOST", 1 << 20)
+    monkeypatch.setattr(recording, "_MAX_UNPACKED", 1 << 20)
     file = tmp_path / "large.jsonl.gz"
     file.write_bytes(packed([Entry(f"/sys/{number}", "text", "x" * 10_000) for number in range(200)], masked=False))
     assert file.stat().st_size < 20_000

@@ -144,7 +144,7 @@ def test_missing_cgroups_make_pods_unknown(tmp_path: Path) -> None:
 
 def test_too_many_folders_make_pods_unknown(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     systemd(cgroups)
-    monkeypatch.setattr(pod_cgroups, "_MOST_FOLDERS", 5)
+    monkeypatch.setattr(pod_cgroups, "_MAX_FOLDERS", 5)
     assert running_pods(host(cgroups)) is None
 
 

@@ -38,10 +38,10 @@ def test_device_is_not_reported_gone_without_a_free_descriptor(tree: Tree) -> No
     tree.device("/sys/devices/virtual/misc/fuse", group="class/misc", node="fuse", numbers="10:229")
     presence, (device,) = Presence(tree.host), scan(tree.host).devices.values()
     presence.update({device.id: device}, [device])
-    assert presence.why_changed(device) == ""
+    assert presence.change_since_scan(device) == ""
     with no_more_descriptors():
-        assert presence.why_changed(device).startswith("the host cannot be read: Too many open files")
-    assert presence.why_changed(device) == ""
+        assert presence.change_since_scan(device).startswith("the host cannot be read: Too many open files")
+    assert presence.change_since_scan(device) == ""
 
 
 def test_renumbered_device_keeps_its_container_paths(tree: Tree) -> None:

@@ -182,7 +182,7 @@ class ReadsWithFullEvent(Reads):
 async def test_number_of_stuck_threads_is_bounded(
     tree: Tree, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads_module, "MOST_STUCK", 3)
+    monkeypatch.setattr(reads_module, "MAX_STUCK", 3)
     for number in range(8):
         hanging.hold(f"{tree.pci(f'0000:aa:{number:02x}.0')}/vendor")
     reads = ReadsWithFullEvent()

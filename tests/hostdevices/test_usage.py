@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Device, Devnode, Host, UnreadableFile
-from hostdevices.usage import LONGEST_TABLE, connected_addresses, why_in_use
+from hostdevices.usage import MAX_TABLE_BYTES, connected_addresses, in_use_reason
 from tests.hostdevices.tree import Tree
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
@@ -40,7 +40,7 @@ def test_ipv4_ipv6_and_mapped_addresses_are_read(tmp_path: Path) -> None:
 def test_oversized_connection_table_raises_error(tmp_path: Path) -> None:
     made = host(tmp_path)
     with open(tmp_path / "proc/net/tcp", "r+b") as table:
-        table.truncate(LONGEST_TABLE + 1)
+        table.truncate(MAX_TABLE_BYTES + 1)
     with pytest.raises(UnreadableFile, match="/proc/net/tcp: more than"):
         connected_addresses(made)
 
@@ -67,7 +67,7 @@ def test_disk_is_in_use_only_if_mounted_swap_or_in_a_zfs_pool(
     tree = Tree(tmp_path)
     tree.file(f"/proc/{table}", content)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_bcache_or_bcachefs_disk_is_in_use(tmp_path: Path, path: str, why: str) 
     tree.link(path, "/sys/block/a")
     tree.file("/sys/block/a/size", 8)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why

@@ -22,17 +22,17 @@ def test_change_since_the_scan_is_reported(tmp_path: Path) -> None:
     fuse, kvm = made_up.devices()["misc-fuse"], made_up.devices()["misc-kvm"]
     fingerprints = Fingerprints(made_up.host)
     fingerprints.update([fuse, kvm])
-    assert fingerprints.why_changed(fuse) == ""
-    assert fingerprints.why_changed(replace(fuse, health=Health(False, "too hot"))) == ""
+    assert fingerprints.change_since_scan(fuse) == ""
+    assert fingerprints.change_since_scan(replace(fuse, health=Health(False, "too hot"))) == ""
     made_up.renumber("fuse", 77)
-    assert "/dev/fuse is c 10:77 now" in fingerprints.why_changed(fuse)
+    assert "/dev/fuse is c 10:77 now" in fingerprints.change_since_scan(fuse)
     fingerprints.update([fuse, kvm])  # the same device: the state of its scan stays valid
-    assert fingerprints.why_changed(fuse) != ""
+    assert fingerprints.change_since_scan(fuse) != ""
     (node,) = fuse.devnodes
     scanned_again = replace(fuse, devnodes=(replace(node, minor=77),))
     fingerprints.update([scanned_again])
-    assert fingerprints.why_changed(scanned_again) == ""
-    assert fingerprints.why_changed(kvm) == "it was scanned again"
+    assert fingerprints.change_since_scan(scanned_again) == ""
+    assert fingerprints.change_since_scan(kvm) == "it was scanned again"
 
 
 def test_current_devnodes_exclude_a_node_of_another_device(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_unreadable_devnum_is_reported_as_a_change(tmp_path: Path) -> None:
     fingerprints = Fingerprints(tree.host)
     fingerprints.update([device])
     tree.file(f"{stick}/devnum", "x" * 5000)
-    assert "is unreadable" in fingerprints.why_changed(device)
+    assert "is unreadable" in fingerprints.change_since_scan(device)
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -77,13 +77,13 @@ def test_replugged_device_is_a_change_until_scanned_again(tmp_path: Path, is_gro
 
     before = scanned()
     fingerprints.update([before])
-    assert fingerprints.why_changed(before) == ""
+    assert fingerprints.change_since_scan(before) == ""
     tree.file(f"{stick}/devnum", "5")
-    assert "is USB device 5 now, it was USB device 4" in fingerprints.why_changed(before)
+    assert "is USB device 5 now, it was USB device 4" in fingerprints.change_since_scan(before)
     after = scanned()
     assert after != before
     fingerprints.update([after])
-    assert fingerprints.why_changed(after) == ""
+    assert fingerprints.change_since_scan(after) == ""
 
 
 def test_device_replaced_between_scan_and_update_is_reported(tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_device_replaced_between_scan_and_update_is_reported(tmp_path: Path) -> 
     plug_in("1-3", 5)
     fingerprints = Fingerprints(tree.host)
     fingerprints.update([first])
-    assert fingerprints.why_changed(first)
+    assert fingerprints.change_since_scan(first)
     second = scanned()
     assert second.devnodes[0].path == first.devnodes[0].path
     fingerprints.update([second])
-    assert fingerprints.why_changed(second) == ""
+    assert fingerprints.change_since_scan(second) == ""
 
 
 def test_node_renumbered_between_scan_and_update_is_reported(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_node_renumbered_between_scan_and_update_is_reported(tmp_path: Path) -> 
     made_up.renumber("fuse", 77)
     fingerprints = Fingerprints(made_up.host)
     fingerprints.update([fuse])
-    assert "/dev/fuse is c 10:77 now, it was c 10:0" in fingerprints.why_changed(fuse)
+    assert "/dev/fuse is c 10:77 now, it was c 10:0" in fingerprints.change_since_scan(fuse)
 
 
 def test_group_is_found_with_only_its_allocated_members(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from hostdevices import Device, DriverFiles
-from resources.container_view import two_at_one_path
+from resources.container_view import duplicate_path
 from resources.groups import Folder
 from resources.resource import DraOptions, Resource
 from resources.selector import Kinds, Paths
@@ -93,10 +93,10 @@ def test_folder_group_contains_all_nodes_of_the_folder() -> None:
 def test_two_nodes_at_one_container_path_are_detected() -> None:
     other = device("tty-b", "tty", "/dev/ttyUSB1", numbers=(188, 1))
     at = [offered(x, container_path="/dev/zigbee") for x in (STICK, other)]
-    assert two_at_one_path(at) == "/dev/zigbee"
-    assert two_at_one_path([at[0], at[0]]) == ""
+    assert duplicate_path(at) == "/dev/zigbee"
+    assert duplicate_path([at[0], at[0]]) == ""
     shared = [device(x, "vfio", "/dev/vfio/vfio", numbers=(10, 196)) for x in "ab"]
-    assert two_at_one_path(shared) == ""
+    assert duplicate_path(shared) == ""
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_camera_preset_selects_no_codecs(tmp_path: Path) -> None:
     found = assign(inventory, [Resource("x/camera", preset("camera"))]).devices["x/camera"]
     assert [device.name for device in found] == ["video0"]
     (codec,) = (device for device in inventory.devices.values() if device.name == "video10")
-    assert preset("camera").why_not(codec) == "it decodes, encodes or converts images, and captures none"
+    assert preset("camera").mismatch(codec) == "it decodes, encodes or converts images, and captures none"
 
 
 def test_dangerous_presets_are_documented_and_need_the_option(machine: Host) -> None:

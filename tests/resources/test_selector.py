@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hostdevices import AttributeValue, Device, Version
 from hostdevices.globs import path_pattern
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from resources.matching import Accepted, accepts, version_key
 from resources.presets import PRESETS, preset
 from resources.selector import (
@@ -137,7 +137,7 @@ def test_every_text_is_a_glob_and_matches_itself_without_wildcards(glob: str) ->
     ],
 )
 def test_selector_explains_mismatch(selector: Selection, reason: str) -> None:
-    assert selector.why_not(VF) == reason
+    assert selector.mismatch(VF) == reason
 
 
 @pytest.mark.parametrize(
@@ -155,19 +155,19 @@ def test_reason_names_the_setting_that_provides_missing_attribute(
     kind: str, vendor: str, name: str, words: str
 ) -> None:
     bare = device("a", kind, attributes={"vendor": vendor})
-    assert Attribute(name, ("x",)).why_not(bare) == f"it has no attribute {name}{words}"
+    assert Attribute(name, ("x",)).mismatch(bare) == f"it has no attribute {name}{words}"
 
 
 def test_reason_escapes_control_characters() -> None:
     stick = device("stick", "usb", attributes={"model": "\x1b[2Jgotcha\n"})
-    assert Attribute("model", ("x",)).why_not(stick) == r"its model is \x1b[2Jgotcha\n, not x"
+    assert Attribute("model", ("x",)).mismatch(stick) == r"its model is \x1b[2Jgotcha\n, not x"
 
 
 def test_path_selector_matches_if_all_nodes_match() -> None:
     gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
-    assert Paths(("/dev/dri/*",)).why_not(gpu) == ""
-    assert Paths(("/dev/dri/card*", "/dev/dri/render*")).why_not(gpu) == ""
-    assert Paths(("/dev/dri/render*",)).why_not(gpu) == "its node /dev/dri/card0 does not match /dev/dri/render*"
+    assert Paths(("/dev/dri/*",)).mismatch(gpu) == ""
+    assert Paths(("/dev/dri/card*", "/dev/dri/render*")).mismatch(gpu) == ""
+    assert Paths(("/dev/dri/render*",)).mismatch(gpu) == "its node /dev/dri/card0 does not match /dev/dri/render*"
 
 
 def test_selector_concerns_the_kinds_that_it_can_match() -> None:
@@ -282,12 +282,12 @@ def test_every_preset_has_valid_name_and_help() -> None:
     ],
 )
 def test_node_is_dangerous_with_reason(node: str, numbers: tuple[int, int], reason: str) -> None:
-    assert reason in why_dangerous(device("x", "path", node, numbers=numbers))
+    assert reason in danger_reason(device("x", "path", node, numbers=numbers))
 
 
 def test_console_and_possible_uplink_are_dangerous() -> None:
-    assert "console" in why_dangerous(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
-    assert "uplink" in why_dangerous(device("nic", "nic", attributes={"uplinkUnknown": True}))
+    assert "console" in danger_reason(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
+    assert "uplink" in danger_reason(device("nic", "nic", attributes={"uplinkUnknown": True}))
 
 
 @pytest.mark.parametrize(
@@ -305,4 +305,4 @@ def test_console_and_possible_uplink_are_dangerous() -> None:
     ],
 )
 def test_harmless_device_is_not_dangerous(harmless: Device) -> None:
-    assert why_dangerous(harmless) == ""
+    assert danger_reason(harmless) == ""

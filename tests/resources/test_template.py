@@ -4,7 +4,7 @@ import pytest
 
 from hostdevices import Device, Devnode
 from resources.template import (
-    MOST_BYTES,
+    MAX_BYTES,
     FieldMissing,
     Template,
     ValueTooLong,
@@ -78,6 +78,6 @@ def test_rendered_value_has_a_size_limit() -> None:
     words = r"^variable A: more than 32768 bytes with the attributes of 1 device\(s\); use fewer"
     with pytest.raises(ValueTooLong, match=words):
         render("{serial}" * 1_000_000, ["a"], [stick], of="variable A")
-    assert len(render("x" * MOST_BYTES, [], [])) == MOST_BYTES
+    assert len(render("x" * MAX_BYTES, [], [])) == MAX_BYTES
     with pytest.raises(ValueTooLong):
-        render("x" * MOST_BYTES + "{{", [], [])
+        render("x" * MAX_BYTES + "{{", [], [])

@@ -1,7 +1,7 @@
 """Disks and NVMe controllers: found, with attributes that identify them."""
 
 from hostdevices import Inventory, scan
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from tests.hostdevices.tree import Tree
 
 
@@ -44,7 +44,7 @@ def test_nvme_subsystem_disk_has_every_controller_as_parent(tree: Tree) -> None:
 def test_all_storage_is_dangerous(inventory: Inventory) -> None:
     storage = [device for device in inventory.devices.values() if device.kind in ("block", "nvme")]
     assert len(storage) == 4
-    assert all(map(why_dangerous, storage))
+    assert all(map(danger_reason, storage))
 
 
 def test_disk_without_wwid_has_id_of_its_location(tree: Tree) -> None:

@@ -10,7 +10,7 @@ from hostdevices import Device, scan
 from hostdevices.readers.net import read
 from hostdevices.readers.uplinks import uplinks
 from resources.assignment import assign
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from resources.presets import preset
 from resources.resource import Resource
 from tests.dra_scenarios import scenario
@@ -207,7 +207,7 @@ def test_uplinks_are_unknown_in_another_network_namespace(node: Tree) -> None:
     expected = {"br0", "eno1", "eno1v1", "0000:03:00.0", "0000:03:00.2", "0000:04:00.2"}
     assert possible_uplinks(node) == expected
     for device in inventory.devices.values():
-        assert ("may be the node's uplink" in why_dangerous(device)) == (device.name in expected)
+        assert ("may be the node's uplink" in danger_reason(device)) == (device.name in expected)
     (problem,) = inventory.problems
     assert "known only with hostNetwork or hostPID" in problem.reason
 

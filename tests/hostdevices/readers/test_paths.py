@@ -122,7 +122,7 @@ def test_double_star_searches_eight_levels_and_each_folder_once(tree: Tree) -> N
 
 
 def test_too_many_folders_are_a_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "_MOST_FOLDERS", 3)
+    monkeypatch.setattr(paths, "_MAX_FOLDERS", 3)
     (problem,) = (x for x in read_paths(tree.host, ["/dev/**/one"]) if isinstance(x, Problem))
     assert problem == Problem("/dev/**/one", "leads to more than 3 folders; files in the others are not found")
 

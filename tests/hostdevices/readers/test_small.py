@@ -4,7 +4,7 @@ import pytest
 
 from hostdevices import Device, Inventory, scan
 from hostdevices.readers.tty import read as read_ttys
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from tests.hostdevices.machine import sound
 from tests.hostdevices.tree import Tree
 
@@ -27,7 +27,7 @@ def test_console_port_has_console_attribute(tree: Tree) -> None:
     tree.device("/sys/devices/virtual/tty/console", group="class/tty", active="tty0 ttyS0")
     (device,) = (x for x in read_ttys(tree.host) if isinstance(x, Device))
     assert device.attributes == {"name": "ttyS0", "bus": "platform", "driver": "serial", "console": True}
-    assert why_dangerous(device) == "it gives access to the node's console"
+    assert danger_reason(device) == "it gives access to the node's console"
 
 
 def test_ports_of_one_serial_card_have_different_ids(tree: Tree) -> None:

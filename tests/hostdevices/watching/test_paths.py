@@ -128,7 +128,7 @@ async def test_wildcard_does_not_watch_dev_shm(tmp_path: Path) -> None:
 
 async def test_number_of_watched_folders_is_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "dev").mkdir()
-    for number in range(paths.MOST_FOLDERS + 50):
+    for number in range(paths.MAX_FOLDERS + 50):
         (tmp_path / "dev" / str(number)).mkdir()
     since = HeldSince()
     async with watching(tmp_path, "/dev/**/card*") as queue:
@@ -205,7 +205,7 @@ async def test_search_is_repeated_after_a_stuck_read(tmp_path: Path, caplog: pyt
     scan = host.reads.attempt(lambda: host.folders("/dev"))
     await asyncio.to_thread(tree.reached.wait, 30)
     await until(scan.is_stuck)
-    scan.give_up()
+    scan.abandon_as_stuck()
     since = HeldSince()
     events = PathEvents(["/dev/*/card*"], "paths", host, FolderWatcher())
     with contextlib.closing(events):

@@ -400,7 +400,7 @@ class TestGaps:
 async def test_watcher_keeps_devices_and_retries_without_descriptors(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     calls: list[None] = []
     add(root, "misc", "fuse")
     scanner = Scanner(Host(root), [reader("misc", seen=lambda: calls.append(None))])
@@ -423,7 +423,7 @@ async def test_enrich_without_descriptors_yields_no_change(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Health is sampled without a scan. An unreadable host is no fault of a device."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
     calls: list[None] = []
 
@@ -447,7 +447,7 @@ async def test_watcher_keeps_devices_and_retries_when_enrich_fails(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last inventory stays valid; the defect is logged once, with a traceback."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
     calls: list[None] = []
 
@@ -503,7 +503,7 @@ async def test_watcher_keeps_devices_and_retries_without_threads(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, a pod that forks without end uses all threads."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
     source = ManualSource()
     async with Watcher(Scanner(Host(root), [reader("misc")]), [source], interval=NEVER) as watcher:
