@@ -38,7 +38,7 @@ from hostdevices.presence import Presence, Seen
 from hostdevices.readers.pci import ADDRESS, pci_id
 from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from resources.container_view import two_at_one_path
+from resources.container_view import duplicate_path
 from resources.groups import is_group_id
 from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
@@ -100,14 +100,14 @@ class Allocator:
                 raise DeviceNotReady(f"device {device.id} is {device.withheld}; `nodeplug readmit` ends that")
             if device.unavailable:
                 raise DeviceNotReady(f"device {device.id} is unavailable: {device.unavailable}")
-            if changed := self._presence.why_changed(device):
+            if changed := self._presence.change_since_scan(device):
                 raise DeviceNotReady(f"device {device.id} changed since it was advertised: {changed}; try again")
             if self.resource.needs_cdi and device.devnodes and not self.is_described(device):
                 problem = self._specs.problem or NOT_DESCRIBED
                 raise StateUnavailable(f"{name}: device {device.id}: {problem}; try again")
-        if self.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
+        if self.resource.vhost_net and (path := self._presence.missing_node(VHOST_NET)):
             raise DeviceNotReady(f"{name}: `vhostNet` needs {path}, which does not exist; load its kernel module")
-        if path := two_at_one_path([*devices.values()]):
+        if path := duplicate_path([*devices.values()]):
             raise InvalidRequest(
                 f"{name}: two of {', '.join(sorted(devices))} would have the path {path} in one container; request one,"
                 " or use an attribute in its containerPath that differs between them"
@@ -199,7 +199,8 @@ class Allocator:
         found = {unit: self._stored_device(unit, answer, offered) for unit in unit_ids}
         devices = {x.id: x for x in found.values() if x is not None}.values()
         record = self._record(
-            answer.response, [answer.with_container_paths(x) for x in devices if not self._presence.why_changed(x)]
+            answer.response,
+            [answer.with_container_paths(x) for x in devices if not self._presence.change_since_scan(x)],
         )
         now, scanned = time.time(), _NameIndex(self._presence.devices())
         return [
@@ -225,7 +226,7 @@ class Allocator:
         if stored and (stored.members or stored.part_of):  # as of then, which can differ from today
             return replace(lease, exclusive=exclusive.union(stored.members), shared=lease.shared.union(stored.part_of))
         if is_group_id(stored.id if stored else device_name_of(lease.unit), self.resource.name):
-            exclusive |= self._presence.at([node.host_path for node in answer.response.devices])
+            exclusive |= self._presence.devices_at([node.host_path for node in answer.response.devices])
         return replace(lease, exclusive=exclusive)
 
     async def prepare_start(self, unit_ids: Sequence[str]) -> list[Device]:
@@ -280,7 +281,7 @@ class Allocator:
         Raises `DeviceNotReady` if it is missing, or has just changed.
         """
         device = self.devices.get(device_id) or self._presence.get(device_id)
-        if device is not None and (changed := self._presence.why_changed(device)):
+        if device is not None and (changed := self._presence.change_since_scan(device)):
             raise DeviceNotReady(f"device {device_id} changed since it was scanned: {changed}; try again")
         if seen is not None:
             is_listed = device is not None

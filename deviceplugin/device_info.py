@@ -23,7 +23,7 @@ import msgspec
 
 from hostdevices.device import PCI_BUS_ID, Device
 from resources.resource import VHOST_NET, Resource
-from resources.template import MOST_BYTES, ValueTooLong
+from resources.template import MAX_BYTES, ValueTooLong
 
 VERSION = "1.1.0"
 _VFIO = "/dev/vfio/vfio"
@@ -87,8 +87,8 @@ def variable(
         if extra := {key: text for name in ("*", address) for key, text in (additional or {}).get(name, {}).items()}:
             found["extra"] = extra
     text = msgspec.json.encode(described, order="sorted")
-    if len(text) > MOST_BYTES:
-        raise ValueTooLong(f"variable {of}: more than {MOST_BYTES} bytes; request fewer devices in one container")
+    if len(text) > MAX_BYTES:
+        raise ValueTooLong(f"variable {of}: more than {MAX_BYTES} bytes; request fewer devices in one container")
     return text.decode()
 
 

@@ -334,7 +334,7 @@ class ResourcePlugin:
 
     def _why_gone(self, lease: Lease) -> str:
         """Return the reason for a held unit whose device is not offered."""
-        return _NOT_OFFERED if any(map(self._presence.is_there, lease.exclusive)) else _GONE
+        return _NOT_OFFERED if any(map(self._presence.has_device, lease.exclusive)) else _GONE
 
     def _units(self, device: Device) -> list[str]:
         return units_of_device(self.resource, device)

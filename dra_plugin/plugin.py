@@ -95,7 +95,7 @@ class DraPlugin:
             resources,
             self._blocking_lease,
             lambda names, of: devices_from_leases(names, ledger.leases(), of),
-            presence.is_there,
+            presence.has_device,
         )
         self._health = HealthBoard()
         claim_locks = ClaimLocks()

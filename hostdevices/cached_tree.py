@@ -16,7 +16,7 @@ _DEVICES = "/sys/devices/"
 T = TypeVar("T", bytes, str)
 
 
-class _Answers(Generic[T]):
+class _FolderCache(Generic[T]):
     """The answers about names in folders.
 
     Each folder has a tuple: its names, shared as one tuple, and the answers. Thousands of folders have only a few
@@ -28,15 +28,15 @@ class _Answers(Generic[T]):
         self._folders: dict[str, tuple[Any, ...]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}  # each tuple of names once
 
-    def get(self, path: str, ask: Callable[[], T | None]) -> T | None:
-        """Return the stored answer about a file, or ask now."""
+    def get(self, path: str, read_now: Callable[[], T | None]) -> T | None:
+        """Return the stored answer about a file, or read it now."""
         folder, _, name = path.rpartition("/")
         names: tuple[str, ...]
         answers: list[T | None]
         names, *answers = self._folders.get(folder, ((),))
         if name in names:
             return answers[names.index(name)]
-        answer = ask()
+        answer = read_now()
         more = (*names, intern(name))
         self._folders[intern(folder)] = (self._names.setdefault(more, more), *answers, answer)
         return answer
@@ -58,8 +58,8 @@ class CachedTree:
     def __init__(self, tree: Tree) -> None:
         """Begin to store what `tree` returns."""
         self._tree = tree
-        self._contents = _Answers[bytes]()
-        self._targets = _Answers[str]()
+        self._contents = _FolderCache[bytes]()
+        self._targets = _FolderCache[str]()
 
     def forget(self, syspath: str | None = None) -> None:
         """Forget the attributes of a device, of everything below it and of its parents; without one, all of them."""
@@ -93,7 +93,7 @@ class CachedTree:
     def resolve(self, path: str) -> str | None:
         """Return the path that `path` resolves to, now."""
         real = self._tree.resolve(path)
-        # shares one string object with the folders of `_Answers`
+        # shares one string object with the folders of `_FolderCache`
         return intern(real) if real is not None and real.startswith(_DEVICES) else real
 
     def is_public(self, path: str) -> bool:

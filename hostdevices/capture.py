@@ -19,17 +19,19 @@ from hostdevices.tree import Node, Tree
 
 # Read only if a reader reads it, even if every user can: some drivers act on a read, it can block (sriov_numvfs does
 # while functions are being created), or it is not text.
-_NOT_ASKED = re.compile(r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*")
+_UNREAD_ATTRIBUTES = re.compile(
+    r"config|rom|remove|rescan|reset|.*_reset|resource.*|vpd|sriov_numvfs|new_id|remove_id|trace.*"
+)
 
 
-class _Overheard:
+class _RecordingTree:
     """A tree that records the questions to another one."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.read_limits: dict[str, int] = {}
         self.listed: set[str] = set()
-        self.asked: set[str] = set()
+        self.resolved: set[str] = set()
 
     def is_live(self) -> bool:
         return self._tree.is_live()
@@ -47,18 +49,18 @@ class _Overheard:
         return self._tree.folders(path)
 
     def target(self, path: str) -> str | None:
-        self.asked.add(path)
+        self.resolved.add(path)
         return self._tree.target(path)
 
     def resolve(self, path: str) -> str | None:
-        self.asked.add(path)
+        self.resolved.add(path)
         return self._tree.resolve(path)
 
     def is_public(self, path: str) -> bool:
         return self._tree.is_public(path)
 
     def node(self, path: str) -> Node | None:
-        self.asked.add(path)
+        self.resolved.add(path)
         return self._tree.node(path)
 
     def write(self, path: str, data: bytes) -> None:
@@ -73,15 +75,15 @@ def capture(
     `nodes` are paths of further nodes that are needed although no device has them. With `masked`, serial numbers, MAC
     addresses, UUIDs and similar values are replaced, each by the same value everywhere.
     """
-    overheard = _Overheard(host.tree)
-    inventory = scan(Host(host.root, overheard), readers)
+    recorder = _RecordingTree(host.tree)
+    inventory = scan(Host(host.root, recorder), readers)
     record = _Record(host)
-    for path, limit in overheard.read_limits.items():
+    for path, limit in recorder.read_limits.items():
         record.file(path, limit)
-    for path in overheard.listed:
+    for path in recorder.listed:
         record.names(path)
-    for path in (*overheard.asked, *nodes):
-        record.thing(path)
+    for path in (*recorder.resolved, *nodes):
+        record.add_path(path)
     for syspath in _with_parents(device.syspath for device in inventory.devices.values()):
         record.attributes(syspath)
     entries = record.entries()
@@ -110,7 +112,7 @@ class _Record:
         """Return everything, sorted."""
         return sorted(self._entries.values())
 
-    def thing(self, path: str) -> str | None:
+    def add_path(self, path: str) -> str | None:
         """Record that `path` exists, and its type and numbers if it is a device node; return its path without links."""
         self._follow(path)
         real = self._resolve(path)
@@ -124,14 +126,14 @@ class _Record:
 
     def names(self, folder: str) -> None:
         """Record the names in a folder."""
-        self.thing(folder)
+        self.add_path(folder)
         for name in self._host.list(folder):
-            self.thing(join(folder, name))
+            self.add_path(join(folder, name))
 
     def file(self, path: str, limit: int) -> None:
         """Record a file up to `limit` bytes."""
         data = self._host.read_bytes(path, limit)
-        real = self.thing(path)
+        real = self.add_path(path)
         if data is None or real is None:
             return
         try:
@@ -144,8 +146,8 @@ class _Record:
         for name in self._host.list(syspath):
             path = join(syspath, name)
             if self._host.target(path) is not None:
-                self.thing(path)
-            elif not _NOT_ASKED.fullmatch(name) and self._host.is_public(path) and not self._has_content(path):
+                self.add_path(path)
+            elif not _UNREAD_ATTRIBUTES.fullmatch(name) and self._host.is_public(path) and not self._has_content(path):
                 self.file(path, READ_LIMIT)
 
     def _has_content(self, path: str) -> bool:

@@ -14,7 +14,7 @@ from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
 
 _DEPTH = 8  # the most folders that ** descends
-_NEVER = frozenset({"/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm"})  # noqa: S108 - never read, only excluded
+_EXCLUDED = frozenset({"/dev/hugepages", "/dev/mqueue", "/dev/pts", "/dev/shm"})  # noqa: S108 - never read, only excluded
 _MOUNTS_LIMIT = 4 << 20  # bytes
 
 
@@ -61,7 +61,7 @@ class DeviceFolders:
 
     def _below(self, folder: str) -> list[str]:
         if self._closed is None:
-            self._closed = _NEVER | _other_file_systems(self._host)
+            self._closed = _EXCLUDED | _other_file_systems(self._host)
         paths = (f"{folder}/{name}" for name in self._host.folders(folder) or ())
         return [path for path in paths if path not in self._closed]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.device import HEALTHY, Device, Health
 from hostdevices.errors import ReadStuck, UnreadableFile
 from hostdevices.host import Host
@@ -155,7 +155,7 @@ class HealthTracker:
             history = HealthHistory(device.syspath)
         if now - history.sampled < self._interval * 0.9:  # timers are not exact
             return history
-        return next_health(history, certainly(partial(signals, host, device)), now)
+        return next_health(history, call_conclusively(partial(signals, host, device)), now)
 
 
 def _lacks_node(device: Device) -> bool:

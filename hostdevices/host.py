@@ -58,8 +58,8 @@ class Host:
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> bytes | None:
         """Return at most `limit` bytes of a file below /sys or /proc; None if it cannot be read."""
-        self.reads.refuse_stuck(path)
-        return self.reads.ask(self.tree.read, path, limit)
+        self.reads.raise_if_stuck(path)
+        return self.reads.call(self.tree.read, path, limit)
 
     def write(self, path: str, text: str) -> None:
         """Write to an attribute below /sys. Blocks for as long as the device takes. Raises OSError."""
@@ -72,25 +72,25 @@ class Host:
 
     def folders(self, path: str) -> list[str] | None:
         """Return the sorted names of the folders in a folder, without links; None if it cannot be read."""
-        names = self.reads.ask(self.tree.folders, path)
+        names = self.reads.call(self.tree.folders, path)
         return None if names is None else sorted(filter(_is_text, names))
 
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a folder; empty if there is none."""
-        return sorted(filter(_is_text, self.reads.ask(self.tree.names, path)))
+        return sorted(filter(_is_text, self.reads.call(self.tree.names, path)))
 
     def exists(self, path: str) -> bool:
         """Return whether `path` exists, after links are followed."""
-        return self.reads.ask(self.tree.resolve, path) is not None
+        return self.reads.call(self.tree.resolve, path) is not None
 
     def resolve(self, path: str) -> str | None:
         """Return the host path that `path` resolves to after all links are followed; None if it does not exist."""
-        real = self.reads.ask(self.tree.resolve, path)
+        real = self.reads.call(self.tree.resolve, path)
         return (real or "/") if real is not None and _is_text(real) else None
 
     def target(self, path: str) -> str | None:
         """Return a link's unresolved target; None if there is no link."""
-        target = self.reads.ask(self.tree.target, path)
+        target = self.reads.call(self.tree.target, path)
         return target if target is not None and _is_text(target) else None
 
     def link(self, path: str) -> str | None:
@@ -100,11 +100,11 @@ class Host:
 
     def is_public(self, path: str) -> bool:
         """Return whether every user can read the file; the kernel protects costly, risky and secret ones from users."""
-        return self.reads.ask(self.tree.is_public, path)
+        return self.reads.call(self.tree.is_public, path)
 
     def devnode(self, path: str) -> Devnode | None:
         """Return the device node at `path`, which can be a link to it; None if there is none."""
-        node = self.reads.ask(self.tree.node, path)
+        node = self.reads.call(self.tree.node, path)
         return Devnode(path, node.kind, node.major, node.minor) if node else None
 
 

@@ -29,9 +29,9 @@ _FORMS = re.compile(
     r")(?![0-9A-Za-z])"
 )
 _HARDWARE_ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}")
-_SHORTEST = 4  # a shorter "serial number" identifies nothing and would match everywhere
-_SURE = 8  # a value of this length is also replaced inside of words: nqn.2014...:<serial>, enx<MAC>
-_MOST_BYTES = 64  # of a binary file: the standard header of PCI configuration space; serial numbers come after it
+_MIN_LENGTH = 4  # a shorter "serial number" identifies nothing and would match everywhere
+_MIN_LENGTH_IN_WORDS = 8  # a value of this length is also replaced inside of words: nqn.2014...:<serial>, enx<MAC>
+_MAX_BINARY_BYTES = 64  # of a binary file: the standard header of PCI configuration space; serial numbers come after it
 
 
 class Mask:
@@ -51,7 +51,7 @@ class Mask:
         return sorted(map(self._masked, entries))
 
     def _masked(self, entry: Entry) -> Entry:
-        if entry.what == "bytes" and len(entry.content) > _MOST_BYTES * 4 // 3 + 4:
+        if entry.what == "bytes" and len(entry.content) > _MAX_BINARY_BYTES * 4 // 3 + 4:
             entry = structs.replace(entry, what="there", content="")
         content = entry.content if entry.what == "bytes" else self._text(entry.content)
         return structs.replace(entry, path=self._text(entry.path), content=content)
@@ -70,12 +70,16 @@ def _values(entry: Entry) -> Iterator[str]:
     if _ATTRIBUTES.fullmatch(entry.path.rpartition("/")[2]):
         named.append(entry.content.strip())
     parents = set(entry.path.split("/"))  # a root hub has its controller's address as its serial number
-    yield from (value for value in named if len(value) >= _SHORTEST and value not in parents)
+    yield from (value for value in named if len(value) >= _MIN_LENGTH and value not in parents)
 
 
 def _anywhere(value: str) -> str:
     """Return the expression that matches `value`; a short one as a whole word only."""
-    return re.escape(value) if len(value) >= _SURE else rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])"
+    return (
+        re.escape(value)
+        if len(value) >= _MIN_LENGTH_IN_WORDS
+        else rf"(?<![0-9A-Za-z]){re.escape(value)}(?![0-9A-Za-z])"
+    )
 
 
 def _pseudonym(value: str, number: int) -> str:

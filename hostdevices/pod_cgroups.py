@@ -24,7 +24,7 @@ from hostdevices.host import Host
 _CGROUPS = "/sys/fs/cgroup"
 _CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the unified hierarchy has
 _DEPTH = 4  # folders from a hierarchy down to a root of pods: docker/<id>/kubelet/kubepods
-_MOST_FOLDERS = 4096  # the most folders that are listed
+_MAX_FOLDERS = 4096  # the most folders that are listed
 _LEAVES = (".service", ".mount", ".socket", ".swap", ".device")  # systemd's units that contain no other unit's cgroup
 
 
@@ -63,7 +63,7 @@ class _Folders:
     def __init__(self, host: Host, *, needs_all: bool = True) -> None:
         self._host = host
         self._needs_all = needs_all
-        self._left = _MOST_FOLDERS
+        self._left = _MAX_FOLDERS
 
     def below(self, path: str) -> list[str]:
         """Return the names of the folders in a folder. Raises `_NotKnown`."""

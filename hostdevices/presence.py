@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.device import Device, Devnode
 from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
@@ -52,7 +52,7 @@ class Presence:
         """Return a device as the last scan found it."""
         return self._offered.get(device_id) or self._scanned.get(device_id)
 
-    def is_there(self, device_id: str) -> bool:
+    def has_device(self, device_id: str) -> bool:
         """Return whether the last scan has found a device, under any of its ids: they change with a similar device."""
         if self.get(device_id) is not None:
             return True
@@ -69,7 +69,7 @@ class Presence:
         yield from (self._offered.get(i, device) for i, device in self._scanned.items())
         yield from (device for i, device in self._offered.items() if i not in self._scanned)
 
-    def lacks(self, paths: Iterable[str]) -> str:
+    def missing_node(self, paths: Iterable[str]) -> str:
         """Return the first of these paths below /dev that has no node now; empty if all have one."""
         return next((path for path in paths if self._host.devnode(path) is None), "")
 
@@ -77,36 +77,38 @@ class Presence:
         """Return the id of a device that has the node at `path`; `nothing` if there is none."""
         return next((x.id for x in self.devices() if any(n.path == path for n in x.devnodes)), "nothing")
 
-    def at(self, paths: Collection[str]) -> frozenset[str]:
+    def devices_at(self, paths: Collection[str]) -> frozenset[str]:
         """Return the ids of the devices that have nodes at these paths."""
         return frozenset(x.id for x in self._scanned.values() if any(n.path in paths for n in x.devnodes))
 
-    def why_changed(self, device: Device) -> str:
+    def change_since_scan(self, device: Device) -> str:
         """Return what distinguishes an offered or leased device from the scanned one; empty if nothing does.
 
         If that cannot be read because no file descriptor is left, that is the reason, and not that the device is gone.
         """
-        if not self._fingerprints.why_changed(device):
+        if not self._fingerprints.change_since_scan(device):
             return ""
         try:
-            return certainly(partial(self._fingerprints.why_changed, device))
+            return call_conclusively(partial(self._fingerprints.change_since_scan, device))
         except HostExhausted as error:
             return str(error)
 
     def seen(self, device: Device) -> Seen:
-        """Return an offered device as it is now, for a record; the caller has checked it with `why_changed`."""
+        """Return an offered device as it is now, for a record; the caller has checked it with `change_since_scan`."""
         plain = Device(
             device.id, device.kind, device.name, device.syspath, devnodes=device.devnodes, children=device.children
         )
         scanned = self._scanned.get(device.id)
-        is_given_whole = not device.children and scanned is not None and scanned.devnodes == device.devnodes
-        return Seen(plain, self._fingerprints.taken(device), () if is_given_whole else self._left_out(device))
+        is_complete = not device.children and scanned is not None and scanned.devnodes == device.devnodes
+        return Seen(
+            plain, self._fingerprints.scanned_fingerprint(device), () if is_complete else self._left_out(device)
+        )
 
     def _left_out(self, device: Device) -> tuple[Devnode, ...]:
         """Return the nodes of a device and of its members that its holder does not get, under any name."""
-        given = {_number(node) for node in device.devnodes}
+        allocated = {_number(node) for node in device.devnodes}
         nodes = (node for each in self.scanned(sorted(device.ids)) for node in each.devnodes)
-        return tuple(dict.fromkeys(node for node in nodes if _number(node) not in given))
+        return tuple(dict.fromkeys(node for node in nodes if _number(node) not in allocated))
 
     def is_same(self, seen: Seen) -> bool:
         """Return whether a device is where it was, and no other one has taken its place."""
@@ -125,12 +127,12 @@ class Presence:
             return before if self.is_same(seen) else None
         is_group = before.kind == "group"
         if before.ids != found.ids and before.id not in self._scanned and not is_group:  # another device at its port
-            placed, _ = _as_handed_out(found.devnodes, before.devnodes)
+            placed, _ = _with_allocated_paths(found.devnodes, before.devnodes)
             return structs.replace(found, devnodes=placed) if placed or not before.devnodes else None
         members = tuple(i for i in before.children if i in self._scanned)
         own = (before.id, *members) if before.id in self._scanned else members
         nodes = {node.path: node for i in own for node in self._scanned[i].devnodes}
-        placed, are_all = _as_handed_out(nodes.values(), before.devnodes, seen.left_out)
+        placed, are_all = _with_allocated_paths(nodes.values(), before.devnodes, seen.left_out)
         if not are_all and (not is_group or len(members) == len(before.children) or not placed):
             return None
         return structs.replace(found, children=members, devnodes=placed)
@@ -145,7 +147,7 @@ def _forms(nodes: Iterable[Devnode]) -> list[tuple[str, str]]:
     return sorted((_form(node), node.container_path) for node in nodes)
 
 
-def _as_handed_out(
+def _with_allocated_paths(
     now: Iterable[Devnode], before: Sequence[Devnode], left_out: Sequence[Devnode] = ()
 ) -> tuple[tuple[Devnode, ...], bool]:
     """Return the allocated nodes as they are now, at their paths in the container, and whether all were found.
@@ -153,12 +155,12 @@ def _as_handed_out(
     Nodes are matched by their paths without the numbers that the kernel counts up, in their order; a single node always
     matches. If there are more or fewer of one form, only those with the same path match.
     """
-    there = tuple(now)
+    current = tuple(now)
     pairs: list[tuple[Devnode, Devnode]] = []
-    if len(there) == len(before) == 1 and not left_out:
-        pairs.append((there[0], before[0]))
+    if len(current) == len(before) == 1 and not left_out:
+        pairs.append((current[0], before[0]))
     else:
-        by_form = _by_form(there)
+        by_form = _by_form(current)
         for form, nodes in _by_form((*before, *left_out)).items():
             alike = by_form.get(form, [])
             if len(alike) == len(nodes):

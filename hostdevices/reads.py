@@ -4,10 +4,10 @@ A driver whose hardware is gone may never answer a read of its attributes (aer_d
 such a thread out of the kernel. So:
 
 1. Code that reads much does so in its own thread, an `Attempt`, which records each read before it begins.
-2. A read that takes longer than `LIMIT` is stuck. Its attempt is abandoned: the thread ends as soon as the read
+2. A read that takes longer than `TIMEOUT` is stuck. Its attempt is abandoned: the thread ends as soon as the read
    returns, and nothing waits for it. Another attempt begins and skips the hardware of the stuck read: a read of
    anything there raises `ReadStuck`, which affects only the devices on this hardware.
-3. At most `MOST_STUCK` threads are stuck at a time; with so many no attempt begins.
+3. At most `MAX_STUCK` threads are stuck at a time; with so many no attempt begins.
 4. When a stuck read returns, its hardware is read again.
 """
 
@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from hostdevices.errors import HostExhausted, ReadStuck
 
-LIMIT = 2.0  # seconds
-MOST_STUCK = 8
+TIMEOUT = 2.0  # seconds
+MAX_STUCK = 8
 
 # Units that fail separately: a PCI function, a USB device.
 _HARDWARE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|[0-9]+-[0-9]+(\.[0-9]+)*")
@@ -43,14 +43,14 @@ class StuckRead(Struct, frozen=True):
         return f"reading {self.path} does not return"
 
 
-class _GivenUp(BaseException):
-    """Ends the thread of an attempt that was given up."""
+class _Abandoned(BaseException):
+    """Ends the thread of an abandoned attempt."""
 
 
 class Reads:
-    """The reads of one host: `Host` reads its files through `ask`."""
+    """The reads of one host: `Host` reads its files through `call`."""
 
-    def __init__(self, limit: float = LIMIT) -> None:
+    def __init__(self, limit: float = TIMEOUT) -> None:
         """Begin without any; a read is stuck after `limit` seconds."""
         self.limit = limit
         self._attempt = threading.local()
@@ -64,35 +64,35 @@ class Reads:
     @property
     def is_full(self) -> bool:
         """Return whether so many threads are stuck that no attempt can begin."""
-        return len(self._stuck) >= MOST_STUCK
+        return len(self._stuck) >= MAX_STUCK
 
-    def ask(self, question: Callable[..., T], path: str, *arguments: object) -> T:
-        """Return `question(path, ...)`, recorded as in progress meanwhile if this thread is an attempt's.
+    def call(self, operation: Callable[..., T], path: str, *arguments: object) -> T:
+        """Return `operation(path, ...)`, recorded as in progress meanwhile if this thread is an attempt's.
 
-        Raises `ReadStuck` if the same question has not returned.
+        Raises `ReadStuck` if the same read has not returned.
         """
         attempt: Attempt[object] | None = getattr(self._attempt, "now", None)
         if attempt is None:
-            return question(path, *arguments)
+            return operation(path, *arguments)
         for stuck in self.stuck if self._stuck else ():
             if stuck.path == path:
                 raise ReadStuck(str(stuck))
-        attempt.under_way = (path, time.monotonic())
+        attempt.in_progress = (path, time.monotonic())
         try:
-            return question(path, *arguments)
+            return operation(path, *arguments)
         finally:
-            attempt.under_way = None
-            if attempt.is_given_up:
-                raise _GivenUp
+            attempt.in_progress = None
+            if attempt.is_abandoned:
+                raise _Abandoned
 
-    def refuse_stuck(self, path: str) -> None:
+    def raise_if_stuck(self, path: str) -> None:
         """Raise `ReadStuck` if `path` is a file of hardware with a stuck read."""
         if self._stuck and (stuck := self._stuck.get(_hardware(path))):
             raise ReadStuck(str(stuck))
 
-    def attempt(self, work: Callable[[], T], came_back: Callable[[], None] = lambda: None) -> "Attempt[T]":
-        """Begin `work` in a thread; `came_back` is called there when the read returns for which it was given up."""
-        return Attempt(self, work, came_back)
+    def attempt(self, work: Callable[[], T], on_return: Callable[[], None] = lambda: None) -> "Attempt[T]":
+        """Begin `work` in a thread; `on_return` is called there if it was abandoned as stuck and its read returns."""
+        return Attempt(self, work, on_return)
 
     def run(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, which can be started several times; reads that do not return are skipped.
@@ -103,7 +103,7 @@ class Reads:
             attempt = self.attempt(work)
             while not attempt.wait(self.limit / 2):
                 if attempt.is_stuck() and not self.is_full:
-                    attempt.give_up()
+                    attempt.abandon_as_stuck()
                     break
             else:
                 return attempt.future.result()
@@ -130,16 +130,16 @@ class Attempt(Generic[T]):
     If no thread is available, it ends with `HostExhausted`.
     """
 
-    def __init__(self, reads: Reads, work: Callable[[], T], came_back: Callable[[], None]) -> None:
+    def __init__(self, reads: Reads, work: Callable[[], T], on_return: Callable[[], None]) -> None:
         self.future: Future[T] = Future()
-        self.under_way: tuple[str, float] | None = None  # the path that is being read, and since when
-        self.is_given_up = False
+        self.in_progress: tuple[str, float] | None = None  # the path that is being read, and since when
+        self.is_abandoned = False
         self._reads = reads
         self._work = work
-        self._came_back = came_back
-        self._lock = threading.Lock()  # between the end of the work and the moment when it is given up
-        self._given_up_for: StuckRead | None = None
-        self._suspect: tuple[str, float] | None = None
+        self._on_return = on_return
+        self._lock = threading.Lock()  # between the end of the work and the moment when it is abandoned
+        self._stuck_read: StuckRead | None = None
+        self._late: tuple[str, float] | None = None
         self.future.set_running_or_notify_cancel()
         try:
             threading.Thread(target=self._run, name="hostdevices-scan", daemon=True).start()
@@ -159,24 +159,24 @@ class Attempt(Generic[T]):
 
         Two calls are needed because a machine that suspended this thread has suspended the reading thread too.
         """
-        under_way = self.under_way
-        was_suspect = under_way is not None and under_way is self._suspect
-        is_late = under_way is not None and time.monotonic() - under_way[1] >= self._reads.limit
-        self._suspect = under_way if is_late else None
-        return is_late and was_suspect
+        in_progress = self.in_progress
+        was_late = in_progress is not None and in_progress is self._late
+        is_late = in_progress is not None and time.monotonic() - in_progress[1] >= self._reads.limit
+        self._late = in_progress if is_late else None
+        return is_late and was_late
 
-    def give_up(self) -> None:
+    def abandon_as_stuck(self) -> None:
         """End it after the present read, and skip the hardware of that until it returns."""
         with self._lock:
-            under_way = self.under_way
-            if under_way is not None and not self.future.done():
-                self._given_up_for = StuckRead(*under_way)
-                self._reads.add(self._given_up_for)
-        self.is_given_up = True
+            in_progress = self.in_progress
+            if in_progress is not None and not self.future.done():
+                self._stuck_read = StuckRead(*in_progress)
+                self._reads.add(self._stuck_read)
+        self.is_abandoned = True
 
     def abandon(self) -> None:
         """End it after the present read: its result is no longer needed."""
-        self.is_given_up = True
+        self.is_abandoned = True
 
     def _run(self) -> None:
         self._reads.enter(self)
@@ -188,9 +188,9 @@ class Attempt(Generic[T]):
         else:
             with self._lock:
                 self.future.set_result(result)
-        if self._given_up_for is not None:
-            self._reads.remove(self._given_up_for)
-            self._came_back()
+        if self._stuck_read is not None:
+            self._reads.remove(self._stuck_read)
+            self._on_return()
 
 
 def _hardware(path: str) -> str:

@@ -40,8 +40,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     masked: bool = False
 
 
-_LONGEST = 1 << 20  # bytes; no line that we write is nearly as long
-_MOST = 1 << 28  # bytes unpacked; a large server's capture has a hundredth of that
+_MAX_LINE = 1 << 20  # bytes; no line that we write is nearly as long
+_MAX_UNPACKED = 1 << 28  # bytes unpacked; a large server's capture has a hundredth of that
 _header = msgspec.json.Decoder(Header)
 _entry = msgspec.json.Decoder(Entry)
 
@@ -70,8 +70,8 @@ class Recording(StoredTree):
                 path, _, name = path.rpartition("/")
                 if path not in self._below:
                     size += len(path)
-                    if size > _MOST:
-                        raise ValueError(f"more than {_MOST >> 20} MiB of folders' paths")
+                    if size > _MAX_UNPACKED:
+                        raise ValueError(f"more than {_MAX_UNPACKED >> 20} MiB of folders' paths")
                 siblings = self._below.setdefault(path, set())
                 if name in siblings:
                     break
@@ -83,12 +83,12 @@ class Recording(StoredTree):
         number = 1
         try:
             with gzip.open(file) as lines:
-                _header.decode(lines.readline(_LONGEST))
+                _header.decode(lines.readline(_MAX_LINE))
                 entries: list[Entry] = []
-                while line := lines.readline(_LONGEST):
+                while line := lines.readline(_MAX_LINE):
                     number += 1
-                    if lines.tell() > _MOST:
-                        raise ValueError(f"{file}: more than {_MOST >> 20} MiB unpacked")
+                    if lines.tell() > _MAX_UNPACKED:
+                        raise ValueError(f"{file}: more than {_MAX_UNPACKED >> 20} MiB unpacked")
                     entries.append(_entry.decode(line))
         except gzip.BadGzipFile:
             hint = (

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from hostdevices.cached_tree import CachedTree
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.device import Device, Health
 from hostdevices.errors import HostExhausted, UnreadableFile
 from hostdevices.host import Host
@@ -40,12 +40,12 @@ class Scanner:
         Raises `HostExhausted`, and then keeps its state.
         """
         try:
-            findings = certainly(partial(self._scan, subsystems, syspaths))
+            findings = call_conclusively(partial(self._scan, subsystems, syspaths))
         except HostExhausted:
             self._cache.forget()
             raise
         self._findings = findings
-        return _put_together(findings)
+        return _combined(findings)
 
     def _scan(self, subsystems: Iterable[str] | None, syspaths: Iterable[str] | None) -> dict[Reader, list[Finding]]:
         """Return the findings of all readers: new ones of those concerned, the earlier ones of the others."""
@@ -58,7 +58,7 @@ class Scanner:
             if wanted is None or reader not in findings or reader.subsystems & wanted:
                 before = findings.get(reader, ())
                 found = list(self._read(reader, before, named))
-                found += self._as_before(before, found)
+                found += self._unreadable_devices(before, found)
                 findings[reader] = _sharing(found, before)
         return findings
 
@@ -93,7 +93,7 @@ class Scanner:
             return Problem.of(finding.syspath, error)
         return replace(finding, enumeration=number) if number else finding
 
-    def _as_before(self, before: Sequence[Finding], found: Sequence[Finding]) -> list[Device]:
+    def _unreadable_devices(self, before: Sequence[Finding], found: Sequence[Finding]) -> list[Device]:
         """Return the devices that still exist and could not be read because a read is stuck: unhealthy."""
         stuck = {x.where: x.reason for x in found if isinstance(x, Problem) and x.is_stuck}
         if not stuck:
@@ -117,7 +117,7 @@ def _sharing(found: list[Finding], before: Sequence[Finding]) -> list[Finding]:
     return [old if isinstance(x, Device) and (old := known.get(x.id)) == x else x for x in found]
 
 
-def _put_together(findings: Mapping[Reader, list[Finding]]) -> Inventory:
+def _combined(findings: Mapping[Reader, list[Finding]]) -> Inventory:
     everything = [finding for found in findings.values() for finding in found]
     return Inventory.of(
         parts_of_other_devices(x for x in everything if isinstance(x, Device)),

@@ -19,7 +19,7 @@ GONE_OR_REFUSED = (OSError, ValueError)
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE))  # in the process, on the node; no driver returns these
 _PAGES = 1 << 16  # bytes of one read
-_MOST_LINKS = 40  # the kernel's own limit
+_MAX_LINKS = 40  # the kernel's own limit
 _LINKS = ("/sys/dev/", "/sys/class/")  # /sys/dev/char/10:229 and /sys/class/misc/fuse are links to a device
 
 
@@ -32,14 +32,14 @@ class _Exhaustion(threading.local):
 _exhaustion = _Exhaustion()
 
 
-def exhausted(question: Callable[[], T]) -> tuple[T, OSError | None]:
-    """Return what `question` returns, and the error if no descriptor was left meanwhile.
+def exhausted(lookup: Callable[[], T]) -> tuple[T, OSError | None]:
+    """Return what `lookup` returns, and the error if no descriptor was left meanwhile.
 
-    For a question within another one, both get the error.
+    For a lookup within another one, both get the error.
     """
     before, _exhaustion.error = _exhaustion.error, None
     try:
-        answer = question()
+        answer = lookup()
         return answer, _exhaustion.error
     finally:
         _exhaustion.error = _exhaustion.error or before
@@ -187,7 +187,7 @@ class StoredTree(ABC):
                 here = f"{here}/{name}"
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 return None
             ahead += target.split("/")[::-1]
             if target.startswith("/"):
@@ -287,14 +287,14 @@ class Folder(StoredTree):
         return node or parse_node(self._read(real, 64) or b"")
 
 
-_LONGEST_NUMBERS = 21  # characters: 32 bits, a colon, 32 bits
+_MAX_NUMBERS = 21  # characters: 32 bits, a colon, 32 bits
 
 
 def parse_node(text: bytes) -> Node | None:
     """Read a node as captures write it, `c 10:229`; None for other texts."""
     kind, _, numbers = text.decode(errors="replace").strip().partition(" ")
     major, _, minor = numbers.partition(":")
-    is_number = major.isdecimal() and minor.isdecimal() and len(numbers) <= _LONGEST_NUMBERS
+    is_number = major.isdecimal() and minor.isdecimal() and len(numbers) <= _MAX_NUMBERS
     if kind not in ("c", "b") or not is_number:
         return None
     return Node("c" if kind == "c" else "b", int(major), int(minor))

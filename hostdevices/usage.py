@@ -35,10 +35,10 @@ _ESTABLISHED = re.compile(  # tcp_states.h
 )
 _BLOCK = "/sys/class/block"
 _ZFS, _BCACHEFS = "/proc/spl/kstat/zfs", "/sys/fs/bcachefs"
-LONGEST_TABLE = 32 << 20  # bytes of a table of connections (200,000) or mounts
+MAX_TABLE_BYTES = 32 << 20  # bytes of a table of connections (200,000) or mounts
 
 
-def why_in_use(host: Host, function: str, parts: Sequence[Device]) -> str:
+def in_use_reason(host: Host, function: str, parts: Sequence[Device]) -> str:
     """Return why the PCI function at the syspath `function` is in use; empty if no use is visible.
 
     `parts` are the devices on it. Blocks for as long as /proc takes: use a thread. Raises `UnreadableFile`.
@@ -59,9 +59,9 @@ def connected_addresses(host: Host) -> frozenset[str]:
 
 def _table(host: Host, path: str) -> bytes:
     """Return a table; empty if there is none. Raises `UnreadableFile` for one that is too long."""
-    found = host.read_bytes(path, LONGEST_TABLE + 1) or b""
-    if len(found) > LONGEST_TABLE:
-        raise UnreadableFile(f"{path}: more than {LONGEST_TABLE} bytes")
+    found = host.read_bytes(path, MAX_TABLE_BYTES + 1) or b""
+    if len(found) > MAX_TABLE_BYTES:
+        raise UnreadableFile(f"{path}: more than {MAX_TABLE_BYTES} bytes")
     return found
 
 
@@ -90,7 +90,9 @@ def _reasons(host: Host, function: str, parts: Sequence[Device]) -> Iterator[str
 def _interfaces(host: Host, function: str) -> Iterator[str]:
     names = [x for x in host.list(_NET) if f"{host.resolve(f'{_NET}/{x}') or ''}/".startswith(f"{function}/")]
     if not names:
-        if (hexadecimal(host, f"{function}/class", 6) or "").startswith(_ETHERNET) and _drives(host, function):
+        if (hexadecimal(host, f"{function}/class", 6) or "").startswith(_ETHERNET) and _has_interface_driver(
+            host, function
+        ):
             yield "its interface is in another network namespace: a pod has it"
         return
     known = uplinks(host)
@@ -103,7 +105,7 @@ def _interfaces(host: Host, function: str) -> Iterator[str]:
             yield f"its interface {name} is up (`ip link set {name} down`)"
 
 
-def _drives(host: Host, function: str) -> bool:
+def _has_interface_driver(host: Host, function: str) -> bool:
     """Return whether a function has a driver that creates interfaces."""
     driver = host.link(f"{function}/driver") or ""
     return bool(driver) and "vfio" not in driver and "uio" not in driver and driver != "pci-stub"

@@ -36,7 +36,7 @@ def expected_fingerprint(device: Device) -> Fingerprint:
     return tuple(values)
 
 
-def why_changed(host: Host, device: Device, before: Fingerprint) -> str:
+def change_since_scan(host: Host, device: Device, before: Fingerprint) -> str:
     """Return what differs from the fingerprint at the scan, as text; empty if nothing does."""
     now = fingerprint(host, device)
     if now == before:
@@ -80,13 +80,13 @@ class Fingerprints:
             if taken is not None:
                 self._unexpected[device.id] = taken
 
-    def why_changed(self, device: Device) -> str:
+    def change_since_scan(self, device: Device) -> str:
         """Return what distinguishes `device` from the one at the scan, as text; empty if nothing does."""
         known = self._devices.get(device.id)
         plain = _without_health(device)
         if known is None or (known is not plain and known != plain):
             return "it was scanned again"
-        return why_changed(self._host, device, self.taken(device))
+        return change_since_scan(self._host, device, self.scanned_fingerprint(device))
 
     def devnodes(self, identity: str) -> tuple[Devnode, ...]:
         """Return the present nodes of the device with this id; none if it has changed since the scan, or is gone.
@@ -95,10 +95,12 @@ class Fingerprints:
         device's.
         """
         known = self._devices.get(identity)
-        return () if known is None or why_changed(self._host, known, self.taken(known)) else known.devnodes
+        if known is None or change_since_scan(self._host, known, self.scanned_fingerprint(known)):
+            return ()
+        return known.devnodes
 
-    def taken(self, device: Device) -> Fingerprint:
-        """Return the fingerprint of a device at the scan, which is still valid if `why_changed` is empty."""
+    def scanned_fingerprint(self, device: Device) -> Fingerprint:
+        """Return the fingerprint of a device at the scan, which is still valid if `change_since_scan` is empty."""
         return self._unexpected.get(device.id) or expected_fingerprint(self._devices[device.id])
 
 

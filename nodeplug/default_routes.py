@@ -15,9 +15,9 @@ from functools import partial
 from msgspec import structs
 
 from hostdevices import Device, Host, Inventory, Problem
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.readers.pci import function_above
-from hostdevices.readers.uplinks import ROUNDS, shown_interfaces, with_what_is_below
+from hostdevices.readers.uplinks import MAX_TRIES, shown_interfaces, with_lower_interfaces
 from netlink import default_route_interfaces
 from netlink.connection import Connection
 
@@ -30,7 +30,7 @@ def with_default_routes(host: Host, inventory: Inventory) -> Inventory:
     Raises `HostExhausted` if the kernel does not answer now: an uplink must not pass for an ordinary card.
     """
     try:
-        uplinks, others = certainly(partial(_default_route_interfaces, host))
+        uplinks, others = call_conclusively(partial(_default_route_interfaces, host))
     except OSError as error:  # permanent here: a sandbox is in between
         problem = Problem("routes", f"default routes of other tables than main are not known: {error}")
         return structs.replace(inventory, problems=(*inventory.problems, problem))
@@ -53,7 +53,7 @@ def _default_route_interfaces(host: Host) -> tuple[frozenset[str], frozenset[str
 
     Raises OSError.
     """
-    for _ in range(ROUNDS):
+    for _ in range(MAX_TRIES):
         known = dict(socket.if_nameindex())
         if shown_interfaces(host) == set(known.values()):
             break
@@ -63,7 +63,7 @@ def _default_route_interfaces(host: Host) -> tuple[frozenset[str], frozenset[str
         main, others = (
             {known[index] for index in found if index in known} for found in default_route_interfaces(kernel)
         )
-    return with_what_is_below(host, main), with_what_is_below(host, others)
+    return with_lower_interfaces(host, main), with_lower_interfaces(host, others)
 
 
 def _as_uplink(device: Device) -> Device:

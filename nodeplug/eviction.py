@@ -166,7 +166,7 @@ class Evictions:
         """
         presence = self._presence
         ids = devices_in(lease.record) & lease.exclusive or lease.exclusive
-        return presence is not None and bool(ids) and not any(map(presence.is_there, ids))
+        return presence is not None and bool(ids) and not any(map(presence.has_device, ids))
 
     async def _evict(self, lease: Lease) -> float | None:
         """Evict the pod that has a lease. Return when to try again; None if nothing is left to do."""

@@ -24,13 +24,13 @@ from hostdevices.globs import path_pattern
 from hostdevices.identity import device_id, port_id
 from hostdevices.inventory import Inventory
 from resources.container_view import ContainerView
-from resources.danger import DANGEROUS, why_dangerous, why_never
+from resources.danger import DANGEROUS, danger_reason, exclusion_reason
 from resources.groups import Bundle, Folder, Grouping, PathSet, combine, group, united_devnodes
 from resources.hierarchy import PHYSICAL, Hierarchy
 from resources.iommu_groups import whole_groups
 from resources.resource import Resource
 from resources.selector import concerns
-from resources.unit_names import why_unnamed
+from resources.unit_names import naming_problems
 
 _SHOWN_REASONS = 2  # of resources for the device's kind that do not select it
 
@@ -72,11 +72,11 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
     devices: dict[str, tuple[Device, ...]] = {}
     for resource in resources:
         eligible = (x for kind in by_kind if concerns(resource.selector, kind) for x in by_kind[kind])
-        meant = [x for x in eligible if x.id not in owners and not resource.selector.why_not(x)]
+        selected = [x for x in eligible if x.id not in owners and not resource.selector.mismatch(x)]
         refused = {
-            device.id: reason for device in meant if (reason := _why_refused(device, resource, hierarchy, owners))
+            device.id: reason for device in selected if (reason := _refusal(device, resource, hierarchy, owners))
         }
-        grouping = _bundles(resource, [device for device in meant if device.id not in refused], hierarchy, owners)
+        grouping = _bundles(resource, [device for device in selected if device.id not in refused], hierarchy, owners)
         refused.update(grouping.left_out)
         offered: list[Device] = []
         view = ContainerView(resource)
@@ -96,7 +96,7 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             else:
                 offered.append(device)
                 owners.update(dict.fromkeys((device.id, *device.children), resource.name))
-        unnamed = why_unnamed(resource.ids, offered)
+        unnamed = naming_problems(resource.ids, offered)
         for device in (x for x in offered if x.id in unnamed):
             refused.update(dict.fromkeys(device.ids, unnamed[device.id]))
             for i in device.ids:
@@ -107,12 +107,13 @@ def assign(inventory: Inventory, resources: Sequence[Resource]) -> Assignment:
             refusals.setdefault(i, {})[resource.name] = reason
     _withdraw_harmful_resets(devices, owners, refusals, resources, hierarchy)
     rest = (device for device in inventory.devices.values() if device.id not in owners)
-    about = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
+    for_kind = {kind: [x for x in resources if concerns(x.selector, kind)] for kind in by_kind}
     return Assignment(
         _with_sriov_peers(devices, inventory, hierarchy),
         owners,
         tuple(
-            Unassigned(x, _why_nobody(x, about[x.kind], hierarchy, owners, refusals), x.id in refusals) for x in rest
+            Unassigned(x, _unassigned_reason(x, for_kind[x.kind], hierarchy, owners, refusals), x.id in refusals)
+            for x in rest
         ),
         refusals,
     )
@@ -147,25 +148,27 @@ def _withdraw_harmful_resets(
                 refusals.setdefault(i, {})[resource.name] = reason
 
 
-def _why_refused(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
+def _refusal(device: Device, resource: Resource, hierarchy: Hierarchy, owners: Mapping[str, str]) -> str:
     """Return why a resource that selects `device` cannot have it; empty if it can."""
-    if taken := hierarchy.why_owned(device.id, owners):
+    if taken := hierarchy.ownership_problem(device.id, owners):
         return taken
-    if never := why_never(device):
+    if never := exclusion_reason(device):
         return never
     parts = tuple(hierarchy.descendants(device.id))
     for part in parts:
-        if never := why_never(part):
+        if never := exclusion_reason(part):
             return f"its part {part.id} cannot be offered: {never}"
     if resource.dangerous:
         return ""
-    handed_out = structs.replace(device, devnodes=_handed_out(resource, device.devnodes)) if resource.nodes else device
-    if reason := why_dangerous(handed_out):
+    allocated = (
+        structs.replace(device, devnodes=_matching_nodes(resource, device.devnodes)) if resource.nodes else device
+    )
+    if reason := danger_reason(allocated):
         return f"{reason}; only a resource with {DANGEROUS} may offer it"
-    if (whole := hierarchy.named(device)) and (reason := why_dangerous(whole)):
+    if (whole := hierarchy.device_of_path(device)) and (reason := danger_reason(whole)):
         return f"it is a node of {whole.id}: {reason}; only a resource with {DANGEROUS} may offer it"
     for part in parts:
-        if reason := why_dangerous(part):
+        if reason := danger_reason(part):
             return f"its part {part.id} is dangerous: {reason}; only a resource with {DANGEROUS} may offer it"
     return ""
 
@@ -177,11 +180,11 @@ def _bundles(
     wholes_first = sorted(devices, key=lambda device: len(hierarchy.ancestors(device.id)))
     if resource.dra.bind:
 
-        def why_not(device: Device) -> str:
+        def refusal(device: Device) -> str:
             owner = owners.get(device.id)
-            return f"{owner} owns it" if owner else _why_refused(device, resource, hierarchy, owners)
+            return f"{owner} owns it" if owner else _refusal(device, resource, hierarchy, owners)
 
-        grouping = whole_groups(wholes_first, hierarchy.of_kind("pci"), why_not)
+        grouping = whole_groups(wholes_first, hierarchy.of_kind("pci"), refusal)
     elif resource.group:
         grouping = group(resource.group, wholes_first, hierarchy.ancestors)
     else:
@@ -194,7 +197,7 @@ def _with_parts(resource: Resource, bundle: Bundle, hierarchy: Hierarchy) -> Bun
     devices = tuple({x.id: x for x in (*bundle.devices, *parts)}.values()) if parts else bundle.devices
     has_own_nodes = resource.dra.bind or isinstance(resource.group, PathSet | Folder)
     devnodes = bundle.devnodes if has_own_nodes else united_devnodes(devices)
-    return Bundle(bundle.key, devices, _handed_out(resource, devnodes))
+    return Bundle(bundle.key, devices, _matching_nodes(resource, devnodes))
 
 
 def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
@@ -217,10 +220,10 @@ def _offered(resource: Resource, bundle: Bundle, view: ContainerView) -> Device:
         wholes = tuple(x for x in device.parents if x != known)
         device = structs.replace(device, id=known, parents=wholes, children=(device.id, *device.children))
     device = view.of(device)
-    if reason := _why_without_nodes(resource, bundle):
+    if reason := _missing_nodes_problem(resource, bundle):
         device = structs.replace(device, unavailable=device.unavailable or reason)
-    is_sick = device.health != HEALTHY
-    return structs.replace(device, health=HEALTHY) if is_sick and resource.health == "present" else device
+    is_unhealthy = device.health != HEALTHY
+    return structs.replace(device, health=HEALTHY) if is_unhealthy and resource.health == "present" else device
 
 
 def _with_sriov_peers(
@@ -249,14 +252,14 @@ def _with_sriov_peers(
     return {name: tuple(map(with_peers, each)) for name, each in devices.items()}
 
 
-def _handed_out(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:
+def _matching_nodes(resource: Resource, devnodes: Iterable[Devnode]) -> tuple[Devnode, ...]:
     if not resource.nodes:
         return tuple(devnodes)
     patterns = [path_pattern(glob) for glob in resource.nodes]
     return tuple(node for node in devnodes if any(p.fullmatch(node.path) for p in patterns))
 
 
-def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
+def _missing_nodes_problem(resource: Resource, bundle: Bundle) -> str:
     """Return that `nodes` leaves a container no node of a device; empty if a device is more than its nodes."""
     if not resource.nodes or bundle.devnodes or resource.cdi_devices or bundle.devices[0].kind in _MORE_THAN_NODES:
         return ""
@@ -264,9 +267,9 @@ def _why_without_nodes(resource: Resource, bundle: Bundle) -> str:
     return f"`nodes` of {resource.name} matches none of its nodes, {', '.join(kept[:_SHOWN_NODES])}" if kept else ""
 
 
-def _why_nobody(
+def _unassigned_reason(
     device: Device,
-    about: Sequence[Resource],
+    for_kind: Sequence[Resource],
     hierarchy: Hierarchy,
     owners: Mapping[str, str],
     refusals: Mapping[str, Mapping[str, str]],
@@ -274,9 +277,9 @@ def _why_nobody(
     """Return the nearest reason: a refusal, an owned whole or part, or the unmet condition of a selector."""
     if device.id in refusals:
         return "; ".join(f"{name}: {reason}" for name, reason in refusals[device.id].items())
-    if taken := hierarchy.why_owned(device.id, owners):
+    if taken := hierarchy.ownership_problem(device.id, owners):
         return taken
-    reasons = [f"{resource.name}: {resource.selector.why_not(device)}" for resource in about[:_SHOWN_REASONS]]
-    if len(about) > _SHOWN_REASONS:
-        reasons.append(f"nor do {len(about) - _SHOWN_REASONS} more resources select it")
+    reasons = [f"{resource.name}: {resource.selector.mismatch(device)}" for resource in for_kind[:_SHOWN_REASONS]]
+    if len(for_kind) > _SHOWN_REASONS:
+        reasons.append(f"nor do {len(for_kind) - _SHOWN_REASONS} more resources select it")
     return "; ".join(reasons) or f"no resource selects devices of kind {device.kind}"

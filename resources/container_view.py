@@ -12,12 +12,12 @@ from msgspec import structs
 from hostdevices.device import Device, Devnode
 from hostdevices.readers.sysfs import TEXT_LIMIT
 from resources import template
-from resources.foreign_cdi import why_no_name
+from resources.foreign_cdi import cdi_name_problem
 from resources.groups import Folder
 from resources.mounts import is_plain
 from resources.provided_by import provided_by
 from resources.resource import VHOST_NET, Resource
-from resources.shares import why_unshared
+from resources.shares import sharing_problem
 
 _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.:@+-]")
 
@@ -33,7 +33,7 @@ class ContainerView:
     def of(self, device: Device) -> Device:
         """Return a device of the resource as a container sees it, or as unavailable, with the reason."""
         resource = self._resource
-        if reason := self._lacking(device):
+        if reason := self._unavailable_reason(device):
             return structs.replace(device, unavailable=reason)
         if not resource.container_path:
             return device
@@ -51,7 +51,7 @@ class ContainerView:
             return structs.replace(device, unavailable=reason)
         return _with_paths(device, [inside] * len(device.devnodes))
 
-    def _lacking(self, device: Device) -> str:
+    def _unavailable_reason(self, device: Device) -> str:
         resource = self._resource
         for place, text in self._naming:
             if field := template.missing(text, device):
@@ -71,7 +71,7 @@ class ContainerView:
             )
         if resource.vhost_net and (path := next((x for x in VHOST_NET if x in device.absent_services), "")):
             return f"`vhostNet` of {resource.name} needs {path}, which does not exist; load its kernel module"
-        if why := why_no_name(resource.cdi_devices, device) or why_unshared(resource, device):
+        if why := cdi_name_problem(resource.cdi_devices, device) or sharing_problem(resource, device):
             return why
         for name, value in resource.dra.attributes.items():
             size = len(template.render(value, [device.id], [device]).encode()) if isinstance(value, str) else 0
@@ -82,7 +82,7 @@ class ContainerView:
         return ""
 
 
-def two_at_one_path(devices: Sequence[Device]) -> str:
+def duplicate_path(devices: Sequence[Device]) -> str:
     """Return a path at which a container with all of these would have two different nodes; empty if there is none."""
     found: dict[str, tuple[str, int, int]] = {}
     for device in devices:

@@ -25,7 +25,7 @@ _CLOCK = "sets the node's clock"
 _PROCESSOR = "writes processor registers"
 _FIRMWARE = "replaces the node's firmware"
 _TRAFFIC = "records the traffic of all USB devices of the node, its keyboard among them"
-_MADE = "creates devices on the node that look like real ones"
+_FAKE_DEVICES = "creates devices on the node that look like real ones"
 _RADIO = "can switch off the node's radios, a link over Wi-Fi among them"
 _SESSION = "gives the terminal of a session on the node"
 _KEYS = "can clear the node's TPM, and with it the keys of its disks"
@@ -44,7 +44,7 @@ _NUMBERS: tuple[tuple[int, Iterable[int], str], ...] = (
     (7, range(256), _CONSOLE),
     (10, (130,), _POWER),
     (10, (135, 228), _CLOCK),  # 228: hpet, whose registers can be mapped
-    (10, (137, 203), _MADE),  # vhci: Bluetooth controllers; cuse: character devices of any name
+    (10, (137, 203), _FAKE_DEVICES),  # vhci: Bluetooth controllers; cuse: character devices of any name
     (10, (144, 227, 231), _MEMORY),
     (10, (184,), _PROCESSOR),
     (10, (220, 221, 222), _STORAGE),  # mptctl, mpt2ctl, mpt3ctl: any command to the disks of an LSI controller
@@ -104,10 +104,10 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("/dev/vboxdrv", _MEMORY),  # runs code in the kernel, as vmmon does
     ("/dev/vc-mem", _MEMORY),  # of a Raspberry Pi
     ("/dev/vcio", _MEMORY),  # its firmware's mailbox, which runs code on a processor that sees all memory
-    ("/dev/vduse/control", _MADE),
+    ("/dev/vduse/control", _FAKE_DEVICES),
     ("/dev/vmcp", _POWER),  # commands of z/VM
     ("/dev/vmmon", _MEMORY),
-    ("/dev/vtpmx", _MADE),
+    ("/dev/vtpmx", _FAKE_DEVICES),
     ("/dev/watchdog*", _POWER),
     ("/dev/wmi/*", _FIRMWARE),  # the vendor's calls to it
     ("/dev/xen/hypercall", _MEMORY),
@@ -123,10 +123,10 @@ _BUTTON: Final = re.compile(r"[A-Z0-9]+/button/input")  # by its place: a progra
 _ANY_NAME: Final = re.compile("|".join(translate(glob) for glob, _ in _NAMES))
 
 
-def why_dangerous(device: Device) -> str:
+def danger_reason(device: Device) -> str:
     """Return the harm that a container could do to the node with `device`; empty for an ordinary device."""
     for node in device.devnodes:
-        if reason := _why_node(node):
+        if reason := _node_danger(node):
             return f"{node.path} {reason}"
     if device.attributes.get("console") is True:
         return f"it {_CONSOLE}"
@@ -145,14 +145,14 @@ def why_dangerous(device: Device) -> str:
     return ""
 
 
-def why_never(device: Device) -> str:
+def exclusion_reason(device: Device) -> str:
     """Return why no resource can have `device`, whatever it allows; empty if one can."""
     if device.attributes.get("uplink") is True:
         return "it carries a default route (or, on a node without one, another route); an uplink is never offered"
     return ""
 
 
-def _why_node(node: Devnode) -> str:
+def _node_danger(node: Devnode) -> str:
     if node.kind == "b":
         return f"is a block device and {_STORAGE}"
     for _, minors, reason in _BY_MAJOR.get(node.major, ()):

@@ -18,7 +18,7 @@ def foreign_names(templates: Iterable[str], device: Device) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filled))
 
 
-def why_no_name(templates: Iterable[str], device: Device) -> str:
+def cdi_name_problem(templates: Iterable[str], device: Device) -> str:
     """Return why a device cannot have such names; empty if it can."""
     for text in templates:
         if field := template.missing(text, device):

@@ -44,7 +44,7 @@ class Hierarchy:
         parts = (self._devices[i] for i in device.ids if i in self._devices)
         return frozenset(x for part in parts if isinstance(x := part.attributes.get(PHYSICAL), str))
 
-    def named(self, device: Device) -> Device | None:
+    def device_of_path(self, device: Device) -> Device | None:
         """Return the device whose node a `path` device names, with that node only; None for devices of other kinds."""
         if device.kind != "path":
             return None
@@ -53,7 +53,7 @@ class Hierarchy:
         nodes = (x for x in whole.devnodes if (x.kind, x.major, x.minor) in numbers) if whole else ()
         return structs.replace(whole, devnodes=tuple(nodes)) if whole else None
 
-    def why_owned(self, device: str, owners: Mapping[str, str]) -> str:
+    def ownership_problem(self, device: str, owners: Mapping[str, str]) -> str:
         """Return the owner of a whole or a part of `device`, as text; empty if there is none."""
         for whole in self.ancestors(device):
             if whole.id in owners:

@@ -16,22 +16,22 @@ _GROUP = "iommuGroup"
 _BRIDGE = "06"  # PCI base class
 
 
-def whole_groups(devices: Sequence[Device], functions: Iterable[Device], why_not: Callable[[Device], str]) -> Grouping:
-    """Group each of `devices` with the `functions` of its IOMMU group; `why_not` returns why one is not available."""
+def whole_groups(devices: Sequence[Device], functions: Iterable[Device], refusal: Callable[[Device], str]) -> Grouping:
+    """Group each of `devices` with the `functions` of its IOMMU group; `refusal` returns why one is not available."""
     groups: dict[object, list[Device]] = {}
     for function in functions:
         if (number := function.attributes.get(_GROUP)) is not None and not _is_bridge(function):
             groups.setdefault(number, []).append(function)
     bundles: dict[object, Bundle] = {}
     left_out: dict[str, str] = {}
-    meant = {device.id for device in devices}
+    selected = {device.id for device in devices}
     for device in sorted(devices, key=lambda device: device.id):
-        if why := _why_unbindable(device):
+        if why := _binding_problem(device):
             left_out[device.id] = why
             continue
         number = device.attributes[_GROUP]
         others = [x for x in groups[number] if x.id != device.id]
-        refused = ((x, why_not(x)) for x in others if x.id not in meant)
+        refused = ((x, refusal(x)) for x in others if x.id not in selected)
         if found := next(((x, why) for x, why in refused if why), None):
             left_out[device.id] = f"{found[0].id} of the same IOMMU group is unavailable: {found[1]}"
         elif number not in bundles:
@@ -39,7 +39,7 @@ def whole_groups(devices: Sequence[Device], functions: Iterable[Device], why_not
     return Grouping(tuple(bundles.values()), left_out)
 
 
-def _why_unbindable(device: Device) -> str:
+def _binding_problem(device: Device) -> str:
     if device.kind != "pci":
         return "only PCI functions can be bound to another driver"
     if _is_bridge(device):

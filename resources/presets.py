@@ -25,7 +25,7 @@ def preset(name: str) -> Preset:
     return Preset(name, PRESETS[name].selector)
 
 
-_BECAUSE = {
+_LACKING_REASONS = {
     "driver": "it decodes, encodes or converts images, and captures none",
     "partitioned": "it is partitioned (MIG, SR-IOV), and its parts are devices of their own",
 }
@@ -36,7 +36,7 @@ def _selector(kind: str, facts: PresetFacts) -> Selection:
     selectors: list[Selection] = [*_attributes(facts.having)]
     unwanted = _attributes(facts.lacking)
     if unwanted:
-        because = next((words for name, words in _BECAUSE.items() if name in facts.lacking), "")
+        because = next((words for name, words in _LACKING_REASONS.items() if name in facts.lacking), "")
         selectors.append(Not(unwanted[0] if len(unwanted) == 1 else AnyOf(unwanted), because))
     return AllOf((Kinds((kind,)), *selectors)) if selectors else Kinds((kind,))
 

@@ -24,7 +24,7 @@ CdiPolicy: TypeAlias = bool | Literal["auto"]
 class Selector(Protocol):
     """Selects devices (selector.py has the kinds of selectors)."""
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected, as text; empty if it is."""
         ...
 

@@ -23,7 +23,7 @@ class Kinds(Struct, frozen=True, tag="kind"):
 
     kinds: tuple[str, ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
         return "" if device.kind in self.kinds else f"its kind is {device.kind}, not {_either(self.kinds)}"
 
@@ -34,7 +34,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
     name: str
     accepted: tuple[Accepted, ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
         value = device.attributes.get(self.name)
         if value is None:
@@ -53,7 +53,7 @@ class Paths(Struct, frozen=True, tag="path"):
 
     globs: tuple[str, ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
         if not device.devnodes:
             return "it has no device node"
@@ -68,7 +68,7 @@ class Ids(Struct, frozen=True, tag="id"):
 
     globs: tuple[str, ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
         fits = any(fnmatchcase(device.id, glob) for glob in self.globs)
         return "" if fits else f"its id is not {_either(self.globs)}"
@@ -80,9 +80,9 @@ class Preset(Struct, frozen=True, tag="preset"):
     name: str
     selector: "Selection"
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
-        return self.selector.why_not(device)
+        return self.selector.mismatch(device)
 
 
 class AllOf(Struct, frozen=True, tag="all"):
@@ -90,10 +90,10 @@ class AllOf(Struct, frozen=True, tag="all"):
 
     selectors: tuple["Selection", ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return the first reason why `device` is not selected; empty if it is."""
         for selector in self.selectors:
-            if reason := selector.why_not(device):
+            if reason := selector.mismatch(device):
                 return reason
         return ""
 
@@ -103,11 +103,11 @@ class AnyOf(Struct, frozen=True, tag="any"):
 
     selectors: tuple["Selection", ...]
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return the reasons of those that concern this kind of device; empty if one of them selects it."""
         reasons: dict[str, bool] = {}
         for selector in self.selectors:
-            reason = selector.why_not(device)
+            reason = selector.mismatch(device)
             if not reason:
                 return ""
             reasons[reason] = concerns(selector, device.kind)
@@ -121,9 +121,9 @@ class Not(Struct, frozen=True, tag="not"):
     selector: "Selection"
     because: str = ""
 
-    def why_not(self, device: Device) -> str:
+    def mismatch(self, device: Device) -> str:
         """Return why `device` is not selected; empty if it is."""
-        if self.selector.why_not(device):
+        if self.selector.mismatch(device):
             return ""
         return self.because or f"it is excluded: {describe(self.selector)}"
 
@@ -132,19 +132,19 @@ Selection: TypeAlias = Kinds | Attribute | Paths | Ids | Preset | AllOf | AnyOf 
 NOTHING = AnyOf(())
 
 
-def fulfilled(selector: Selector, device: Device) -> int:
+def matched_conditions(selector: Selector, device: Device) -> int:
     """Return how many of a selector's conditions a device meets: of unselected devices, the highest number is nearest.
 
     Exclusions do not count: they do not describe the desired devices.
     """
     match selector:
         case Preset(_, inner):
-            return fulfilled(inner, device)
+            return matched_conditions(inner, device)
         case AllOf(selectors):
-            return sum(fulfilled(inner, device) for inner in selectors)
+            return sum(matched_conditions(inner, device) for inner in selectors)
         case Not():
             return 0
-    return not selector.why_not(device)
+    return not selector.mismatch(device)
 
 
 def concerns(selector: Selector, kind: str) -> bool:

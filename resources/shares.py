@@ -33,7 +33,7 @@ def shares_of(resource: Resource, device: Device | None) -> DeviceShares:
     return DeviceShares(max(1, _memory(device) // rule.memory), rule.memory)
 
 
-def why_unshared(resource: Resource, device: Device) -> str:
+def sharing_problem(resource: Resource, device: Device) -> str:
     """Return why a device cannot be shared as its resource requires; empty if it can."""
     rule = _rule(resource, device)
     if rule is None or not rule.memory or _memory(device) >= rule.memory:
@@ -45,7 +45,7 @@ def why_unshared(resource: Resource, device: Device) -> str:
 
 
 def _rule(resource: Resource, device: Device) -> Shares | None:
-    return next((x for x in resource.shares_of if x.selector is None or not x.selector.why_not(device)), None)
+    return next((x for x in resource.shares_of if x.selector is None or not x.selector.mismatch(device)), None)
 
 
 def _memory(device: Device) -> int:

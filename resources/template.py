@@ -28,7 +28,7 @@ from hostdevices.errors import HostDevicesError
 FUNCTIONS = "pciFunctions"
 FIELDS = ("ids", "devnodes", FUNCTIONS)
 """The fields of a template beside attributes."""
-MOST_BYTES = 32 * 1024
+MAX_BYTES = 32 * 1024
 """The most bytes of a filled value."""
 
 _SHORT = {full: short for short, full in STANDARD.items()}
@@ -49,7 +49,7 @@ _NOT_FOR_CLAIMS = re.compile(
 
 
 class ValueTooLong(HostDevicesError):
-    """A filled template has more than MOST_BYTES; the message names its purpose."""
+    """A filled template has more than MAX_BYTES; the message names its purpose."""
 
 
 class FieldMissing(HostDevicesError):
@@ -111,9 +111,9 @@ def render(template: str, ids: Sequence[str], devices: Sequence[Device], *, of: 
     for piece in pieces():
         filled.append(_CONTROL.sub("", piece))
         size += len(filled[-1].encode(errors="surrogatepass"))
-        if size > MOST_BYTES:  # before it gets too large
+        if size > MAX_BYTES:  # before it gets too large
             raise ValueTooLong(
-                f"{of}: more than {MOST_BYTES} bytes with the attributes of {len(ids)} device(s); use fewer"
+                f"{of}: more than {MAX_BYTES} bytes with the attributes of {len(ids)} device(s); use fewer"
             )
     return "".join(filled)
 

@@ -15,7 +15,7 @@ from resources.resource import Ids
 
 SHARE = "::"
 """Separates a name that is not our own id from the number of a share, as in NVIDIA's device plugin."""
-LONGEST = MAX_LENGTH - 1
+MAX_NAME_BYTES = MAX_LENGTH - 1
 """The most bytes of a name that is not our own id; with its separator, no unit is longer than one of ours."""
 
 _ATTRIBUTES = {"pciBusID": PCI_BUS_ID, "uuid": "uuid", "auxiliary": "auxiliary"}
@@ -37,17 +37,19 @@ def unit_names(device: Device) -> Iterator[str]:
     yield from filter(None, (unit_name(each, device) for each in get_args(Ids)))
 
 
-def why_unnamed(ids: Ids, devices: Sequence[Device]) -> dict[str, str]:
+def naming_problems(ids: Ids, devices: Sequence[Device]) -> dict[str, str]:
     """Return, by device id, why devices of one resource cannot be listed under such names; the others can."""
     if ids == "identity":
         return {}
     holders: dict[str, list[str]] = {}
     for device in devices:
         holders.setdefault(unit_name(ids, device), []).append(device.id)
-    return {device.id: why for device in devices if (why := _why_not(ids, device, holders[unit_name(ids, device)]))}
+    return {
+        device.id: why for device in devices if (why := _naming_problem(ids, device, holders[unit_name(ids, device)]))
+    }
 
 
-def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
+def _naming_problem(ids: Ids, device: Device, holders: Sequence[str]) -> str:
     name = unit_name(ids, device)
     if ids == "path" and not name:
         number = len(device.devnodes)
@@ -56,8 +58,8 @@ def _why_not(ids: Ids, device: Device, holders: Sequence[str]) -> str:
         )
     if not name:
         return f"it has no {ids}, which `ids: {ids}` uses as its id{provided_by(ids, device)}"
-    if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > LONGEST:
-        return f"its {ids} {name!r} cannot be an id: at most {LONGEST} plain characters, without {SHARE}"
+    if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > MAX_NAME_BYTES:
+        return f"its {ids} {name!r} cannot be an id: at most {MAX_NAME_BYTES} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]
     if others:
         return (

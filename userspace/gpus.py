@@ -19,7 +19,7 @@ from msgspec import structs
 
 from folderwatch import is_missing
 from hostdevices import Device, DriverFiles, DriverMount, Host, Inventory
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.errors import HostExhausted
 from hostdevices.readers.nvidia import module_version
 from hostdevices.tree import Folder
@@ -99,13 +99,13 @@ class NvidiaUserspace:
         if not version:
             return DriverFiles(problem="the kernel does not report the version of NVIDIA's driver")
         root = Folder("" if self._root == "/" else self._root)
-        installed = certainly(partial(nvidia.versions, root))
+        installed = call_conclusively(partial(nvidia.versions, root))
         if version not in installed:
             folder = self._folders.of_version(version) if self._folders is not None else None
             if folder is not None:
                 return self._files_of(folder)
             return DriverFiles(problem=self._library_problem(version, installed))
-        files = certainly(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
+        files = call_conclusively(partial(nvidia.find, root, "" if self._root == "/" else self._root, version))
         if self._folders is None:
             return DriverFiles()
         return self._files_of(self._folders.more_complete_than(files) or self._folders.make(files))

@@ -17,7 +17,7 @@ from dra_plugin.preparing.driver_binding import driver_of, override_of
 from hostdevices import HEALTHY, Device, Host
 from hostdevices.readers.pci import ADDRESS, is_on
 from hostdevices.readers.vfio import endpoints, group_members
-from hostdevices.usage import why_in_use
+from hostdevices.usage import in_use_reason
 from resources.resource import DriverBinding
 
 _DRIVERS = "/sys/bus/pci/drivers"
@@ -38,7 +38,7 @@ def plan_binding(host: Host, device: Device, parts: Sequence[Device], bind: Driv
         address = member.rpartition("/")[2]
         driver, override = driver_of(host, address) or "", override_of(host, address)
         member_parts = [x for x in parts if is_on(x, member)]
-        if driver and driver != bind.driver and (why := why_in_use(host, member, member_parts)):
+        if driver and driver != bind.driver and (why := in_use_reason(host, member, member_parts)):
             raise BindRefused(f"{where}: {address} is in use: {why}")
         functions.append(BoundFunction(address, driver, override))
     return Binding(

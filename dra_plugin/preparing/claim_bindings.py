@@ -14,7 +14,7 @@ from dra_plugin.preparing.claim_plan import Bindings, Find
 from dra_plugin.preparing.claim_record import Record
 from dra_plugin.preparing.host_work import HostWork
 from hostdevices import Device, Host
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.device import Devnode
 from hostdevices.presence import Presence
 from hostdevices.readers.pci import is_on
@@ -58,18 +58,18 @@ class ClaimBindings:
 
                 parts = self._presence.scanned(sorted(offered.device.ids))
                 call = partial(plan_binding, self._host, offered.device, parts, bind)
-                found[result.device] = await self._work.run_blocking(partial(certainly, call))
+                found[result.device] = await self._work.run_blocking(partial(call_conclusively, call))
         return found
 
     async def apply(self, record: Record) -> None:
         """Bind the functions of a claim to its driver. Raises `BindRefused` and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.run_blocking(partial(certainly, partial(self._drivers.bind, binding)))
+            await self._work.run_blocking(partial(call_conclusively, partial(self._drivers.bind, binding)))
 
     async def restore(self, record: Record) -> None:
         """Restore the drivers of a claim's functions. Raises `BindRefused` while one is used, and `HostExhausted`."""
         for binding in bindings_of(record).values():
-            await self._work.run_blocking(partial(certainly, partial(self._drivers.restore, binding)))
+            await self._work.run_blocking(partial(call_conclusively, partial(self._drivers.restore, binding)))
 
     def nodes(self, binding: Binding) -> tuple[Devnode, ...]:
         """Return the nodes that containers get of a bound device, as they are now; none while it is unbound.

@@ -17,7 +17,7 @@ from dra_plugin.preparing.host_work import HostWork
 from dra_plugin.preparing.interface_config import InterfaceRefused
 from dra_plugin.preparing.interface_record import MARK, Interface, Location
 from hostdevices import Device, Health, Host
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 
@@ -147,7 +147,7 @@ class ClaimInterfaces:
 
     async def _run_blocking(self, call: Callable[[], T]) -> T:
         try:
-            return await self._work.run_blocking(partial(certainly, call))
+            return await self._work.run_blocking(partial(call_conclusively, call))
         except OSError as error:
             raise InterfaceRefused(f"the kernel cannot list or change network interfaces: {error}") from error
 

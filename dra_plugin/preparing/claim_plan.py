@@ -27,8 +27,8 @@ from dra_plugin.publishing.offers import Offered
 from hostdevices import Device
 from hostdevices.presence import Presence
 from resourceapi.objects import Quantity, v1
-from resources.container_view import two_at_one_path
-from resources.foreign_cdi import foreign_names, why_no_name
+from resources.container_view import duplicate_path
+from resources.foreign_cdi import cdi_name_problem, foreign_names
 from resources.resource import VHOST_NET
 from resources.template import facts, missing
 
@@ -180,12 +180,12 @@ class Planner:
             raise ClaimRefused(f"{where} is unavailable: {offered.device.unavailable}")
         if not (result.admin_access or in_use) and offered.device.withheld:
             raise ClaimRefused(f"{where} is {offered.device.withheld}; `nodeplug readmit` ends that")
-        if offered.resource.vhost_net and (path := self._presence.lacks(VHOST_NET)):
+        if offered.resource.vhost_net and (path := self._presence.missing_node(VHOST_NET)):
             raise ClaimRefused(f"{where}: `vhostNet` needs {path}, which does not exist; load its kernel module")
-        if in_use and not self._presence.is_there(offered.device.id):
+        if in_use and not self._presence.has_device(offered.device.id):
             # it is offered only because a claim holds it; a scan does not change that
             raise ClaimRefused(f"{where} is gone")
-        if (changed := self._presence.why_changed(offered.device)) and not is_away:
+        if (changed := self._presence.change_since_scan(offered.device)) and not is_away:
             raise DeviceChanged(f"{where} changed since it was published: {changed}; the kubelet tries again")
         return offered
 
@@ -348,7 +348,7 @@ def _check_edits(choices: Sequence[_Choice]) -> None:
                     f"request {request}: device {choice.result.device} has no {field}, which the variable {name} uses"
                 )
     for request, devices in requests.items():
-        if path := two_at_one_path(devices):
+        if path := duplicate_path(devices):
             raise ClaimRefused(
                 f"request {request}: two of its devices would have the path {path} in one container; request one"
             )
@@ -357,7 +357,7 @@ def _check_edits(choices: Sequence[_Choice]) -> None:
 def _foreign_names(choice: _Choice) -> tuple[str, ...]:
     """Return the CDI devices of other vendors for a device. Raises `ClaimRefused` if there are none for it."""
     names, device = choice.offered.resource.cdi_devices, choice.offered.device
-    if why := why_no_name(names, device):
+    if why := cdi_name_problem(names, device):
         raise ClaimRefused(f"request {choice.result.request}: device {choice.result.device} is unavailable: {why}")
     return foreign_names(names, device)
 

@@ -27,7 +27,7 @@ from hostdevices.device import Devnode
 from hostdevices.errors import HostExhausted
 from hostdevices.readers.pci import is_on
 from hostdevices.readers.sysfs import devnodes, hexadecimal, shared_node
-from hostdevices.usage import why_in_use
+from hostdevices.usage import in_use_reason
 
 WRITE_TIMEOUT = 5.0  # seconds that a write may take; the kubelet repeats the call
 _BUS = "/sys/bus/pci"
@@ -135,7 +135,7 @@ class Drivers:
         ):
             raise BindRefused(f"{address} is now another device than the claim was allocated; delete the pod")
         parts = [x for x in binding.devices if is_on(x, function)]
-        if why := why_in_use(self._host, function, parts):
+        if why := in_use_reason(self._host, function, parts):
             raise BindRefused(f"{address} is in use: {why}")
 
     def _check_unblocked(self, address: str) -> None:

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from hostdevices.device import AttributeValue, Devnode
 from hostdevices.host import Host
-from hostdevices.readers.nvidia import OfDriver
+from hostdevices.readers.nvidia import DriverFacts
 from hostdevices.readers.sysfs import natural, natural_order, shared_node, text
 
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 _PCI = "/sys/bus/pci/devices"
 _XGMI, _ONE_HOP = 11, 15  # a link's type and weight: 15 for each hop
-_MOST_LINKS = 16  # between two GPUs
+_MAX_LINKS = 16  # between two GPUs
 _PARTITION = re.compile(r"amdgpu_xcp[._][0-9]+")
 
 
@@ -40,11 +40,11 @@ class AmdGpus:
         self._by_render_minor: dict[int, Mapping[str, int]] | None = None
         self._numbers: dict[int, int] = {}  # of kfd's nodes, by render minor
 
-    def of(self, function: str, nodes: tuple[Devnode, ...]) -> OfDriver:
+    def of(self, function: str, nodes: tuple[Devnode, ...]) -> DriverFacts:
         """Return the driver's facts about the GPU at a PCI function; `nodes` are its DRM nodes, or a partition's."""
         host = self._host
         if host.link(f"{function}/driver") != "amdgpu":
-            return OfDriver()
+            return DriverFacts()
         compute = self._compute_node(nodes)
         mode = text(host, f"{function}/current_compute_partition")
         is_whole = mode in (None, "SPX")
@@ -64,12 +64,12 @@ class AmdGpus:
                 "partition": _number(compute),
             }
         if not compute:
-            return OfDriver(attributes)
+            return DriverFacts(attributes)
         attributes["gfx"] = _target(compute.get("gfx_target_version", 0))
         if hive := compute.get("hive_id"):
             attributes["hive"] = f"{hive:x}"
         links = self._links(compute) if hive and is_whole else {}
-        return OfDriver(attributes, shared_node(host, "/dev/kfd"), tuple(sorted(links.items())))
+        return DriverFacts(attributes, shared_node(host, "/dev/kfd"), tuple(sorted(links.items())))
 
     def is_partition(self, syspath: str) -> bool:
         """Return whether the device with DRM nodes at `syspath` is a platform device for a partition."""
@@ -96,7 +96,7 @@ class AmdGpus:
             if end is not None and link.get("type") == _XGMI and link.get("weight", 0) <= _ONE_HOP:
                 # The least bandwidth is that of one link; older kernels report neither.
                 count = link.get("max_bandwidth", 0) // (link.get("min_bandwidth", 0) or 1)
-                found[end] = min(max(count, 1), _MOST_LINKS)
+                found[end] = min(max(count, 1), _MAX_LINKS)
         return found
 
     def _compute_node(self, nodes: tuple[Devnode, ...]) -> Mapping[str, int]:

@@ -19,8 +19,8 @@ def read(host: Host) -> Iterator[Finding]:
     """Yield one device per network interface of this network namespace."""
     locations = SysfsLocations(host)
     known_uplinks = uplinks(host)
-    if known_uplinks.why_unknown:
-        yield Problem("/proc/net/route", known_uplinks.why_unknown)
+    if known_uplinks.unknown_reason:
+        yield Problem("/proc/net/route", known_uplinks.unknown_reason)
 
     def interface(syspath: str) -> Device | None:
         name = syspath.rpartition("/")[2]

@@ -27,7 +27,7 @@ _GPU_INSTANCE = re.compile(r"gi([0-9]+)")
 _COMPUTE_INSTANCE = re.compile(r"ci([0-9]+)")
 
 
-class OfDriver(NamedTuple):
+class DriverFacts(NamedTuple):
     """A driver's additions to a GPU."""
 
     attributes: Mapping[str, AttributeValue | None] = {}
@@ -50,12 +50,12 @@ class NvidiaGpus:
         """Prepare; nothing is read yet."""
         self._host = host
 
-    def of(self, function: str) -> OfDriver:
+    def of(self, function: str) -> DriverFacts:
         """Return the driver's facts about the GPU at a PCI function; nothing if the driver does not hold it."""
         host = self._host
         folder = f"{_GPUS}/{function.rpartition('/')[2]}"
         if not host.exists(folder):
-            return OfDriver()
+            return DriverFacts()
         facts = _table(host, f"{folder}/information")
         minor = facts.get("Device Minor", "")
         uuid = facts.get("GPU UUID", "")
@@ -72,7 +72,7 @@ class NvidiaGpus:
         nodes = shared_node(host, f"/dev/nvidia{minor}") if minor.isdecimal() else ()
         if nodes:
             nodes += tuple(node for path in _CONTROL for node in shared_node(host, path))
-        return OfDriver(attributes, nodes)
+        return DriverFacts(attributes, nodes)
 
     def instances(self, gpu: Device) -> Iterator[Finding]:
         """Yield the MIG instances of a GPU: one per compute instance, with its capability nodes."""

@@ -18,7 +18,7 @@ from hostdevices.readers.previous_scan import NOTHING, PreviousScan
 from hostdevices.readers.reader import Finding, Reader, attributes, each
 from hostdevices.readers.sysfs import known, numa_nodes, text_value
 
-_MOST_FOLDERS = 4096  # the most folders that are listed for one glob
+_MAX_FOLDERS = 4096  # the most folders that are listed for one glob
 
 
 def paths_reader(globs: Iterable[str]) -> Reader:
@@ -41,8 +41,8 @@ def read_paths(host: Host, globs: Iterable[str], previous: PreviousScan = NOTHIN
     found: set[str] = set()
     for glob in globs:
         for number, listed in enumerate(folders.listed(glob)):
-            if number == _MOST_FOLDERS:
-                yield Problem(glob, f"leads to more than {_MOST_FOLDERS} folders; files in the others are not found")
+            if number == _MAX_FOLDERS:
+                yield Problem(glob, f"leads to more than {_MAX_FOLDERS} folders; files in the others are not found")
                 break
             if listed.is_last:
                 wanted = path_pattern(listed.names)

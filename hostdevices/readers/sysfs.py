@@ -153,10 +153,10 @@ def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, Attribut
     }
 
 
-_MOST_DIGITS = 255  # digits of a number in a file's name, which is not longer
+_MAX_DIGITS = 255  # digits of a number in a file's name, which is not longer
 
 
 def natural_order(name: str) -> tuple[str, int, str]:
     """Order names by the kernel's count: renderD9 before renderD128."""
     digits = re.search(r"[0-9]+", name)
-    return (name[: digits.start()], int(digits[0][:_MOST_DIGITS]), name[digits.end() :]) if digits else (name, -1, "")
+    return (name[: digits.start()], int(digits[0][:_MAX_DIGITS]), name[digits.end() :]) if digits else (name, -1, "")

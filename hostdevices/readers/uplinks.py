@@ -29,7 +29,7 @@ _ANY_4 = b"00000000"
 _ANY_6 = b"0" * 32
 _REJECT, _LOCAL = 0x0200, 0x80000000  # RTF_REJECT, linux/route.h; RTF_LOCAL, linux/ipv6_route.h
 _IFF_UP = 0x1
-ROUNDS = 3
+MAX_TRIES = 3
 """How often the interfaces of /sys and those of a namespace are compared: some change between the two lists."""
 
 OTHER_NAMESPACE = (
@@ -42,26 +42,26 @@ NO_HARDWARE = (
 
 
 class Uplinks(Struct, frozen=True):
-    """The interfaces that carry the node, and those that might: `why_unknown` is the reason why it is unknown."""
+    """The interfaces that carry the node, and those that might: `unknown_reason` is the reason why it is unknown."""
 
     carrying: frozenset[str] = frozenset()
-    suspects: frozenset[str] = frozenset()
-    why_unknown: str = ""
+    possible: frozenset[str] = frozenset()
+    unknown_reason: str = ""
 
     def mark(self, name: str) -> dict[str, bool]:
         """Return the attributes that an interface gets from this."""
-        return {"uplinkUnknown": True} if name in self.suspects else {"uplink": name in self.carrying}
+        return {"uplinkUnknown": True} if name in self.possible else {"uplink": name in self.carrying}
 
     def mark_function(self, facts: Mapping[str, AttributeValue], names: Collection[str]) -> dict[str, bool]:
         """Return the attributes that a PCI function with these `facts` gets from its interfaces `names`."""
         if self.carrying.intersection(names):
             return {"uplink": True}
-        if not self.why_unknown or not str(facts.get("class", "")).startswith("02"):
+        if not self.unknown_reason or not str(facts.get("class", "")).startswith("02"):
             return {}
         driver = str(facts.get("driver", ""))
         # Without a driver, or with one for user space, it has no interface in any namespace. With another driver it has
         # one somewhere, even if it is not visible here.
-        is_free = not driver or "vfio" in driver or "uio" in driver or (names and self.suspects.isdisjoint(names))
+        is_free = not driver or "vfio" in driver or "uio" in driver or (names and self.possible.isdisjoint(names))
         return {} if is_free else {"uplinkUnknown": True}
 
 
@@ -69,21 +69,21 @@ def uplinks(host: Host) -> Uplinks:
     """Return the known facts about the interfaces that carry the node."""
     routes = _routes_of_shown_interfaces(host)
     if routes is None:
-        return Uplinks(suspects=_suspects(host), why_unknown=OTHER_NAMESPACE)
-    ways_out, others = _routed(host, routes)
-    if not ways_out:
+        return Uplinks(possible=_possible_uplinks(host), unknown_reason=OTHER_NAMESPACE)
+    with_default_route, others = _routed(host, routes)
+    if not with_default_route:
         in_others = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/master")}  # a VRF has a table of its own
-        stacks = (with_what_is_below(host, {name}) for name in others | in_others)
+        stacks = (with_lower_interfaces(host, {name}) for name in others | in_others)
         return Uplinks(frozenset().union(*(stack for stack in stacks if _has_hardware(host, stack))))
-    carrying = with_what_is_below(host, ways_out)
+    carrying = with_lower_interfaces(host, with_default_route)
     if carrying and not _has_hardware(host, carrying):
-        return Uplinks(carrying, _suspects(host) - carrying, NO_HARDWARE)
+        return Uplinks(carrying, _possible_uplinks(host) - carrying, NO_HARDWARE)
     return Uplinks(carrying)
 
 
 def _routes_of_shown_interfaces(host: Host) -> str | None:
     """Return the folder of /proc with the routes of the interfaces in /sys; None if there is none."""
-    for _ in range(ROUNDS):
+    for _ in range(MAX_TRIES):
         shown = shown_interfaces(host)
         for folder in ("/proc/net", "/proc/1/net"):
             listed = {_text(line.partition(b":")[0]) for line in _lines(host, f"{folder}/dev")[2:] if line} - {""}
@@ -98,7 +98,7 @@ def shown_interfaces(host: Host) -> set[str]:
     return {name for name in host.list(_NET) if host.target(f"{_NET}/{name}") is not None}
 
 
-def _suspects(host: Host) -> frozenset[str]:
+def _possible_uplinks(host: Host) -> frozenset[str]:
     """Return all possible uplinks: interfaces with hardware, and those that are stacked on them."""
     found: set[str] = set()
     waiting = {x for x in host.list(_NET) if host.exists(f"{_NET}/{x}/device") and not _is_idle_function(host, x)}
@@ -118,7 +118,7 @@ def _is_idle_function(host: Host, name: str) -> bool:
     return flags is not None and not flags & _IFF_UP
 
 
-def with_what_is_below(host: Host, names: set[str]) -> frozenset[str]:
+def with_lower_interfaces(host: Host, names: set[str]) -> frozenset[str]:
     """Return interfaces with everything that they are stacked on, and their masters."""
     found: set[str] = set()
     waiting = set(names)
@@ -140,17 +140,17 @@ def _has_hardware(host: Host, names: Iterable[str]) -> bool:
 
 def _routed(host: Host, folder: str) -> tuple[set[str], set[str]]:
     """Return the interfaces with a default route, and those with another one that leads out of the node."""
-    ways_out: set[str] = set()
+    with_default_route: set[str] = set()
     others: set[str] = set()
     for fields in map(bytes.split, _lines(host, f"{folder}/route")):
         if len(fields) >= 8 and not _rejects(fields[3]):
-            (ways_out if fields[1] == fields[7] == _ANY_4 else others).add(_text(fields[0]))
+            (with_default_route if fields[1] == fields[7] == _ANY_4 else others).add(_text(fields[0]))
     for fields in map(bytes.split, _lines(host, f"{folder}/ipv6_route")):
         if len(fields) >= 10 and not _rejects(fields[8]):
             is_default = fields[0] == _ANY_6 and fields[1] == b"00"
             if is_default or not _is_own(fields):
-                (ways_out if is_default else others).add(_text(fields[9]))
-    return ways_out - {""}, others - {""}
+                (with_default_route if is_default else others).add(_text(fields[9]))
+    return with_default_route - {""}, others - {""}
 
 
 def _is_own(fields: Sequence[bytes]) -> bool:

@@ -70,7 +70,7 @@ def endpoints(host: Host, members: tuple[str, ...]) -> list[str]:
     return [x for x in members if x not in bridges] or list(members)
 
 
-def why_not_viable(host: Host, members: tuple[str, ...]) -> str:
+def viability_problem(host: Host, members: tuple[str, ...]) -> str:
     """Return what prevents a group from being opened: a member held by an ordinary driver; empty if nothing does."""
     for member in members:
         driver = host.link(f"{member}/driver")
@@ -115,7 +115,7 @@ def _device(
                 **facts,
                 "functions": len(ours),
                 "vgpuType": natural(host, f"{first}/{_VGPU_TYPE}") or None,
-                "viable": not why_not_viable(host, members),
+                "viable": not viability_problem(host, members),
                 "iommufd": bool(cdev_nodes),
             }
         ),
@@ -175,7 +175,7 @@ def vfio_signals(sample: Sample, syspath: str) -> None:
     if sample.host.read(f"{syspath}/{_VGPU_TYPE}") == "0":
         sample.faults["vgpu"] = f"no type of vGPU is chosen for it ({_VGPU_TYPE})"
     group = sample.host.link(f"{syspath}/iommu_group")
-    if group and (reason := why_not_viable(sample.host, group_members(sample.host, group))):
+    if group and (reason := viability_problem(sample.host, group_members(sample.host, group))):
         sample.faults["group"] = reason
 
 

@@ -1,7 +1,7 @@
 """Wake-ups from folders: names that match configured globs appear or vanish, the folders themselves included.
 
 inotify does not work in sysfs, so this is for /dev. It watches the folders that a scan lists (device_folders.py), at
-most `MOST_FOLDERS`. Changes in other folders are found by the next rescan.
+most `MAX_FOLDERS`. Changes in other folders are found by the next rescan.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from functools import partial
 from itertools import chain
 
 from folderwatch import FolderWatch, FolderWatcher
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.device_folders import DeviceFolders
 from hostdevices.errors import HostDevicesError
 from hostdevices.globs import is_glob, path_pattern
 from hostdevices.host import Host
 from hostdevices.watching.uevents import Wake
 
-MOST_FOLDERS = 512
+MAX_FOLDERS = 512
 PAUSE = 0.25  # seconds between two searches for folders, however often they come and go
 
 _log = logging.getLogger(__name__)
@@ -83,13 +83,13 @@ class PathEvents:
 
     def _find(self) -> Mapping[str, frozenset[str]]:
         """Return the folders to watch, and the names that matter in each. Raises `HostExhausted`, `ReadStuck`."""
-        return certainly(self._folders)
+        return call_conclusively(self._folders)
 
     def _folders(self) -> Mapping[str, frozenset[str]]:
         folders = DeviceFolders(self._host)
         found: dict[str, set[str]] = {}
         for listed in chain.from_iterable(map(folders.listed, self._patterns)):
-            if listed.folder not in found and len(found) == MOST_FOLDERS:
+            if listed.folder not in found and len(found) == MAX_FOLDERS:
                 self._warn()
                 break
             found.setdefault(listed.folder, set()).add(listed.names)
@@ -128,7 +128,7 @@ class PathEvents:
         if not self._has_warned:
             self._has_warned = True
             globs = ", ".join(self._patterns)
-            _log.warning("%s: only %d folders are watched; changes in others wait for a rescan", globs, MOST_FOLDERS)
+            _log.warning("%s: only %d folders are watched; changes in others wait for a rescan", globs, MAX_FOLDERS)
 
 
 def _any_of(globs: Iterable[str]) -> Callable[[str], bool]:

@@ -21,7 +21,7 @@ EventSource: TypeAlias = Literal["kernel", "udev"]
 _NETLINK_KOBJECT_UEVENT = 15
 _GROUPS: dict[EventSource, int] = {"kernel": 1, "udev": 2}
 _SO_RCVBUFFORCE = 33
-_LONGEST = 16_384  # bytes of a message: the kernel's have at most 2 KiB, udevd's as much as its rules add
+_MAX_MESSAGE = 16_384  # bytes of a message: the kernel's have at most 2 KiB, udevd's as much as its rules add
 _CREDENTIALS = struct.Struct("=iII")  # the sender's: process, user, group
 _HEADER = struct.Struct("=8s4sIII")  # udevd's: its name, a number in network order, sizes, where the properties begin
 _UDEVD, _MAGIC = b"libudev\0", b"\xfe\xed\xca\xfe"
@@ -69,7 +69,9 @@ class UeventSocket:
 
         Raises `BlockingIOError` if none has arrived, `NotAnEvent`, another OSError if events were lost.
         """
-        message, ancillary, flags, (port, group) = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+        message, ancillary, flags, (port, group) = self._socket.recvmsg(
+            _MAX_MESSAGE, socket.CMSG_SPACE(_CREDENTIALS.size)
+        )
         if group != _GROUPS[self._source]:
             return None
         if self._source == "kernel":

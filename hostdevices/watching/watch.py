@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, Self
 
 from folderwatch import FolderWatcher
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.errors import HostExhausted
 from hostdevices.host import Host
 from hostdevices.inventory import Diff, Inventory, diff
@@ -27,10 +27,10 @@ from hostdevices.watching.paths import PathEvents
 from hostdevices.watching.uevents import Source, UdevEvents
 
 RESCAN_INTERVAL = 60.0  # seconds
-AGAIN = 5.0  # seconds until a failed scan is repeated, for example after file descriptors or threads ran out
-SLOW = 1.0  # seconds after which a scan is logged
+RETRY_INTERVAL = 5.0  # seconds until a failed scan is repeated, for example after file descriptors or threads ran out
+SLOW_SCAN = 1.0  # seconds after which a scan is logged
 NEVER = float("inf")
-MOST_SYSPATHS = 1000  # devices that events name before a scan; after more, no earlier read is trusted
+MAX_SYSPATHS = 1000  # devices that events name before a scan; after more, no earlier read is trusted
 
 _INTERFACES, _FUNCTIONS = "net", "pci"  # subsystems
 _UDEVD = "/run/udev/control"
@@ -100,13 +100,13 @@ class Pace:
     def __init__(self) -> None:
         """Begin in a quiet time."""
         self._last_event = self._last_scan = float("-inf")
-        self._patience = 0.0
+        self._scan_interval = 0.0
         self._pending = False
 
     def event(self, now: float) -> None:
         """Record an event that calls for a scan."""
         if not self._pending and now - self._last_event >= self.QUIET:
-            self._patience = 0.0
+            self._scan_interval = 0.0
         self._last_event = now
         self._pending = True
 
@@ -114,7 +114,7 @@ class Pace:
         """Return when to scan, which can be past; `NEVER` if no event calls for it."""
         if not self._pending:
             return NEVER
-        return min(self._last_event + self.QUIET, self._last_scan + self._patience)
+        return min(self._last_event + self.QUIET, self._last_scan + self._scan_interval)
 
     def scanning(self) -> None:
         """Record that a scan begins: later events call for another one."""
@@ -122,8 +122,8 @@ class Pace:
 
     def scanned(self, now: float, changed: bool) -> None:
         """Record that a scan ended, and whether it found anything new."""
-        limit = max(self._patience, self._BUSY if changed else self._IDLE)
-        self._patience = min(max(self._patience * self._FACTOR, self._FIRST), limit)
+        limit = max(self._scan_interval, self._BUSY if changed else self._IDLE)
+        self._scan_interval = min(max(self._scan_interval * self._FACTOR, self._FIRST), limit)
         self._last_scan = now
 
 
@@ -147,10 +147,10 @@ class Watcher:
         """
         self._scanner = scanner
         self._sources = sources
-        self._silent: list[Source] = []  # those that could not be started
+        self._unavailable: list[Source] = []  # those that could not be started
         self._interval = interval
         self._enrich = enrich
-        self._wakened = asyncio.Event()
+        self._woken = asyncio.Event()
         self._pace = Pace()
         self._subsystems: set[str] = set()
         self._syspaths: set[str] = set()
@@ -178,13 +178,13 @@ class Watcher:
 
     def _start(self, sources: Iterable[Source]) -> None:
         """Start sources; an unavailable one is retried with each full scan, and logged once."""
-        silent, self._silent = self._silent, []
+        unavailable, self._unavailable = self._unavailable, []
         for source in sources:
             try:
                 source.start(self._wake)
             except OSError as error:  # netlink refused, or no descriptor left: it works, but slower
-                self._silent.append(source)
-                if source not in silent:
+                self._unavailable.append(source)
+                if source not in unavailable:
                     _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
 
     async def __aexit__(self, *_: object) -> None:
@@ -215,7 +215,7 @@ class Watcher:
     def _begin(self, task: _Task, started: float) -> _Scan:
         # Always in a thread. Starting one takes 0.1 ms, which a scan on the loop would save. But full scans take up to
         # 0.3 s (512 VFs), and a driver that blocks a read of its attribute would stall every server.
-        attempt = self._scanner.reads.attempt(lambda: self._read(task), self._came_back)
+        attempt = self._scanner.reads.attempt(lambda: self._read(task), self._read_returned)
         return _Scan(task, attempt, asyncio.wrap_future(attempt.future), started)
 
     async def _finished(self) -> Change | None:
@@ -227,24 +227,24 @@ class Watcher:
             if scan.result.done():
                 break
             if scan.attempt.is_stuck() and not self._scanner.reads.is_full:
-                scan.attempt.give_up()
+                scan.attempt.abandon_as_stuck()
                 scan.result.cancel()
                 self._scan = self._begin(scan.task, scan.started)
         self._scan = None
         self.scan_seconds = self._loop.time() - scan.started
-        if self.scan_seconds >= SLOW:
+        if self.scan_seconds >= SLOW_SCAN:
             _log.info("a scan took %.1f s", self.scan_seconds)
         try:
             change = scan.result.result()
         except Exception as error:  # a defect of ours also ends a scan and not the daemon
-            change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + AGAIN)
+            change, self._full_scan_at = None, min(self._full_scan_at, self._loop.time() + RETRY_INTERVAL)
             is_defect = not isinstance(error, HostExhausted)
             if not self.problem:
                 words = "the scan failed" if is_defect else str(error)
                 _log.error(
                     "%s: devices keep their last state; nodeplug tries again every %g s",
                     words,
-                    AGAIN,
+                    RETRY_INTERVAL,
                     exc_info=is_defect,
                 )
             self.problem = f"the scan failed: {type(error).__name__}: {error}" if is_defect else str(error)
@@ -253,7 +253,7 @@ class Watcher:
         self._pace.scanned(self._loop.time(), change is not None)
         return change
 
-    def _came_back(self) -> None:
+    def _read_returned(self) -> None:
         """Request a full scan; called in the thread whose read has returned."""
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self.request_rescan)
@@ -270,14 +270,14 @@ class Watcher:
             self._subsystems |= asked
             self._every_device |= bool(asked)
         self._at_once = True
-        self._wakened.set()
+        self._woken.set()
 
     def _wake(self, subsystem: str | None, syspath: str) -> None:
         if subsystem is None:
             self._everything = True
-        elif concerned := self._concerned(subsystem, syspath):
-            self._subsystems |= concerned
-            if syspath and len(self._syspaths) < MOST_SYSPATHS:
+        elif affected := self._affected_subsystems(subsystem, syspath):
+            self._subsystems |= affected
+            if syspath and len(self._syspaths) < MAX_SYSPATHS:
                 self._syspaths.add(syspath)
             else:
                 self._every_device = True
@@ -286,9 +286,9 @@ class Watcher:
         now = asyncio.get_running_loop().time()
         self._noticed_at = self._noticed_at or now
         self._pace.event(now)
-        self._wakened.set()
+        self._woken.set()
 
-    def _concerned(self, subsystem: str, syspath: str) -> frozenset[str]:
+    def _affected_subsystems(self, subsystem: str, syspath: str) -> frozenset[str]:
         """Return the subsystems that have readers and that an event of a device concerns.
 
         The functions of a card have the name of its own interface (`pfName`), and no event of theirs reports a new
@@ -303,17 +303,17 @@ class Watcher:
 
     async def _until_due(self) -> None:
         while not self._at_once and (due := min(self._full_scan_at, self._pace.due())) > self._loop.time():
-            self._wakened.clear()
+            self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due if due < NEVER else None):
-                    await self._wakened.wait()
+                    await self._woken.wait()
 
     def _take(self, now: float) -> _Task:
         """Return what to scan, and begin to collect again."""
         syspaths = None if self._every_device else frozenset(self._syspaths)
         task = _Task(frozenset(self._subsystems), syspaths, self._noticed_at)
         if self._everything or self._full_scan_at <= now:
-            self._start(self._silent)  # before the scan, as at the beginning
+            self._start(self._unavailable)  # before the scan, as at the beginning
             task, self._full_scan_at = _Task(None, None, self._noticed_at), now + self._interval
         self._noticed_at = None
         self._subsystems, self._syspaths = set(), set()
@@ -325,7 +325,7 @@ class Watcher:
         """Scan and compare, in the thread; no other code writes `inventory` meanwhile. Raises `HostExhausted`."""
         found = self._scanner.scan(task.subsystems, task.syspaths)
         if self._enrich:
-            found = certainly(partial(self._enrich, found))
+            found = call_conclusively(partial(self._enrich, found))
         before = self.inventory or Inventory()
         found = found.sharing(before)
         return None if found == self.inventory else Change(found, diff(before, found))

@@ -182,7 +182,7 @@ def _is_elsewhere(left: Unassigned, resources: Sequence[Resource]) -> bool:
     about = [x for x in resources if concerns(x.selector, left.device.kind)]
     if not about or left.is_refused or not left.reason.startswith(f"{about[0].name}: "):
         return False
-    if not all(x.selector.why_not(left.device).startswith(_AT_ANOTHER_PATH) for x in about):
+    if not all(x.selector.mismatch(left.device).startswith(_AT_ANOTHER_PATH) for x in about):
         return False
     wanted = {glob[: glob.rfind("/") + _STEM] for x in about for glob in path_globs(x.selector)}
     return not any(node.path[: node.path.rfind("/") + _STEM] in wanted for node in left.device.devnodes)

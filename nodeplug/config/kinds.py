@@ -29,7 +29,7 @@ def _selects_only_other_vendors(selector: Selection) -> bool:
     """Return whether a selector names vendors, and NVIDIA is not one of them."""
     match selector:
         case Attribute("vendor", _):
-            return bool(selector.why_not(_NVIDIA_GPU))
+            return bool(selector.mismatch(_NVIDIA_GPU))
         case Preset(_, inner):
             return _selects_only_other_vendors(inner)
         case AllOf(selectors):

@@ -171,7 +171,7 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
         is_owner = resource.name == owner
         if not is_owner and not concerns(resource.selector, seen.kind):
             continue
-        reason = resource.selector.why_not(seen)
+        reason = resource.selector.mismatch(seen)
         if is_owner:
             outcome = "selects it, and is the first that can own it" if not reason else "has it, with another device"
         elif reason:
@@ -193,7 +193,7 @@ def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
     )
     missing, is_leased = list(_unregistered(views)), _leased_in(facts, resource)
     if not facts.assignment.devices[resource.name]:
-        meant = sum(not resource.selector.why_not(x) for x in facts.inventory.devices.values())
+        meant = sum(not resource.selector.mismatch(x) for x in facts.inventory.devices.values())
         several = (
             f"{meant} device{'s' * (meant > 1)} here would match its selector, and it cannot own any of them: see below"
         )
@@ -214,12 +214,12 @@ def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
     """Yield devices of the resource's kinds that it does not have: first those that it selects."""
     others = [x for x in facts.inventory.devices.values() if facts.assignment.owners.get(x.id) != resource.name]
     others = [x for x in others if concerns(resource.selector, x.kind)]
-    others.sort(key=lambda x: (bool(resource.selector.why_not(x)), x.id in facts.assignment.owners, x.id))
+    others.sort(key=lambda x: (bool(resource.selector.mismatch(x)), x.id in facts.assignment.owners, x.id))
     refused = {x.device.id: x.reason for x in facts.assignment.rest}
     for device in others[:_MOST_NEAR]:
         owner = facts.assignment.owners.get(device.id)
         mine = facts.assignment.refusals.get(device.id, {}).get(resource.name, "")
-        reason = resource.selector.why_not(device) or mine
+        reason = resource.selector.mismatch(device) or mine
         reason = reason or (f"{owner} has it" if owner else refused.get(device.id, ""))
         yield Near(device.id, reason)
 

@@ -12,7 +12,7 @@ from hostdevices import Device, Devnode, Host, scan
 from hostdevices.globs import is_glob
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.convert.conversion import LeftOut, Offered
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 
 
 def with_danger(items: Iterable[Offered | LeftOut], host: Host) -> Iterator[Offered | LeftOut]:
@@ -25,9 +25,9 @@ def with_danger(items: Iterable[Offered | LeftOut], host: Host) -> Iterator[Offe
     reasons: dict[str, str] = {}
     for device in scan(host, (*READERS, paths_reader(sorted(wanted)))).devices.values():
         for node in device.devnodes:
-            reasons[node.path] = reasons.get(node.path) or why_dangerous(device)
+            reasons[node.path] = reasons.get(node.path) or danger_reason(device)
     for path in wanted - reasons.keys():
-        reasons[path] = why_dangerous(Device("", "path", path, "", devnodes=(Devnode(path, "c", 0, 0),)))
+        reasons[path] = danger_reason(Device("", "path", path, "", devnodes=(Devnode(path, "c", 0, 0),)))
     for item in known:
         found = [reasons[path] for path in _paths(item) if reasons[path]]
         if isinstance(item, Offered) and found:

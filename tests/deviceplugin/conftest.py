@@ -97,7 +97,9 @@ class Side:
         """Offer the devices of a new scan, or those that the test passes."""
         devices = self._made_up.devices()
         if assigned is None:
-            assigned = {r.name: tuple(d for d in devices.values() if not r.selector.why_not(d)) for r in self.resources}
+            assigned = {
+                r.name: tuple(d for d in devices.values() if not r.selector.mismatch(d)) for r in self.resources
+            }
         offered = (device for found in assigned.values() for device in found)
         self.presence.update(devices, offered, self._ledger.devices())
         self.plugins.update(assigned)

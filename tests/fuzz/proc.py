@@ -5,7 +5,7 @@ import base64
 from hostdevices import Device, Devnode, Host, UnreadableFile
 from hostdevices.readers.uplinks import uplinks
 from hostdevices.recording import Entry, Recording
-from hostdevices.usage import connected_addresses, why_in_use
+from hostdevices.usage import connected_addresses, in_use_reason
 
 _FUNCTION = "/sys/devices/pci0000:00/0000:00:01.0"
 _TABLES = ("net/route", "net/ipv6_route", "net/dev", "net/tcp", "net/tcp6", "self/mountinfo", "1/mountinfo", "swaps")
@@ -35,7 +35,7 @@ def tables(data: bytes) -> str:
     host = Host(tree=Recording(entries))
     known = uplinks(host)
     try:
-        addresses, why = connected_addresses(host), why_in_use(host, _FUNCTION, [_DISK])
+        addresses, why = connected_addresses(host), in_use_reason(host, _FUNCTION, [_DISK])
     except UnreadableFile:
         return "unreadable"
     assert why.isprintable()

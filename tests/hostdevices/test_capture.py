@@ -35,13 +35,13 @@ def contents(entries: list[Entry]) -> dict[str, str]:
     return {entry.path: entry.content for entry in entries if entry.what in ("text", "bytes")}
 
 
-def test_a_replay_finds_the_same(tree: Tree, tmp_path: Path) -> None:
+def test_scan_of_capture_finds_same_devices(tree: Tree, tmp_path: Path) -> None:
     found = scan(tree.host)
     assert {device.kind for device in found.devices.values()} == {"misc", "pci", "nic"}
     assert replayed(capture(tree.host), tmp_path / "node.jsonl.gz") == found
 
 
-def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
+def test_scan_of_this_machines_capture_finds_same_devices(tmp_path: Path) -> None:
     found = scan(Host())
     again = replayed(capture(Host()), tmp_path / "node.jsonl.gz")
     for device in found.devices.values():
@@ -49,14 +49,14 @@ def test_a_replay_of_this_machine_finds_the_same(tmp_path: Path) -> None:
             assert again.devices[device.id] == device
 
 
-def test_no_process_number_is_recorded() -> None:
+def test_proc_paths_contain_no_process_id() -> None:
     entries = capture(Host())
     assert not [entry for entry in entries if re.match(r"/proc/(\d|self$)", entry.path)]
     assert any(entry.path == "/proc/self/net/route" for entry in entries)
     assert Entry("/proc/net", "link", "self/net") in entries
 
 
-def test_a_capture_of_a_capture_is_the_same(tree: Tree, tmp_path: Path) -> None:
+def test_capture_of_a_capture_is_identical(tree: Tree, tmp_path: Path) -> None:
     entries = capture(tree.host)
     (tmp_path / "one.jsonl.gz").write_bytes(packed(entries, masked=False))
     again = capture(Host(tmp_path / "one.jsonl.gz"))
@@ -65,7 +65,7 @@ def test_a_capture_of_a_capture_is_the_same(tree: Tree, tmp_path: Path) -> None:
     assert (tmp_path / "one.jsonl.gz").read_bytes() == (tmp_path / "two.jsonl.gz").read_bytes()
 
 
-def test_attributes_that_no_reader_reads_are_recorded_for_the_device_and_what_is_above_it(tree: Tree) -> None:
+def test_unread_attributes_of_devices_and_ancestors_are_recorded(tree: Tree) -> None:
     recorded = contents(capture(tree.host))
     assert recorded["/sys/devices/virtual/misc/fuse/note"] == "for tomorrow\n"
     assert recorded["/sys/devices/pci0000:00/0000:3a:00.0/secondary_bus_number"] == "59\n"
@@ -74,27 +74,27 @@ def test_attributes_that_no_reader_reads_are_recorded_for_the_device_and_what_is
 @pytest.mark.parametrize(
     "name", ["rom", "remove", "rescan", "reset", "d3cold_reset", "resource0", "vpd", "sriov_numvfs"]
 )
-def test_what_acts_or_waits_is_never_read(tree: Tree, name: str) -> None:
+def test_attribute_with_side_effects_is_not_read(tree: Tree, name: str) -> None:
     path = f"/sys/devices/pci0000:00/0000:3a:00.0/0000:3b:00.0/{name}"
     tree.file(path, "danger")
     assert path not in contents(capture(tree.host))
 
 
-def test_what_users_may_not_read_is_recorded_only_where_a_reader_asks(tree: Tree) -> None:
+def test_private_file_is_recorded_only_if_a_reader_reads_it(tree: Tree) -> None:
     secret = "/sys/devices/virtual/misc/fuse/secret"
     tree.file(secret, "x")
     tree.path(secret).chmod(0o600)
     assert secret not in contents(capture(tree.host))
 
-    def ask(host: Host) -> Iterator[Finding]:
+    def read_secret(host: Host) -> Iterator[Finding]:
         host.read(secret)
         yield from ()
 
-    asking = Reader("asking", frozenset(), ask)
-    assert contents(capture(tree.host, readers=[asking]))[secret] == "x\n"
+    reader = Reader("reader", frozenset(), read_secret)
+    assert contents(capture(tree.host, readers=[reader]))[secret] == "x\n"
 
 
-def test_large_and_binary_files_are_recorded_as_far_as_they_are_read(tree: Tree) -> None:
+def test_large_file_is_truncated_and_binary_file_is_base64(tree: Tree) -> None:
     tree.file("/sys/devices/virtual/misc/fuse/large", b"x" * 100_000)
     tree.file("/sys/devices/virtual/misc/fuse/binary", bytes(range(256)))
     recorded = contents(capture(tree.host))
@@ -102,7 +102,7 @@ def test_large_and_binary_files_are_recorded_as_far_as_they_are_read(tree: Tree)
     assert recorded["/sys/devices/virtual/misc/fuse/binary"].startswith("AAECAwQ")
 
 
-def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
+def test_capture_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "node.jsonl.gz").write_bytes(packed(capture(tree.host), masked=False))
     header, *lines = gzip.decompress((tmp_path / "node.jsonl.gz").read_bytes()).decode().splitlines()
     assert header == '{"format":"nodeplug-capture","version":1,"masked":false}'
@@ -131,15 +131,15 @@ def test_the_file_is_text_sorted_by_path(tree: Tree, tmp_path: Path) -> None:
         "cut short",
     ],  # the compressed bytes contain the time
 )
-def test_what_is_no_capture_is_refused_with_file_and_line(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_invalid_capture_is_refused_with_file_and_line(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "odd.jsonl.gz"
     file.write_bytes(content)
     with pytest.raises(HostDevicesError, match=f"^{file}{reason}$"):
         Host(file)
 
 
-def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_MOST", 1 << 20)
+def test_capture_larger_than_limit_unpacked_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MAX_UNPACKED", 1 << 20)
     file = tmp_path / "large.jsonl.gz"
     file.write_bytes(packed([Entry(f"/sys/{number}", "text", "x" * 10_000) for number in range(200)], masked=False))
     assert file.stat().st_size < 20_000
@@ -147,14 +147,14 @@ def test_a_capture_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeyp
         Host(file)
 
 
-def test_a_path_of_very_many_folders_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_capture_with_very_deep_path_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "deep.jsonl.gz"
     file.write_bytes(packed([Entry("/a" * 100_000, "there")], masked=False))
     with pytest.raises(HostDevicesError, match=f"^{file}: more than 256 MiB of folders' paths$"):
         Host(file)
 
 
-def test_a_capture_that_lies_breaks_nothing(tmp_path: Path) -> None:
+def test_malformed_entries_yield_no_devices(tmp_path: Path) -> None:
     file = tmp_path / "odd.jsonl.gz"
     entries = [
         Entry("/sys/class/misc/a", "link", "a"),

@@ -24,7 +24,7 @@ DRIVE = "/sys/devices/pci0000:5d/0000:5e:00.0"
 USB = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-2"
 
 
-class Restored(Tree):
+class RestoringTree(Tree):
     """An existing tree, whose files are restored after the test."""
 
     def __init__(self, root: Path) -> None:
@@ -53,7 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def machine(built: Path) -> Iterator[Tree]:
     """The machine; tests change its files to damage devices."""
-    tree = Restored(built)
+    tree = RestoringTree(built)
     yield tree
     tree.restore()
 
@@ -73,7 +73,7 @@ def faults(machine: Tree, identity: str) -> dict[str, str]:
     return dict(signals(machine.host, scan(machine.host).devices[identity]).faults)
 
 
-def verdicts(*samples: Signals, step: float = INTERVAL, before: HealthHistory | None = None) -> list[bool]:
+def is_healthy_after(*samples: Signals, step: float = INTERVAL, before: HealthHistory | None = None) -> list[bool]:
     history = before or HealthHistory("/sys/devices/x")
     healthy = []
     for number, sample in enumerate(samples):
@@ -82,58 +82,58 @@ def verdicts(*samples: Signals, step: float = INTERVAL, before: HealthHistory | 
     return healthy
 
 
-def test_the_whole_machine_is_healthy(machine: Tree) -> None:
+def test_undamaged_machine_is_healthy(machine: Tree) -> None:
     inventory = HealthTracker().sample(machine.host, scan(machine.host))
     assert {i: d.health.reason for i, d in inventory.devices.items() if not d.health.healthy} == {}
 
 
-def test_one_bad_sample_is_noise_and_two_are_a_fault() -> None:
-    assert verdicts(GOOD, BAD, GOOD, BAD, BAD) == [True, True, True, True, False]
+def test_device_is_unhealthy_after_two_bad_samples() -> None:
+    assert is_healthy_after(GOOD, BAD, GOOD, BAD, BAD) == [True, True, True, True, False]
 
 
-def test_three_good_samples_are_a_recovery() -> None:
-    assert verdicts(GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD) == [True, True, *[False] * 6, True]
+def test_device_recovers_after_three_good_samples() -> None:
+    assert is_healthy_after(GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD) == [True, True, *[False] * 6, True]
 
 
-def test_what_is_wrong_at_first_sight_counts_at_once() -> None:
-    assert verdicts(BAD, GOOD, GOOD, GOOD) == [False, False, False, True]
+def test_fault_in_first_sample_counts_at_once() -> None:
+    assert is_healthy_after(BAD, GOOD, GOOD, GOOD) == [False, False, False, True]
 
 
-def test_a_counters_past_is_history_and_its_growth_is_not() -> None:
+def test_only_growth_of_a_counter_is_a_fault() -> None:
     grown = (Signals(counters={FATAL: 7}), *[Signals(counters={FATAL: 8})] * 2)
-    assert verdicts(*grown) == [True, True, False]
+    assert is_healthy_after(*grown) == [True, True, False]
 
 
-def test_growth_is_forgotten_after_a_minute() -> None:
+def test_growth_of_a_counter_expires_after_a_minute() -> None:
     samples = [Signals(counters={FATAL: 7}), *[Signals(counters={FATAL: 8})] * 16]
-    healthy = verdicts(*samples)
+    healthy = is_healthy_after(*samples)
     assert healthy[2:15] == [False] * 13  # counted for a minute, followed by three good samples
     assert healthy[15:] == [True] * 2
 
 
-def test_growth_between_rare_samples_counts() -> None:
+def test_growth_between_infrequent_samples_is_a_fault() -> None:
     grown = (Signals(counters={FATAL: 0}), *[Signals(counters={FATAL: 1})] * 6)
-    assert verdicts(*grown, step=90.0) == [True, True, False, False, False, True, True]
+    assert is_healthy_after(*grown, step=90.0) == [True, True, False, False, False, True, True]
 
 
-def test_a_counter_that_starts_again_has_not_grown() -> None:
-    assert verdicts(*(Signals(counters={FATAL: n}) for n in (7, 0, 0, 0))) == [True] * 4
+def test_counter_reset_is_not_growth() -> None:
+    assert is_healthy_after(*(Signals(counters={FATAL: n}) for n in (7, 0, 0, 0))) == [True] * 4
 
 
 @pytest.mark.parametrize(("increase", "healthy"), [(10, True), (11, False)])
-def test_thresholds_are_per_minute(increase: int, healthy: bool) -> None:
+def test_counter_threshold_is_per_minute(increase: int, healthy: bool) -> None:
     counts = (0, increase - 1, increase, increase)
-    assert verdicts(*(Signals(counters={NONFATAL: n}) for n in counts))[-1] is healthy
+    assert is_healthy_after(*(Signals(counters={NONFATAL: n}) for n in counts))[-1] is healthy
 
 
-def test_reasons_say_what_and_how_much() -> None:
+def test_reason_contains_counter_name_and_increase() -> None:
     history = HealthHistory("/sys/devices/x")
     for number, count in enumerate((0, 3, 3)):
         history = next_health(history, Signals(counters={LINK_LOSSES: count}), number * INTERVAL)
     assert history.health == Health(False, "3 losses of the link within a minute")
 
 
-def test_a_reason_stays_while_the_same_is_wrong() -> None:
+def test_reason_is_unchanged_until_another_fault_appears() -> None:
     history = HealthHistory("/sys/devices/x")
     reasons = []
     for number, sample in enumerate(("91 °C", "95 °C", "97 °C")):
@@ -174,7 +174,9 @@ def test_a_reason_stays_while_the_same_is_wrong() -> None:
         ("pci-0000-3b-00-0", f"{CONNECTX}/aer_dev_fatal", b"\x00\xff", "aer_dev_fatal: binary content"),
     ],
 )
-def test_faults(identity: str, file: str, content: str | bytes, reason: str, machine: Tree) -> None:
+def test_damaged_file_is_a_fault_with_reason(
+    identity: str, file: str, content: str | bytes, reason: str, machine: Tree
+) -> None:
     assert faults(machine, identity) == {}
     machine.file(file, content)
     assert reason in "; ".join(faults(machine, identity).values())
@@ -198,27 +200,27 @@ def test_faults(identity: str, file: str, content: str | bytes, reason: str, mac
         ),
     ],
 )
-def test_counters(identity: str, file: str, content: str, counter: str, machine: Tree) -> None:
+def test_error_counter_is_read(identity: str, file: str, content: str, counter: str, machine: Tree) -> None:
     machine.file(file, content)
     seen = signals(machine.host, scan(machine.host).devices[identity])
     assert {found.words: value for found, value in seen.counters.items()}[counter] == 2
 
 
-@pytest.mark.parametrize(("celsius", "wrong"), [(99, False), (100, True), (104, True)])
-def test_a_temperature_counts_from_critical(celsius: int, wrong: bool, machine: Tree) -> None:
+@pytest.mark.parametrize(("celsius", "is_fault"), [(99, False), (100, True), (104, True)])
+def test_temperature_is_a_fault_from_critical_value(celsius: int, is_fault: bool, machine: Tree) -> None:
     for name, value in (("temp1_input", celsius * 1000), ("temp1_crit", 100000), ("temp1_label", "edge")):
         machine.file(f"{AMD}/hwmon/hwmon4/{name}", value)
-    expected = {"temp1_input": f"edge: {celsius} °C, critical is 100 °C"} if wrong else {}
+    expected = {"temp1_input": f"edge: {celsius} °C, critical is 100 °C"} if is_fault else {}
     assert faults(machine, "gpu-0000-c1-00-0") == expected
 
 
-def test_a_virtual_function_without_ids_in_its_configuration_is_alive(machine: Tree) -> None:
+def test_virtual_function_whose_config_ids_are_ones_is_healthy(machine: Tree) -> None:
     # The SR-IOV specification defines that a virtual function's vendor and device ids read as ones.
     machine.file("/sys/devices/pci0000:3a/0000:3b:00.2/config", b"\xff\xff\xff\xff\x06\x04\x10\x00")
     assert faults(machine, "pci-0000-3b-00-2") == {}
 
 
-def test_a_group_that_lost_a_member_to_another_driver_is_unusable(tmp_path: Path) -> None:
+def test_vfio_group_is_unhealthy_when_another_driver_holds_a_member(tmp_path: Path) -> None:
     machine = build_machine(tmp_path / "root")
     driver = machine.path("/sys/devices/pci0000:40/0000:41:00.1/driver")
     driver.unlink()
@@ -227,14 +229,14 @@ def test_a_group_that_lost_a_member_to_another_driver_is_unusable(tmp_path: Path
     assert reason == "0000:41:00.1 of the same IOMMU group is held by driver snd_hda_intel"
 
 
-def test_a_controllers_errors_are_not_those_of_the_usb_devices_on_it(machine: Tree) -> None:
+def test_usb_device_does_not_count_errors_of_its_controller(machine: Tree) -> None:
     machine.file("/sys/devices/pci0000:00/0000:00:14.0/aer_dev_fatal", "TOTAL_ERR_FATAL 2")
     device = scan(machine.host).devices["usb-0403-6001-a50285bi-a0b615c19c"]
     assert signals(machine.host, device).counters == {}
     assert signals(machine.host, Device(id="pci-x", kind="pci", name="x", syspath=device.syspath)).counters != {}
 
 
-def test_an_interface_that_is_down_waits_for_its_user(tmp_path: Path) -> None:
+def test_missing_carrier_of_interface_that_is_down_is_no_fault(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     syspath = interface(tree, tree.pci("0000:00:03.0"), "eth0", mac="02:00:00:00:00:01")
     tree.file(f"{syspath}/carrier", 0)
@@ -242,7 +244,7 @@ def test_an_interface_that_is_down_waits_for_its_user(tmp_path: Path) -> None:
     assert faults(tree, "nic-0000-00-03-0") == {}
 
 
-class Watched(Host):
+class ReadRecorder(Host):
     """A host that records which files are read."""
 
     files: list[str]
@@ -252,31 +254,31 @@ class Watched(Host):
         return super().read_bytes(path, limit)
 
 
-def watched(machine: Tree) -> Watched:
-    host = Watched(machine.root)
+def read_recorder(machine: Tree) -> ReadRecorder:
+    host = ReadRecorder(machine.root)
     host.files = []
     return host
 
 
-def test_what_sleeps_is_not_woken(machine: Tree) -> None:
+def test_suspended_device_is_not_woken(machine: Tree) -> None:
     machine.file(f"{AMD}/power/runtime_status", "suspended")
     machine.file(f"{AMD}/power_state", "D3cold")
     machine.file(f"{AMD}/hwmon/hwmon4/temp1_input", 40000)
     device = scan(machine.host).devices["gpu-0000-c1-00-0"]
-    host = watched(machine)
+    host = read_recorder(machine)
     assert signals(host, device).faults == {}
     assert not [path for path in host.files if path.endswith(("/config", "_input", "_err_count", "replay_count"))]
 
 
-def test_no_device_node_is_opened(machine: Tree) -> None:
+def test_device_nodes_are_not_opened(machine: Tree) -> None:
     inventory = scan(machine.host)
-    host = watched(machine)
+    host = read_recorder(machine)
     HealthTracker().sample(host, inventory)
     assert host.files
     assert not [path for path in host.files if path.startswith("/dev/")]
 
 
-def test_a_device_without_its_node_is_unhealthy_at_once_and_back_at_once(machine: Tree) -> None:
+def test_missing_device_node_and_its_return_count_at_once(machine: Tree) -> None:
     tracker = HealthTracker(clock=Clock())
     node = machine.path("/dev/dri/card0")
     other = machine.path("/dev/dri/renderD128")
@@ -290,7 +292,7 @@ def test_a_device_without_its_node_is_unhealthy_at_once_and_back_at_once(machine
     assert tracker.sample(machine.host, scan(machine.host)).devices["gpu-0000-00-02-0"].health == HEALTHY
 
 
-def test_a_tracker_follows_a_device_through_fault_and_recovery(machine: Tree) -> None:
+def test_tracker_reports_fault_and_recovery(machine: Tree) -> None:
     clock = Clock()
     tracker = HealthTracker(clock=clock)
     state = f"{DRIVE}/nvme/nvme0/state"
@@ -303,7 +305,7 @@ def test_a_tracker_follows_a_device_through_fault_and_recovery(machine: Tree) ->
     assert seen == [True, True, False, False, False, True]
 
 
-def test_samples_in_quick_succession_count_as_one(machine: Tree) -> None:
+def test_samples_within_one_interval_count_as_one(machine: Tree) -> None:
     clock = Clock()
     tracker = HealthTracker(clock=clock)
     inventory = scan(machine.host)
@@ -314,7 +316,7 @@ def test_samples_in_quick_succession_count_as_one(machine: Tree) -> None:
         assert tracker.sample(machine.host, inventory).devices["nvme-0000-5e-00-0"].health == HEALTHY
 
 
-def test_a_device_in_another_place_begins_anew(machine: Tree) -> None:
+def test_history_restarts_when_syspath_changes(machine: Tree) -> None:
     clock = Clock()
     tracker = HealthTracker(clock=clock)
     machine.file(f"{USB}/authorized", "0")
@@ -327,21 +329,21 @@ def test_a_device_in_another_place_begins_anew(machine: Tree) -> None:
     assert tracker.sample(machine.host, Inventory({identity: moved})).devices[identity].health == HEALTHY
 
 
-def test_only_what_is_offered_is_looked_at(machine: Tree) -> None:
+def test_only_offered_devices_are_sampled(machine: Tree) -> None:
     inventory = scan(machine.host)
-    host = watched(machine)
+    host = read_recorder(machine)
     HealthTracker().sample(host, inventory, offered={"nvme-0000-5e-00-0", "not-here"})
     assert host.files
     assert all(path.startswith(DRIVE) for path in host.files)
 
 
-def test_an_unchanged_device_stays_the_same_object(machine: Tree) -> None:
+def test_healthy_device_stays_the_same_object(machine: Tree) -> None:
     inventory = scan(machine.host)
     sampled = HealthTracker().sample(machine.host, inventory)
     assert all(sampled.devices[identity] is device for identity, device in inventory.devices.items())
 
 
-def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
+def test_only_kinds_without_events_need_polling(machine: Tree) -> None:
     devices = scan(machine.host).devices.values()
     assert needs_polling(x for x in devices if x.kind == "nic")
     assert not needs_polling(x for x in devices if x.kind in ("misc", "tty", "video", "usb", "block"))
@@ -349,7 +351,7 @@ def test_polling_is_for_what_sends_no_events(machine: Tree) -> None:
     assert not needs_polling([Device(id="pair", kind="group", name="pair", children=("misc-kvm", "misc-tun"))])
 
 
-def test_for_want_of_a_descriptor_nobody_becomes_well(machine: Tree) -> None:
+def test_samples_without_descriptors_do_not_count_as_good(machine: Tree) -> None:
     """An unreadable file counts as missing, and a missing file is no fault: three such samples would be a recovery."""
     host, clock = machine.host, Clock()
     tracker = HealthTracker(clock=clock)

@@ -27,7 +27,7 @@ def write(root: Path, path: str, data: bytes) -> str:
     return f"/{path}"
 
 
-def test_the_machine_s_devices_are_found_behind_their_numbers() -> None:
+def test_device_numbers_of_this_machine_resolve_as_in_kernel() -> None:
     host = Host()
     for folder in ("/sys/dev/char", "/sys/dev/block"):
         assert host.resolve(folder) == folder
@@ -36,7 +36,7 @@ def test_the_machine_s_devices_are_found_behind_their_numbers() -> None:
         assert host.resolve(f"{folder}/999:999") is None
 
 
-def test_the_machine_s_devices_are_found_by_their_classes() -> None:
+def test_class_links_of_this_machine_resolve_as_in_kernel() -> None:
     host = Host()
     for each in host.list("/sys/class"):
         for name in host.list(f"/sys/class/{each}"):
@@ -48,11 +48,11 @@ def test_the_machine_s_devices_are_found_by_their_classes() -> None:
 class TestContent:
     """Contents of files."""
 
-    def test_text_comes_without_white_space_around_it(self, root: Path) -> None:
+    def test_text_is_stripped(self, root: Path) -> None:
         assert Host(root).read(write(root, "sys/vendor", b"0x8086\n")) == "0x8086"
         assert Host(root).read(write(root, "sys/empty", b"")) == ""
 
-    def test_what_is_missing_is_none_or_empty(self, root: Path) -> None:
+    def test_missing_file_is_none_or_empty(self, root: Path) -> None:
         host = Host(root)
         assert host.read("/sys/nothing") is None
         assert host.list("/sys/nothing") == []
@@ -65,23 +65,21 @@ class TestContent:
         ("data", "reason"),
         [(b"x" * 4097, "more than 4096 bytes"), (b"a\0b", "binary content"), (b"\xff\xfe", "not UTF-8")],
     )
-    def test_what_the_kernel_never_writes_is_an_error_that_names_the_file(
-        self, root: Path, data: bytes, reason: str
-    ) -> None:
+    def test_unexpected_content_raises_error_with_path(self, root: Path, data: bytes, reason: str) -> None:
         path = write(root, "sys/odd", data)
         with pytest.raises(UnreadableFile, match=f"^/sys/odd: {reason}$"):
             Host(root).read(path)
 
-    def test_a_larger_file_is_read_where_it_is_expected(self, root: Path) -> None:
+    def test_large_file_is_read_up_to_explicit_limit(self, root: Path) -> None:
         assert Host(root).read(write(root, "proc/large", b"x" * 100_000), 1 << 20) == "x" * 100_000
 
-    def test_files_of_proc_that_come_page_by_page_are_whole(self) -> None:
+    def test_proc_file_read_in_pages_is_complete(self) -> None:
         with open("/proc/kallsyms", "rb") as file:
             beginning = file.read(1 << 16)
         assert Host().read_bytes("/proc/kallsyms", 1 << 16) == beginning
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-    def test_what_may_not_be_read_is_none(self, root: Path) -> None:
+    def test_unreadable_file_is_none(self, root: Path) -> None:
         path = write(root, "sys/secret", b"x")
         (root / "sys/secret").chmod(0)
         (root / "sys/class").chmod(0)
@@ -92,7 +90,7 @@ class TestContent:
 class TestLinks:
     """Links are followed only inside the root."""
 
-    def test_relative_links_lead_to_the_syspath(self, root: Path) -> None:
+    def test_relative_link_resolves_to_syspath(self, root: Path) -> None:
         write(root, "sys/devices/virtual/misc/fuse/dev", b"10:229\n")
         (root / "sys/class/misc").mkdir()
         (root / "sys/class/misc/fuse").symlink_to("../../devices/virtual/misc/fuse")
@@ -104,31 +102,31 @@ class TestLinks:
         assert host.list("/sys/class/misc/fuse") == ["dev"]
 
     @pytest.mark.parametrize("target", ["{outside}/secret", "../../secret", "../../../../../../../../{outside}/secret"])
-    def test_no_link_leads_out(self, root: Path, target: str) -> None:
+    def test_link_out_of_root_is_not_followed(self, root: Path, target: str) -> None:
         (root / "sys/way-out").symlink_to(target.format(outside=root.parent))
         host = Host(root)
         assert host.read("/sys/way-out") is None
         assert host.resolve("/sys/way-out") is None
         assert not host.exists("/sys/way-out")
 
-    def test_no_folder_on_the_way_leads_out(self, root: Path) -> None:
+    def test_linked_folder_out_of_root_is_not_followed(self, root: Path) -> None:
         (root / "sys/way-out").symlink_to(root.parent / "folder")
         host = Host(root)
         assert host.read("/sys/way-out/inside") is None
         assert host.list("/sys/way-out") == []
         assert host.link("/sys/way-out/inside") is None
 
-    def test_no_path_leads_out(self, root: Path) -> None:
+    def test_parent_path_stays_inside_root(self, root: Path) -> None:
         assert Host(root).read("/../secret") is None
         assert Host(root).list("/..") == ["dev", "sys"]
 
-    def test_an_absolute_link_begins_at_the_root(self, root: Path) -> None:
+    def test_absolute_link_starts_at_root(self, root: Path) -> None:
         write(root, "sys/devices/x/vendor", b"0x1\n")
         (root / "sys/x").symlink_to("/sys/devices/x")
         assert Host(root).read("/sys/x/vendor") == "0x1"
         assert Host(root).resolve("/sys/x") == "/sys/devices/x"
 
-    def test_loops_end(self, root: Path) -> None:
+    def test_link_loop_does_not_resolve(self, root: Path) -> None:
         (root / "sys/a").symlink_to("b")
         (root / "sys/b").symlink_to("a")
         (root / "sys/self").symlink_to("self/self")
@@ -138,7 +136,7 @@ class TestLinks:
             assert host.resolve(path) is None
             assert host.list(path) == []
 
-    def test_a_dangling_link_can_still_be_asked_where_it_leads(self, root: Path) -> None:
+    def test_name_of_dangling_links_target_is_returned(self, root: Path) -> None:
         (root / "sys/driver").symlink_to("../bus/pci/drivers/nvme")
         assert Host(root).link("/sys/driver") == "nvme"
         assert not Host(root).exists("/sys/driver")
@@ -147,28 +145,28 @@ class TestLinks:
 class TestOddFiles:
     """Files that block, files with side effects, and file names that are no text."""
 
-    def test_a_fifo_does_not_block(self, root: Path) -> None:
+    def test_fifo_does_not_block(self, root: Path) -> None:
         os.mkfifo(root / "sys/fifo")
         assert Host(root).read("/sys/fifo") is None
         assert Host(root).devnode("/sys/fifo") is None
 
-    def test_a_folder_is_no_file_and_a_file_no_folder(self, root: Path) -> None:
+    def test_folder_is_not_read_and_file_is_not_listed(self, root: Path) -> None:
         write(root, "sys/file", b"x")
         assert Host(root).read("/sys/class") is None
         assert Host(root).list("/sys/file") == []
 
-    def test_no_device_is_opened_to_read_it(self) -> None:
+    def test_device_node_is_not_read(self) -> None:
         assert Host().read("/dev/null") is None
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="making device nodes needs root")
-    def test_no_device_of_a_stored_tree_is_opened_to_read_it(self, root: Path) -> None:
+    def test_device_node_in_stored_tree_is_not_read(self, root: Path) -> None:
         try:
             os.mknod(root / "sys/zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
         except OSError as error:
             pytest.skip(f"no device nodes can be made here: {error}")
         assert Host(root).read("/sys/zero") is None
 
-    def test_names_that_are_not_utf8_do_not_exist(self, root: Path) -> None:
+    def test_non_utf8_names_are_omitted(self, root: Path) -> None:
         os.mkdir(os.fsencode(root / "sys/class/good"))
         os.mkdir(os.fsencode(root) + b"/sys/class/\xff")
         os.symlink(b"\xff", os.fsencode(root) + b"/sys/odd")
@@ -178,7 +176,7 @@ class TestOddFiles:
         assert host.link("/sys/odd") is None
         assert host.resolve("/sys/odd-folder") is None
 
-    def test_a_nul_in_a_path_is_no_path(self, root: Path) -> None:
+    def test_path_with_nul_does_not_exist(self, root: Path) -> None:
         for host in (Host(), Host(root)):
             assert host.read("/sys/a\0b") is None
             assert host.list("/sys/a\0b") == []
@@ -189,32 +187,32 @@ class TestOddFiles:
 class TestDevnodes:
     """Device nodes, real and recorded."""
 
-    def test_the_machine_has_dev_null(self) -> None:
+    def test_dev_null_has_its_numbers(self) -> None:
         assert Host().devnode("/dev/null") == Devnode("/dev/null", "c", 1, 3)
 
-    def test_a_link_to_a_node_keeps_its_own_path(self, root: Path) -> None:
+    def test_linked_node_keeps_path_of_link(self, root: Path) -> None:
         write(root, "dev/nodes/1", b"c 10:229\n")
         (root / "dev/fuse").symlink_to("nodes/1")
         assert Host(root).devnode("/dev/fuse") == Devnode("/dev/fuse", "c", 10, 229)
 
     @pytest.mark.parametrize("text", [b"", b"x 1:2", b"c 1", b"c a:b", b"c 1:", b"\xff", b"c " + b"9" * 5000])
-    def test_other_text_is_no_node(self, root: Path, text: bytes) -> None:
+    def test_malformed_node_text_is_no_node(self, root: Path, text: bytes) -> None:
         assert Host(root).devnode(write(root, "dev/odd", text)) is None
 
 
 class TestRoots:
     """Valid and invalid roots of a host."""
 
-    def test_the_live_one(self) -> None:
+    def test_default_root_is_live(self) -> None:
         assert Host().is_live()
         assert Host("/.").is_live()
 
-    def test_a_folder(self, root: Path) -> None:
+    def test_folder_is_a_root_that_is_not_live(self, root: Path) -> None:
         assert not Host(root).is_live()
         (root.parent / "link").symlink_to(root)
         assert Host(root.parent / "link").list("/") == ["dev", "sys"]
 
-    def test_a_capture(self, tmp_path: Path) -> None:
+    def test_capture_file_is_a_root_that_is_not_live(self, tmp_path: Path) -> None:
         file = tmp_path / "node.jsonl.gz"
         file.write_bytes(
             packed([Entry("/sys/a/vendor", "text", "0x1\n"), Entry("/dev/x", "node", "b 7:0")], masked=False)
@@ -226,7 +224,7 @@ class TestRoots:
         assert host.devnode("/dev/x") == Devnode("/dev/x", "b", 7, 0)
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-    def test_a_folder_that_may_not_be_read_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
+    def test_unreadable_folder_is_refused_with_user_id(self, tmp_path: Path) -> None:
         root = tmp_path / "closed" / "root"
         (root / "sys").mkdir(parents=True)
         root.parent.chmod(0o700)
@@ -237,7 +235,7 @@ class TestRoots:
         finally:
             os.seteuid(0)
 
-    def test_anything_else_is_refused_by_name(self, tmp_path: Path) -> None:
+    def test_invalid_root_is_refused_with_path(self, tmp_path: Path) -> None:
         for path, why in (tmp_path, "no folder sys/ here"), (tmp_path / "missing", "there is no such file or folder"):
             with pytest.raises(HostDevicesError, match=f"^{path}: {why}; give a folder"):
                 Host(path)

@@ -24,17 +24,17 @@ FACTS = st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=5)
         (("dma_heap", "system"), "dma-heap-system"),
     ],
 )
-def test_facts_that_fit_stay_readable(facts: tuple[str, ...], expected: str) -> None:
+def test_short_facts_form_a_readable_id(facts: tuple[str, ...], expected: str) -> None:
     assert device_id(*facts) == expected
 
 
-def test_what_is_folded_is_kept_apart_by_a_digest() -> None:
+def test_facts_differing_in_case_get_different_digests() -> None:
     ids = {device_id("usb", "0403", "6001", serial) for serial in ("A50285BI", "a50285bi", "A50285Bi", "A50285BI ")}
     assert len(ids) == 4
     assert all(identity.startswith("usb-0403-6001-a50285bi") for identity in ids)
 
 
-def test_long_facts_are_cut_and_kept_apart() -> None:
+def test_long_facts_are_truncated_to_distinct_ids() -> None:
     first, second = (device_id("path", "serial/by-id/" + "x" * 90 + end) for end in ("1", "2"))
     assert first != second
     assert len(first) == len(second) == 63
@@ -42,18 +42,18 @@ def test_long_facts_are_cut_and_kept_apart() -> None:
 
 @scenario(294)
 @given(FACTS)
-def test_any_facts_make_a_label(facts: list[str]) -> None:
+def test_any_facts_form_a_stable_dns_label(facts: list[str]) -> None:
     identity = device_id("usb", *facts)
     assert is_device_id(identity)
     assert identity == device_id("usb", *facts)
 
 
 @given(FACTS, FACTS)
-def test_facts_that_differ_in_more_than_separators_have_different_ids(first: list[str], second: list[str]) -> None:
+def test_facts_differing_in_more_than_separators_get_different_ids(first: list[str], second: list[str]) -> None:
     if re.sub(r"[:._/-]+", "-", "-".join(first)) != re.sub(r"[:._/-]+", "-", "-".join(second)):
         assert device_id("usb", *first) != device_id("usb", *second)
 
 
 @pytest.mark.parametrize("text", ["", "-a", "a-", "A", "a_b", "a.b", "a" * 64, "ä", "a\n"])
-def test_what_is_no_device_id(text: str) -> None:
+def test_invalid_device_id_is_recognised(text: str) -> None:
     assert not is_device_id(text)

@@ -31,7 +31,7 @@ def text(path: str, content: str) -> Entry:
         ("/proc/net/ipv6_route", "fe80000000000000003eecfffe123456 40\n", "00000000000000000000000000000001 40\n"),
     ],
 )
-def test_what_identifies_hardware_is_replaced_in_form(path: str, content: str, instead: str) -> None:
+def test_identifying_value_is_replaced_in_same_format(path: str, content: str, instead: str) -> None:
     (entry,) = masked(text(path, content))
     assert entry == text(path, instead)
 
@@ -49,11 +49,11 @@ def test_what_identifies_hardware_is_replaced_in_form(path: str, content: str, i
         ("/sys/devices/pci0000:00/0000:00:14.0/usb1/serial", "0000:00:14.0\n"),
     ],
 )
-def test_what_identifies_nothing_stays(path: str, content: str) -> None:
+def test_other_value_is_unchanged(path: str, content: str) -> None:
     assert masked(text(path, content)) == [text(path, content)]
 
 
-def test_the_same_value_becomes_the_same_everywhere_and_others_stay_apart() -> None:
+def test_equal_values_stay_equal_and_different_values_different() -> None:
     uuid = "9c1a0d5e-0f3c-4b7d-8a4e-1234567890ab"
     instead = "00000000-0000-0000-0000-000000000001"
     assert masked(
@@ -79,7 +79,7 @@ def test_the_same_value_becomes_the_same_everywhere_and_others_stay_apart() -> N
     )
 
 
-def test_values_inside_of_words_are_found_too() -> None:
+def test_identifying_value_inside_a_word_is_replaced() -> None:
     assert masked(
         text("/sys/class/nvme/nvme0/serial", "S4EVNX0R123\n"),
         text("/sys/class/nvme/nvme0/subsysnqn", "nqn.2014.08.org.nvmexpress:144d144dS4EVNX0R123 SAMSUNG\n"),
@@ -93,6 +93,6 @@ def test_values_inside_of_words_are_found_too() -> None:
     ]
 
 
-def test_binary_files_that_could_hold_a_serial_number_lose_their_content() -> None:
+def test_content_of_long_binary_file_is_omitted() -> None:
     header, whole = Entry("/sys/a/config", "bytes", "A" * 88), Entry("/sys/b/config", "bytes", "A" * 5464)
     assert masked(header, whole) == [header, Entry("/sys/b/config", "there")]

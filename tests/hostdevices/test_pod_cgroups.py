@@ -60,7 +60,7 @@ def host(cgroups: Path) -> Host:
 
 
 @pytest.mark.parametrize("prefix", ["kubepods", "kubelet-kubepods", "custom-node-kubepods"])
-def test_with_systemd(cgroups: Path, prefix: str) -> None:
+def test_pods_are_found_with_systemd_driver(cgroups: Path, prefix: str) -> None:
     *above, _ = prefix.split("-")
     folder = cgroups.joinpath(*(f"{'-'.join(above[: depth + 1])}.slice" for depth in range(len(above))))
     systemd(folder, prefix)
@@ -68,13 +68,13 @@ def test_with_systemd(cgroups: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "kubelet", "k3s", "docker/0a1b2c3d/kubelet"])
-def test_with_cgroupfs(cgroups: Path, below: str) -> None:
+def test_pods_are_found_with_cgroupfs_driver(cgroups: Path, below: str) -> None:
     cgroupfs(cgroups / below)
     assert running_pods(host(cgroups)) == PODS
 
 
 @pytest.mark.parametrize("make", [systemd, cgroupfs])
-def test_with_version_1(cgroups: Path, make: object) -> None:
+def test_pods_are_found_in_cgroup_version_1(cgroups: Path, make: object) -> None:
     (cgroups / "cgroup.controllers").unlink()
     for hierarchy in ("cpu,cpuacct", "memory", "systemd", "unified"):
         (cgroups / hierarchy).mkdir()
@@ -87,7 +87,7 @@ def test_with_version_1(cgroups: Path, make: object) -> None:
 
 
 @pytest.mark.parametrize("make", [systemd, cgroupfs])
-def test_of_a_pod_with_processes_the_kernel_says_so(cgroups: Path, make: Callable[[Path], None]) -> None:
+def test_pods_with_processes_have_populated_cgroups(cgroups: Path, make: Callable[[Path], None]) -> None:
     make(cgroups)
     for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # none for the fourth, as in version 1
         (path,) = cgroups.glob(f"**/*pod{uid.replace('-', '[-_]')}*")
@@ -98,14 +98,14 @@ def test_of_a_pod_with_processes_the_kernel_says_so(cgroups: Path, make: Callabl
     assert pods_with_processes(host(cgroups), PODS) == frozenset()
 
 
-def test_a_node_without_pods_has_none_and_one_without_a_root_is_not_known(cgroups: Path) -> None:
+def test_empty_root_has_no_pods_and_missing_root_is_unknown(cgroups: Path) -> None:
     assert running_pods(host(cgroups)) is None
     (cgroups / "kubepods.slice/kubepods-burstable.slice").mkdir(parents=True)
     (cgroups / "kubepods.slice/kubepods-besteffort.slice").mkdir()
     assert running_pods(host(cgroups)) == frozenset()
 
 
-def test_pods_of_every_root_count(cgroups: Path) -> None:
+def test_pods_of_all_roots_are_found(cgroups: Path) -> None:
     (cgroups / "kubepods").mkdir()  # of a kubelet with another cgroup driver
     systemd(cgroups / "kubelet.slice", "kubelet-kubepods")
     assert running_pods(host(cgroups)) == PODS
@@ -123,14 +123,14 @@ class Unreadable(Folder):
 
 
 @pytest.mark.parametrize("part", ["", "/system.slice", "/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice"])
-def test_what_cannot_be_read_is_not_known(cgroups: Path, part: str) -> None:
+def test_unreadable_folder_makes_pods_unknown(cgroups: Path, part: str) -> None:
     systemd(cgroups)
     root = cgroups.parents[2]
     assert running_pods(Host(root, Unreadable(root, f"/sys/fs/cgroup{part}"))) is None
     assert running_pods(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice/sshd.service"))) == PODS
 
 
-def test_pods_with_processes_are_found_although_a_cgroup_of_another_program_ends_meanwhile(cgroups: Path) -> None:
+def test_pods_with_processes_are_found_when_another_cgroup_ends(cgroups: Path) -> None:
     systemd(cgroups)
     (pod,) = cgroups.rglob(f"*{GUARANTEED.replace('-', '_')}*")
     (pod / "cgroup.events").write_text("populated 1\n")
@@ -138,25 +138,25 @@ def test_pods_with_processes_are_found_although_a_cgroup_of_another_program_ends
     assert pods_with_processes(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice")), PODS) == {GUARANTEED}
 
 
-def test_no_cgroups_at_all_are_not_known(tmp_path: Path) -> None:
+def test_missing_cgroups_make_pods_unknown(tmp_path: Path) -> None:
     assert running_pods(Host(tmp_path, Recording([Entry("/sys/fs", "there")]))) is None
 
 
-def test_more_folders_than_anybody_has_are_not_known(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_folders_make_pods_unknown(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     systemd(cgroups)
-    monkeypatch.setattr(pod_cgroups, "_MOST_FOLDERS", 5)
+    monkeypatch.setattr(pod_cgroups, "_MAX_FOLDERS", 5)
     assert running_pods(host(cgroups)) is None
 
 
-def test_the_containers_of_pods_are_not_looked_at(cgroups: Path) -> None:
+def test_cgroups_of_containers_are_not_listed(cgroups: Path) -> None:
     listed: list[str] = []
 
-    class Noted(Folder):
+    class ListingRecorder(Folder):
         def _folders(self, real: str) -> list[str] | None:
             listed.append(real)
             return super()._folders(real)
 
     systemd(cgroups)
     root = cgroups.parents[2]
-    assert running_pods(Host(root, Noted(str(root.resolve())))) == PODS
+    assert running_pods(Host(root, ListingRecorder(str(root.resolve())))) == PODS
     assert not [path for path in listed if "-pod" in path or "sshd" in path]

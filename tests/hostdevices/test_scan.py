@@ -61,34 +61,34 @@ def names(inventory: Inventory) -> list[str]:
     return [device.name for device in inventory.devices.values()]
 
 
-def test_an_event_has_its_device_and_the_parents_read_again(scanner: Scanner) -> None:
+def test_event_rereads_its_device_and_the_parents(scanner: Scanner) -> None:
     assert names(scanner.scan({"pci"}, {ONE})) == ["new new new", "old old new"]
 
 
-def test_an_event_of_a_parent_has_all_below_read_again(scanner: Scanner) -> None:
+def test_event_of_a_parent_rereads_all_devices_below(scanner: Scanner) -> None:
     assert names(scanner.scan({"pci"}, {PARENT})) == ["new new new", "new new new"]
 
 
-def test_a_name_that_begins_alike_is_another_device(tree: Tree, scanner: Scanner) -> None:
+def test_event_does_not_reread_device_with_a_longer_name(tree: Tree, scanner: Scanner) -> None:
     assert names(scanner.scan({"pci"}, {ONE[:-1]})) == ["old old new", "old old new"]
 
 
-def test_without_devices_those_of_the_subsystem_are_all_read_again(scanner: Scanner) -> None:
+def test_event_without_syspaths_rereads_whole_subsystem(scanner: Scanner) -> None:
     assert names(scanner.scan({"pci"})) == ["new new new", "new new new"]
     assert names(scanner.scan()) == ["new new new", "new new new"]
 
 
-def test_other_subsystems_leave_a_reader_alone(scanner: Scanner) -> None:
+def test_event_of_another_subsystem_rereads_nothing(scanner: Scanner) -> None:
     assert names(scanner.scan({"net"}, {ONE})) == ["old old old", "old old old"]
 
 
-def test_new_and_removed_devices_are_found_whatever_is_remembered(tree: Tree, scanner: Scanner) -> None:
+def test_new_and_removed_devices_are_found_without_their_events(tree: Tree, scanner: Scanner) -> None:
     tree.device(f"{PARENT}/0000:01:00.2", group="bus/pci/devices", label="third")
     tree.path("/sys/bus/pci/devices/0000:01:00.0").unlink()
     assert list(scanner.scan({"pci"}, ()).devices) == ["0000-01-00-1", "0000-01-00-2"]
 
 
-def test_a_device_that_came_back_is_read_again(tree: Tree, scanner: Scanner) -> None:
+def test_returning_device_is_read_again(tree: Tree, scanner: Scanner) -> None:
     link = tree.path("/sys/bus/pci/devices/0000:01:00.0")
     target = link.readlink()
     link.unlink()
@@ -97,7 +97,7 @@ def test_a_device_that_came_back_is_read_again(tree: Tree, scanner: Scanner) -> 
     assert names(scanner.scan({"pci"}, {ONE})) == ["new new new", "old old new"]
 
 
-def test_what_cannot_be_read_is_a_problem_until_it_can(tree: Tree, scanner: Scanner) -> None:
+def test_unreadable_file_is_a_problem_until_readable(tree: Tree, scanner: Scanner) -> None:
     tree.file(f"{ONE}/label", b"\0")
     inventory = scanner.scan({"pci"}, {ONE})
     assert names(inventory) == ["old old new"]
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_a_problem_until_it_can(tree: Tree, scanner: Scan
     assert scanner.scan({"pci"}, {ONE}).problems == ()
 
 
-def test_one_id_twice_keeps_the_first_and_names_both(tmp_path: Path) -> None:
+def test_duplicate_id_keeps_the_first_device_and_reports_both(tmp_path: Path) -> None:
     def twice(host: Host) -> Iterator[Finding]:
         yield Device(id="same", kind="misc", name="a", syspath="/sys/devices/a")
         yield Device(id="same", kind="misc", name="b", syspath="/sys/devices/b")
@@ -116,7 +116,7 @@ def test_one_id_twice_keeps_the_first_and_names_both(tmp_path: Path) -> None:
     assert inventory.problems == (Problem("/sys/devices/b", "has the same id same as /sys/devices/a"),)
 
 
-def test_an_unreadable_number_of_a_usb_device_hides_no_other(tmp_path: Path) -> None:
+def test_unreadable_devnum_omits_only_its_own_device(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     controller = tree.pci("0000:00:14.0")
     sticks = [tree.usb(controller, f"1-{port}", serial=f"A1B2C3D{port}") for port in range(1, 5)]
@@ -127,7 +127,7 @@ def test_an_unreadable_number_of_a_usb_device_hides_no_other(tmp_path: Path) -> 
     assert [problem.where for problem in inventory.problems] == [sticks[1]]
 
 
-class Asked(Folder):
+class NodeRecorder(Folder):
     """A folder that records which nodes are read."""
 
     def __init__(self, root: Path) -> None:
@@ -139,9 +139,9 @@ class Asked(Folder):
         return super().node(path)
 
 
-def test_an_event_of_one_path_asks_nothing_of_the_others(tmp_path: Path) -> None:
+def test_event_of_a_path_rereads_only_its_node(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, *(f"d{number}" for number in range(9)))
-    tree = Asked(tmp_path.resolve())
+    tree = NodeRecorder(tmp_path.resolve())
     scanner = Scanner(Host(tmp_path, tree), [paths_reader(["/dev/d*"])])
     before = scanner.scan()
     made_up.renumber("d5", 77)
@@ -151,7 +151,7 @@ def test_an_event_of_one_path_asks_nothing_of_the_others(tmp_path: Path) -> None
     assert [i for i, device in after.devices.items() if device is not before.devices[i]] == ["path-d5"]
 
 
-def test_a_scan_that_finds_the_same_keeps_the_values_of_before(tmp_path: Path) -> None:
+def test_unchanged_devices_stay_the_same_objects(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "a", "b", "c")
     scanner = Scanner(made_up.host, (*READERS, paths_reader(["/dev/*"])))
     before = scanner.scan()
@@ -166,30 +166,30 @@ _CHANGES = st.lists(st.tuples(st.sampled_from(["add", "remove", "renumber", "los
 
 
 @given(changes=st.lists(_CHANGES, max_size=6))
-def test_what_is_read_of_named_devices_alone_is_what_a_scan_of_all_finds(
+def test_partial_scan_equals_full_scan(
     tmp_path_factory: pytest.TempPathFactory, changes: list[list[tuple[str, str]]]
 ) -> None:
     made_up, minors = MadeUpHost(tmp_path_factory.mktemp("host"), "a", "b"), count(10)
     readers = (*READERS, paths_reader(["/dev/a*", "/dev/b"]))
-    scanner, there = Scanner(made_up.host, readers), {"a", "b"}
+    scanner, present = Scanner(made_up.host, readers), {"a", "b"}
     scanner.scan()
     for some in changes:
         named: set[str] = set()
         for what, name in some:
             syspath = f"/sys/devices/virtual/misc/{name}"
-            if what == "add" and name not in there:
+            if what == "add" and name not in present:
                 made_up.add(name, next(minors))
-                there.add(name)
-            elif what == "remove" and name in there:
+                present.add(name)
+            elif what == "remove" and name in present:
                 (made_up.root / "dev" / name).touch()
                 made_up.unplug(name)
                 shutil.rmtree(made_up.root / syspath[1:])
-                there.remove(name)
-            elif what == "renumber" and name in there:
+                present.remove(name)
+            elif what == "renumber" and name in present:
                 made_up.renumber(name, next(minors))
-            elif what == "lose" and name in there:
+            elif what == "lose" and name in present:
                 (made_up.root / "dev" / name).unlink(missing_ok=True)
-            elif what == "label" and name in there:
+            elif what == "label" and name in present:
                 (made_up.root / syspath[1:] / "numa_node").write_text(f"{next(minors)}\n")
             else:
                 continue
@@ -197,7 +197,7 @@ def test_what_is_read_of_named_devices_alone_is_what_a_scan_of_all_finds(
         assert scanner.scan({"misc", "path"}, named) == Scanner(made_up.host, readers).scan()
 
 
-def test_who_has_no_descriptor_left_has_not_seen_that_everything_is_gone(tmp_path: Path) -> None:
+def test_scan_without_descriptors_raises_and_keeps_devices(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:00:14.0", pci_class="0c0330")
     tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-2", serial="K1K2K3")

@@ -23,7 +23,7 @@ FIRST, SECOND = "/sys/devices/pci0000:00/0000:01:00.0", "/sys/devices/pci0000:00
 
 
 class Hanging(Folder):
-    """A tree in which reads of chosen files block until `let_go`."""
+    """A tree in which reads of chosen files block until `release`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root.resolve()))
@@ -34,7 +34,7 @@ class Hanging(Folder):
     def hold(self, path: str) -> None:
         self._held[path] = threading.Event()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         held, self._held = self._held, {}
         for event in held.values():
             event.set()
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Tree:
 def hanging(tree: Tree) -> Iterator[Hanging]:
     files = Hanging(tree.root)
     yield files
-    files.let_go()
+    files.release()
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def stuck(path: str) -> Health:
     return Health(False, f"reading {path} does not return")
 
 
-async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
+async def test_stuck_health_read_makes_one_device_unhealthy_until_it_returns(
     tree: Tree, hanging: Hanging, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watched(host) as watcher:
@@ -120,7 +120,7 @@ async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
             sampling.cancel()
         assert "its state is dead" in change.inventory.devices["nvme-0000-02-00-0"].health.reason
 
-        hanging.let_go()
+        hanging.release()
         tree.file(f"{SECOND}/nvme/nvme1/state", "live")
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             sampling = tasks.create_task(sample_often(watcher))
@@ -129,9 +129,7 @@ async def test_a_hanging_read_of_health_is_one_devices_fault_until_it_returns(
     assert "reading /sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal returned after" in caplog.text
 
 
-async def test_a_device_that_cannot_be_read_any_more_stays_and_is_unhealthy(
-    tree: Tree, hanging: Hanging, host: Host
-) -> None:
+async def test_known_device_stays_unhealthy_while_its_read_is_stuck(tree: Tree, hanging: Hanging, host: Host) -> None:
     async with watched(host) as watcher:
         before = (await anext(watcher)).inventory.devices
         hanging.hold(f"{FIRST}/nvme/nvme0/serial")
@@ -144,12 +142,12 @@ async def test_a_device_that_cannot_be_read_any_more_stays_and_is_unhealthy(
         assert after["nvme-0000-01-00-0"].attributes == before["nvme-0000-01-00-0"].attributes
         assert after["nvme-0000-02-00-0"] == before["nvme-0000-02-00-0"]
         assert reason.reason in {problem.reason for problem in change.inventory.problems}
-        hanging.let_go()  # everything is read again
+        hanging.release()  # everything is read again
         change = await until(watcher, lambda devices: devices["nvme-0000-01-00-0"].health == HEALTHY)
         assert change.inventory.problems == ()
 
 
-async def test_a_device_that_hangs_from_the_start_is_a_problem_and_hides_nothing(hanging: Hanging, host: Host) -> None:
+async def test_new_device_is_a_problem_while_its_read_is_stuck(hanging: Hanging, host: Host) -> None:
     hanging.hold(f"{FIRST}/vendor")
     async with watched(host) as watcher:
         async with asyncio.timeout(30):
@@ -158,7 +156,7 @@ async def test_a_device_that_hangs_from_the_start_is_a_problem_and_hides_nothing
         assert {problem.where for problem in inventory.problems} == {FIRST, f"{FIRST}/nvme/nvme0"}
 
 
-async def test_one_piece_of_hardware_takes_one_thread(tree: Tree, hanging: Hanging, host: Host) -> None:
+async def test_at_most_one_read_is_stuck_per_function(tree: Tree, hanging: Hanging, host: Host) -> None:
     hanging.hold(f"{FIRST}/nvme/nvme0/state")  # a file of one device
     hanging.hold(f"{FIRST}/aer_dev_fatal")  # a file of another device
     hanging.hold(f"{SECOND}/device")
@@ -168,7 +166,7 @@ async def test_one_piece_of_hardware_takes_one_thread(tree: Tree, hanging: Hangi
         assert [read.path for read in watcher.stuck_reads] == [f"{SECOND}/device", f"{FIRST}/nvme/nvme0/state"]
 
 
-class Counted(Reads):
+class ReadsWithFullEvent(Reads):
     """Signals when the limit of stuck reads is reached, so that no further thread starts."""
 
     def __init__(self) -> None:
@@ -181,40 +179,40 @@ class Counted(Reads):
             self.full.set()
 
 
-async def test_the_number_of_stuck_threads_is_bounded(
+async def test_number_of_stuck_threads_is_bounded(
     tree: Tree, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads_module, "MOST_STUCK", 3)
+    monkeypatch.setattr(reads_module, "MAX_STUCK", 3)
     for number in range(8):
         hanging.hold(f"{tree.pci(f'0000:aa:{number:02x}.0')}/vendor")
-    reads = Counted()
+    reads = ReadsWithFullEvent()
     since = HeldSince()
     async with watched(Host(tree.root, hanging, reads)) as watcher:
-        asking = asyncio.ensure_future(anext(watcher))
+        pending = asyncio.ensure_future(anext(watcher))
         await asyncio.wait_for(reads.full.wait(), 30)
-        await asyncio.wait([asking], timeout=0.5)  # time in which more threads could start
+        await asyncio.wait([pending], timeout=0.5)  # time in which more threads could start
         assert len(watcher.stuck_reads) == 3
         assert len(since.threads()) <= 4
-        hanging.let_go()
-        inventory, _ = await asyncio.wait_for(asking, 30)
+        hanging.release()
+        inventory, _ = await asyncio.wait_for(pending, 30)
         assert "misc-kvm" in inventory.devices
 
 
-async def test_leaving_does_not_wait_and_a_later_return_disturbs_nothing(tree: Tree, hanging: Hanging) -> None:
+async def test_watcher_closes_without_waiting_for_stuck_read(tree: Tree, hanging: Hanging) -> None:
     hanging.hold(f"{FIRST}/vendor")
     async with watched(Host(tree.root, hanging)) as watcher:
-        asking = asyncio.ensure_future(anext(watcher))
+        pending = asyncio.ensure_future(anext(watcher))
         await asyncio.to_thread(hanging.reached.wait, 10)
-        asking.cancel()
+        pending.cancel()
     (thread,) = (thread for thread, path in hanging.last_read.items() if path == f"{FIRST}/vendor")
     assert thread.is_alive()
-    hanging.let_go()
+    hanging.release()
     await asyncio.to_thread(thread.join, 10)
     assert not thread.is_alive()
     assert hanging.last_read[thread] == f"{FIRST}/vendor"  # its scan stopped there
 
 
-def test_a_single_scan_passes_over_what_hangs(hanging: Hanging, host: Host) -> None:
+def test_scan_omits_device_whose_read_is_stuck(hanging: Hanging, host: Host) -> None:
     hanging.hold(f"{FIRST}/vendor")
     inventory = scan(host)
     assert "pci-0000-02-00-0" in inventory.devices
@@ -243,7 +241,7 @@ asyncio.run(main())
 """
 
 
-def test_a_process_ends_though_a_read_never_returns(tree: Tree) -> None:
+def test_process_exits_while_a_read_is_stuck(tree: Tree) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDLESS, str(tree.root.resolve())], cwd=ROOT, capture_output=True, text=True, timeout=30
     )

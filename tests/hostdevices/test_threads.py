@@ -11,7 +11,7 @@ from hostdevices.threads import in_thread
 from tests.threads import no_more_threads
 
 
-async def test_what_could_not_be_begun_is_never_done() -> None:
+async def test_call_refused_without_thread_never_runs() -> None:
     """Otherwise a refused reset of a device would still happen when another reset ends."""
     done: list[str] = []
     answers = threading.Event()
@@ -26,7 +26,7 @@ async def test_what_could_not_be_begun_is_never_done() -> None:
     assert done == ["begun"]
 
 
-async def test_what_goes_wrong_there_is_raised_here() -> None:
+async def test_error_in_thread_is_raised_in_caller() -> None:
     def fail() -> None:
         raise OSError(5, "no such luck")
 

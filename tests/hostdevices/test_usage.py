@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostdevices import Device, Devnode, Host, UnreadableFile
-from hostdevices.usage import LONGEST_TABLE, connected_addresses, why_in_use
+from hostdevices.usage import MAX_TABLE_BYTES, connected_addresses, in_use_reason
 from tests.hostdevices.tree import Tree
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
@@ -24,23 +24,23 @@ def host(folder: Path, *lines: str) -> Host:
     return tree.host
 
 
-def test_a_connection_counts_however_many_others_there_are(tmp_path: Path) -> None:
+def test_connection_is_found_among_very_many(tmp_path: Path) -> None:
     """A load balancer has a hundred thousand connections, most of which have ended."""
     many = [entry("0100007F", "06")] * 100_000
     assert connected_addresses(host(tmp_path, *many, entry("070200C0", "01"))) == {"192.0.2.7"}
 
 
-def test_addresses_of_both_kinds_are_read_and_mapped_ones_as_what_they_are(tmp_path: Path) -> None:
+def test_ipv4_ipv6_and_mapped_addresses_are_read(tmp_path: Path) -> None:
     made = host(tmp_path, entry("070200C0", "01"))
     six = [entry(x, "01") for x in ("B80D0120000000000000000007000000", "0000000000000000FFFF0000090200C0")]
     Tree(tmp_path).file("/proc/net/tcp6", "\n".join([HEADER, *six, entry("0" * 32, "0A")]) + "\n")
     assert connected_addresses(made) == {"192.0.2.7", "2001:db8::7", "192.0.2.9"}
 
 
-def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
+def test_oversized_connection_table_raises_error(tmp_path: Path) -> None:
     made = host(tmp_path)
     with open(tmp_path / "proc/net/tcp", "r+b") as table:
-        table.truncate(LONGEST_TABLE + 1)
+        table.truncate(MAX_TABLE_BYTES + 1)
     with pytest.raises(UnreadableFile, match="/proc/net/tcp: more than"):
         connected_addresses(made)
 
@@ -60,14 +60,14 @@ def test_of_a_table_without_an_end_nothing_is_believed(tmp_path: Path) -> None:
         ("swaps", b"Filename  Type\n/dev/ab  partition\t1\t0\t-2\n", ""),
     ],
 )
-def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_called(
+def test_disk_is_in_use_only_if_mounted_swap_or_in_a_zfs_pool(
     tmp_path: Path, table: str, content: bytes, why: str
 ) -> None:
     """A user who can mount something can choose any name for the mount point."""
     tree = Tree(tmp_path)
     tree.file(f"/proc/{table}", content)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_disk_that_is_mounted_or_swap_is_in_use_whatever_its_mount_point_is_ca
         ("/sys/fs/bcachefs/6f0e/dev-0/block", "a file system on a is mounted"),
     ],
 )
-def test_a_disk_of_a_cache_or_of_bcachefs_is_in_use(tmp_path: Path, path: str, why: str) -> None:
+def test_bcache_or_bcachefs_disk_is_in_use(tmp_path: Path, path: str, why: str) -> None:
     """They are not in `holders`, and a file system on several disks is mounted under a device number of its own."""
     tree = Tree(tmp_path)
     tree.link(path, "/sys/block/a")
     tree.file("/sys/block/a/size", 8)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert why_in_use(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why

@@ -17,25 +17,25 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 
 
-def test_a_device_that_changed_since_the_scan_is_told(tmp_path: Path) -> None:
+def test_change_since_the_scan_is_reported(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "fuse", "kvm")
     fuse, kvm = made_up.devices()["misc-fuse"], made_up.devices()["misc-kvm"]
     fingerprints = Fingerprints(made_up.host)
     fingerprints.update([fuse, kvm])
-    assert fingerprints.why_changed(fuse) == ""
-    assert fingerprints.why_changed(replace(fuse, health=Health(False, "too hot"))) == ""
+    assert fingerprints.change_since_scan(fuse) == ""
+    assert fingerprints.change_since_scan(replace(fuse, health=Health(False, "too hot"))) == ""
     made_up.renumber("fuse", 77)
-    assert "/dev/fuse is c 10:77 now" in fingerprints.why_changed(fuse)
+    assert "/dev/fuse is c 10:77 now" in fingerprints.change_since_scan(fuse)
     fingerprints.update([fuse, kvm])  # the same device: the state of its scan stays valid
-    assert fingerprints.why_changed(fuse) != ""
+    assert fingerprints.change_since_scan(fuse) != ""
     (node,) = fuse.devnodes
     scanned_again = replace(fuse, devnodes=(replace(node, minor=77),))
     fingerprints.update([scanned_again])
-    assert fingerprints.why_changed(scanned_again) == ""
-    assert fingerprints.why_changed(kvm) == "it was scanned again"
+    assert fingerprints.change_since_scan(scanned_again) == ""
+    assert fingerprints.change_since_scan(kvm) == "it was scanned again"
 
 
-def test_the_nodes_that_a_device_has_now(tmp_path: Path) -> None:
+def test_current_devnodes_exclude_a_node_of_another_device(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "fuse", "kvm")
     fuse = made_up.devices()["misc-fuse"]
     fingerprints = Fingerprints(made_up.host)
@@ -50,7 +50,7 @@ def test_the_nodes_that_a_device_has_now(tmp_path: Path) -> None:
     assert fingerprints.devnodes("misc-fuse") == ()
 
 
-def test_an_unreadable_number_of_a_usb_device_is_a_fact_as_any_other(tmp_path: Path) -> None:
+def test_unreadable_devnum_is_reported_as_a_change(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     stick = tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-2", serial="K1K2K3")
     tree.file(f"{stick}/devnum", "5")
@@ -58,11 +58,11 @@ def test_an_unreadable_number_of_a_usb_device_is_a_fact_as_any_other(tmp_path: P
     fingerprints = Fingerprints(tree.host)
     fingerprints.update([device])
     tree.file(f"{stick}/devnum", "x" * 5000)
-    assert "is unreadable" in fingerprints.why_changed(device)
+    assert "is unreadable" in fingerprints.change_since_scan(device)
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
-def test_a_replug_that_one_scan_does_not_see_is_another_device_and_can_be_had(tmp_path: Path, is_grouped: bool) -> None:
+def test_replugged_device_is_a_change_until_scanned_again(tmp_path: Path, is_grouped: bool) -> None:
     tree = Tree(tmp_path)
     stick = tree.usb("/sys/devices/pci0000:00/0000:00:14.0", "1-2", devnum=4, interfaces=("03",), serial="K1")
     tree.file(f"{stick}/devnum", "4")
@@ -77,16 +77,16 @@ def test_a_replug_that_one_scan_does_not_see_is_another_device_and_can_be_had(tm
 
     before = scanned()
     fingerprints.update([before])
-    assert fingerprints.why_changed(before) == ""
+    assert fingerprints.change_since_scan(before) == ""
     tree.file(f"{stick}/devnum", "5")
-    assert "is USB device 5 now, it was USB device 4" in fingerprints.why_changed(before)
+    assert "is USB device 5 now, it was USB device 4" in fingerprints.change_since_scan(before)
     after = scanned()
     assert after != before
     fingerprints.update([after])
-    assert fingerprints.why_changed(after) == ""
+    assert fingerprints.change_since_scan(after) == ""
 
 
-def test_what_takes_the_place_of_a_device_between_its_scan_and_its_taking_over_is_not_it(tmp_path: Path) -> None:
+def test_device_replaced_between_scan_and_update_is_reported(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
 
     def plug_in(port: str, devnum: int) -> None:
@@ -103,23 +103,23 @@ def test_what_takes_the_place_of_a_device_between_its_scan_and_its_taking_over_i
     plug_in("1-3", 5)
     fingerprints = Fingerprints(tree.host)
     fingerprints.update([first])
-    assert fingerprints.why_changed(first)
+    assert fingerprints.change_since_scan(first)
     second = scanned()
     assert second.devnodes[0].path == first.devnodes[0].path
     fingerprints.update([second])
-    assert fingerprints.why_changed(second) == ""
+    assert fingerprints.change_since_scan(second) == ""
 
 
-def test_a_node_that_becomes_anothers_between_scan_and_taking_over_is_told(tmp_path: Path) -> None:
+def test_node_renumbered_between_scan_and_update_is_reported(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "fuse")
     fuse = made_up.devices()["misc-fuse"]
     made_up.renumber("fuse", 77)
     fingerprints = Fingerprints(made_up.host)
     fingerprints.update([fuse])
-    assert "/dev/fuse is c 10:77 now, it was c 10:0" in fingerprints.why_changed(fuse)
+    assert "/dev/fuse is c 10:77 now, it was c 10:0" in fingerprints.change_since_scan(fuse)
 
 
-def test_a_group_is_found_without_what_was_not_in_it(tmp_path: Path) -> None:
+def test_group_is_found_with_only_its_allocated_members(tmp_path: Path) -> None:
     made_up = MadeUpHost(tmp_path, "fuse", "kvm")
     devices = made_up.devices()
     fuse, kvm = devices["misc-fuse"], devices["misc-kvm"]

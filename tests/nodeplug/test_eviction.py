@@ -280,7 +280,7 @@ async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_po
     cluster.held.append(lease("misc-kvm", "x/y", holder="pod/default/second/c"))
 
     async def answer(request: Request) -> None:
-        if request.method == when and not cluster.presence.is_there("misc-fuse"):  # power returns to their hub
+        if request.method == when and not cluster.presence.has_device("misc-fuse"):  # power returns to their hub
             for name in ("fuse", "kvm"):
                 (cluster.host.root / f"sys/class/misc/{name}").symlink_to(f"../../devices/virtual/misc/{name}")
             cluster.scan()

@@ -49,7 +49,7 @@ def numa_node(function: Path) -> list[int]:
     return []
 
 
-def test_every_pci_function_with_its_driver_and_numa_node(root: Path, found: dict[str, Any]) -> None:
+def test_every_pci_function_is_found_with_driver_and_numa_node(root: Path, found: dict[str, Any]) -> None:
     functions = {path.name: path.resolve() for path in (root / "sys/bus/pci/devices").glob("*")}
     devices = of_kind(found, "pci")
     assert set(devices) == set(functions)
@@ -60,7 +60,7 @@ def test_every_pci_function_with_its_driver_and_numa_node(root: Path, found: dic
             assert f"0x{devices[name]['attributes']['vendor']}" == (path / "vendor").read_text().strip(), name
 
 
-def test_every_network_interface_sits_on_its_function(root: Path, found: dict[str, Any]) -> None:
+def test_every_network_interface_is_found_with_its_function(root: Path, found: dict[str, Any]) -> None:
     interfaces = {path.name: path.resolve() for path in (root / "sys/class/net").glob("*") if path.is_dir()}
     interfaces = {name: path for name, path in interfaces.items() if (path / "address").exists()}
     devices = of_kind(found, "nic")
@@ -76,7 +76,7 @@ def parent_function(path: Path) -> str:
     return next(folder.name for folder in path.parents if (folder / "vendor").exists() and ":" in folder.name)
 
 
-def test_every_rdma_device_knows_the_interface_on_its_function(root: Path, found: dict[str, Any]) -> None:
+def test_every_rdma_device_is_found_with_its_interface(root: Path, found: dict[str, Any]) -> None:
     cards = {path.name: path.resolve() for path in (root / "sys/class/infiniband").glob("*") if path.exists()}
     devices = of_kind(found, "rdma")
     assert set(devices) == set(cards)
@@ -90,7 +90,7 @@ def test_every_rdma_device_knows_the_interface_on_its_function(root: Path, found
         assert devices[name]["numaNodes"] == numa_node(function)
 
 
-def test_every_gpu_of_nvidias_driver(root: Path, found: dict[str, Any]) -> None:
+def test_every_nvidia_gpu_is_found_with_its_memory_node(root: Path, found: dict[str, Any]) -> None:
     gpus = {path.name for path in (root / "proc/driver/nvidia/gpus").glob("*")}
     devices = [device for device in of_kind(found, "gpu").values() if device["attributes"].get("driver") == "nvidia"]
     assert {device["attributes"]["resource.kubernetes.io/pciBusID"] for device in devices} == gpus
@@ -103,7 +103,7 @@ def test_every_gpu_of_nvidias_driver(root: Path, found: dict[str, Any]) -> None:
             assert device["attributes"]["memoryNode"] == node
 
 
-def test_ids_are_distinct_and_lead_back_to_the_device(root: Path, found: dict[str, Any]) -> None:
+def test_ids_are_unique_and_discover_selects_by_id(root: Path, found: dict[str, Any]) -> None:
     ids = [device["id"] for device in found["devices"]]
     assert len(ids) == len(set(ids))
     if not ids:
@@ -112,11 +112,11 @@ def test_ids_are_distinct_and_lead_back_to_the_device(root: Path, found: dict[st
     assert [device["id"] for device in json.loads(result.stdout)["devices"]] == ids[-1:]
 
 
-def test_nothing_was_a_problem(found: dict[str, Any]) -> None:
+def test_discover_reports_no_problems(found: dict[str, Any]) -> None:
     assert found["problems"] == []
 
 
-def test_a_capture_of_it_says_the_same(root: Path, found: dict[str, Any], tmp_path: Path) -> None:
+def test_discover_of_a_capture_is_identical(root: Path, found: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "machine.jsonl.gz"
     assert CliRunner().invoke(main, ["capture", str(file), "--root", str(root)]).exit_code == 0
     result = CliRunner().invoke(main, ["discover", "--root", str(file), "-o", "json"])

@@ -39,7 +39,7 @@ def devices(unpacked: Callable[[Path], Path]) -> dict[str, Device]:
         ("none", 0, "Running", ""),
     ],
 )
-async def test_two_devices_and_their_numa_nodes(
+async def test_topology_policy_aligns_two_devices(
     devices: dict[str, Device],
     socket_dir: Path,
     tmp_path: Path,

@@ -64,7 +64,7 @@ def discover(root: Path) -> dict[str, Any]:
     return description
 
 
-def test_a_device_of_our_own(tmp_path: Path) -> None:
+def test_written_recording_is_discovered(tmp_path: Path) -> None:
     (tmp_path / "key.umockdev").write_text(KEY)
     build(tmp_path / "key.umockdev", tmp_path / "root")
     found = discover(tmp_path / "root")
@@ -81,7 +81,7 @@ def test_a_device_of_our_own(tmp_path: Path) -> None:
     RECORDINGS or [pytest.param(None, marks=pytest.mark.skip(reason=f"no recordings in {FOLDER}"))],
     ids=lambda path: path and path.name,
 )
-def test_recorded_devices(recording: Path, tmp_path: Path) -> None:
+def test_real_recording_is_discovered_completely(recording: Path, tmp_path: Path) -> None:
     build(recording, tmp_path / "root")
     root = tmp_path / "root"
     found = discover(root)

@@ -10,7 +10,7 @@ from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Paths
 from tests.hostdevices.made import assigned, device, ids, why
 
 
-def test_the_first_resource_that_means_a_device_owns_it() -> None:
+def test_first_resource_that_selects_a_device_owns_it() -> None:
     found = assigned(
         [device("a", "gpu"), device("b", "gpu")],
         Resource("x/first", Ids(("a",))),
@@ -21,18 +21,18 @@ def test_the_first_resource_that_means_a_device_owns_it() -> None:
     assert found.rest == ()
 
 
-def test_a_resource_without_devices_is_there_and_empty() -> None:
+def test_resource_without_devices_has_empty_entry() -> None:
     assert assigned([], Resource("x/kvm", preset("kvm"))).devices == {"x/kvm": ()}
 
 
-def test_a_whole_is_not_for_a_resource_when_another_owns_a_part() -> None:
+def test_whole_is_refused_when_another_resource_owns_a_part() -> None:
     devices = [device("card", "gpu", parents=("pci-1",)), device("pci-1", "pci")]
     found = assigned(devices, Resource("x/gpu", Kinds(("gpu",))), Resource("x/pci", Kinds(("pci",))))
     assert ids(found, "x/pci") == []
     assert why(found, "pci-1") == "x/pci: x/gpu owns a part of it, card"
 
 
-def test_who_owns_a_whole_owns_its_parts_however_far_below_and_hands_them_out_with_it() -> None:
+def test_owner_of_a_whole_owns_and_allocates_all_its_parts() -> None:
     devices = [
         device("tty", "tty", "/dev/ttyUSB0", parents=("usb-1",), health=Health(False, "no answer")),
         device("usb-1", "usb", "/dev/bus/usb/001/002", parents=("pci-1",), numbers=(189, 1)),
@@ -48,13 +48,13 @@ def test_who_owns_a_whole_owns_its_parts_however_far_below_and_hands_them_out_wi
     assert found.rest == ()
 
 
-def test_two_parts_of_one_whole_may_have_two_owners() -> None:
+def test_parts_of_one_whole_can_have_different_owners() -> None:
     devices = [device("tty", "tty", parents=("usb-1",)), device("video", "video", parents=("usb-1",))]
     found = assigned(devices, Resource("x/tty", Kinds(("tty",))), Resource("x/video", Kinds(("video",))))
     assert (ids(found, "x/tty"), ids(found, "x/video")) == (["tty"], ["video"])
 
 
-def test_a_physical_function_and_its_virtual_ones_know_each_other_whoever_owns_them() -> None:
+def test_physical_and_virtual_functions_of_two_resources_are_sriov_peers() -> None:
     devices = [device("nic-pf", "nic", parents=("pci-0000-3b-00-0",)), device("nic-x", "nic", parents=("pci-9",))]
     devices += [device(f"vf-{i}", "vf", attributes={"pf": "0000:3b:00.0"}) for i in range(2)]
     found = assigned(devices, Resource("x/nic", Kinds(("nic",))), Resource("x/vf", Kinds(("vf",))))
@@ -66,7 +66,7 @@ def test_a_physical_function_and_its_virtual_ones_know_each_other_whoever_owns_t
     }
 
 
-def test_a_pair_of_virtual_functions_of_two_adapters_knows_both() -> None:
+def test_group_of_virtual_functions_has_all_physical_functions_as_peers() -> None:
     addresses = ("0000:3b:00.0", "0000:5e:00.0")
     devices = [device(f"pf-{i}", "nic", parents=(device_id("pci", x),)) for i, x in enumerate(addresses)]
     devices += [device(f"vf-{i}", "vf", attributes={"pf": x, "rail": "a"}) for i, x in enumerate(addresses)]
@@ -78,34 +78,34 @@ def test_a_pair_of_virtual_functions_of_two_adapters_knows_both() -> None:
     assert [x.offered_peers for x in found.devices["x/nic"]] == [(pair.id,), (pair.id,)]
 
 
-def test_within_one_resource_the_whole_goes_before_its_parts() -> None:
+def test_resource_prefers_a_whole_to_its_parts() -> None:
     devices = [device("a-part", "gpu", parents=("the-whole",)), device("the-whole", "pci")]
     found = assigned(devices, Resource("x/all", AllOf(())))
     assert [(x.id, x.children) for x in found.devices["x/all"]] == [("the-whole", ("a-part",))]
 
 
-def test_of_two_wholes_with_a_part_in_common_one_is_offered() -> None:
+def test_only_one_of_two_wholes_with_a_common_part_is_offered() -> None:
     devices = [device("pci-0", "pci"), device("pci-1", "pci"), device("vfio", "vfio", parents=("pci-0", "pci-1"))]
     found = assigned(devices, Resource("x/pci", Kinds(("pci",))))
     assert [(x.id, x.children) for x in found.devices["x/pci"]] == [("pci-0", ("vfio",))]
     assert why(found, "pci-1") == "x/pci: vfio belongs to another device of x/pci"
 
 
-def test_a_node_with_two_names_is_handed_out_once() -> None:
+def test_node_with_two_paths_is_allocated_once() -> None:
     port = device("tty-ftdi", "tty", "/dev/ttyUSB0", numbers=(188, 0))
     link = device("path-by-id", "path", "/dev/serial/by-id/usb-ftdi", numbers=(188, 0), parents=("tty-ftdi",))
     found = assigned([port, link], Resource("x/serial", Kinds(("tty",))))
     assert [node.path for node in found.devices["x/serial"][0].devnodes] == ["/dev/ttyUSB0"]
 
 
-def test_by_path_a_device_goes_before_the_file_that_is_its_node() -> None:
+def test_path_selector_prefers_a_device_to_the_path_of_its_node() -> None:
     port = device("tty-ftdi", "tty", "/dev/ttyUSB0", numbers=(188, 0))
     file = device("path-ttyusb0", "path", "/dev/ttyUSB0", numbers=(188, 0), parents=("tty-ftdi",))
     found = assigned([port, file], Resource("x/serial", Paths(("/dev/ttyUSB*",))))
     assert ids(found, "x/serial") == ["tty-ftdi"]
 
 
-def test_by_path_one_node_of_a_device_can_be_had_alone_and_then_the_device_cannot() -> None:
+def test_path_selector_of_one_node_excludes_its_device() -> None:
     card = device("sound-pch", "sound", "/dev/snd/controlC0", "/dev/snd/pcmC0D0c", numbers=(116, 0))
     file = device("path-snd-controlc0", "path", "/dev/snd/controlC0", numbers=(116, 0), parents=("sound-pch",))
     found = assigned(
@@ -115,7 +115,7 @@ def test_by_path_one_node_of_a_device_can_be_had_alone_and_then_the_device_canno
     assert why(found, "sound-pch") == "x/sound: x/mixer owns a part of it, path-snd-controlc0"
 
 
-def test_a_dangerous_device_goes_to_the_resource_that_says_so() -> None:
+def test_dangerous_device_is_offered_only_by_dangerous_resource() -> None:
     disk = device("disk", "block", "/dev/sda", node_kind="b", numbers=(8, 0))
     everything = Resource("x/all", AllOf(()))
     assert "only a resource with `dangerous: true` may offer it" in why(assigned([disk], everything), "disk")
@@ -123,7 +123,7 @@ def test_a_dangerous_device_goes_to_the_resource_that_says_so() -> None:
     assert ids(found, "x/disk") == ["disk"]
 
 
-def test_a_whole_with_a_dangerous_part_is_dangerous() -> None:
+def test_whole_with_a_dangerous_part_is_dangerous() -> None:
     devices = [
         device("stick", "usb", "/dev/bus/usb/001/002", numbers=(189, 1)),
         device("disk", "block", "/dev/sda", node_kind="b", parents=("stick",)),
@@ -133,7 +133,7 @@ def test_a_whole_with_a_dangerous_part_is_dangerous() -> None:
 
 
 @pytest.mark.parametrize("dangerous", [False, True])
-def test_the_uplink_is_nobodys_nor_what_it_is_part_of(dangerous: bool) -> None:
+def test_uplink_and_its_function_are_never_offered(dangerous: bool) -> None:
     devices = [
         device("card", "pci"),
         device("nic-1", "nic", attributes={"uplink": True}, parents=("card",)),
@@ -148,13 +148,13 @@ def test_the_uplink_is_nobodys_nor_what_it_is_part_of(dangerous: bool) -> None:
         assert not found.owners
 
 
-def test_only_the_chosen_nodes_are_handed_out_and_judged() -> None:
+def test_only_nodes_matching_the_option_are_allocated() -> None:
     gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
     found = assigned([gpu], Resource("x/gpu", Kinds(("gpu",)), nodes=("/dev/dri/renderD*",)))
     assert [node.path for node in found.devices["x/gpu"][0].devnodes] == ["/dev/dri/renderD128"]
 
 
-def test_a_device_none_of_whose_nodes_is_chosen_is_given_to_nobody() -> None:
+def test_device_without_matching_nodes_is_unavailable() -> None:
     """Interfaces, functions, and devices of another program's CDI spec can be used without nodes."""
     nodes = ("/dev/dri/rendr*",)
     gpu, bare = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128"), device("bare", "gpu")
@@ -169,7 +169,7 @@ def test_a_device_none_of_whose_nodes_is_chosen_is_given_to_nobody() -> None:
     assert assigned([gpu], described).devices["x/gpu"][0].unavailable == ""
 
 
-def test_health_policy_present_looks_at_nothing_but_presence() -> None:
+def test_health_policy_present_ignores_faults() -> None:
     nic = device("nic", "nic", health=Health(False, "no carrier"))
     strict = assigned([nic], Resource("x/nic", preset("nic")))
     present = assigned([nic], Resource("x/nic", preset("nic"), health="present"))
@@ -177,7 +177,7 @@ def test_health_policy_present_looks_at_nothing_but_presence() -> None:
     assert present.devices["x/nic"][0].health.healthy
 
 
-def test_the_reason_of_the_nearest_resources_is_told() -> None:
+def test_unassigned_device_has_reasons_of_resources_for_its_kind() -> None:
     resources = (
         Resource("x/kvm", preset("kvm")),
         Resource("x/amd", preset("amd-gpu")),
@@ -188,7 +188,7 @@ def test_the_reason_of_the_nearest_resources_is_told() -> None:
     assert why(found, "n") == "no resource selects devices of kind nic"
 
 
-def test_of_many_resources_that_are_near_two_are_told() -> None:
+def test_unassigned_device_has_reasons_of_at_most_two_resources() -> None:
     resources = [Resource(f"x/{name}", preset(name)) for name in ("kvm", "fuse", "tun", "sev")]
     found = assigned([device("misc-autofs", attributes={"name": "autofs"})], *resources)
     assert why(found, "misc-autofs") == (

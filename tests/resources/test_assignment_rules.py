@@ -68,19 +68,19 @@ RESOURCES = st.lists(st.builds(Resource, st.just("x/y"), SELECTORS, GROUPS, dang
 
 
 @given(inventories(), RESOURCES)
-def test_rules(inventory: Inventory, resources: list[Resource]) -> None:
+def test_every_assignment_has_the_invariants(inventory: Inventory, resources: list[Resource]) -> None:
     found = assign(inventory, resources)
     assert list(found.devices) == [resource.name for resource in resources]
-    _every_device_is_somewhere_once(inventory, found)
-    _who_owns_a_whole_owns_its_parts(inventory, found)
-    _ids_are_ids(found)
+    _assert_every_device_is_assigned_or_unassigned_once(inventory, found)
+    _assert_owners_of_wholes_own_the_parts(inventory, found)
+    _assert_ids_are_valid_and_unique(found)
     for resource in resources:
         if not resource.dangerous:
             assert not any(node.kind == "b" for x in found.devices[resource.name] for node in x.devnodes)
     assert assign(inventory, resources) == found
 
 
-def _every_device_is_somewhere_once(inventory: Inventory, found: Assignment) -> None:
+def _assert_every_device_is_assigned_or_unassigned_once(inventory: Inventory, found: Assignment) -> None:
     handed_out = Counter(
         i for devices in found.devices.values() for x in devices for i in {x.id, *x.children} if i in inventory.devices
     )
@@ -91,14 +91,14 @@ def _every_device_is_somewhere_once(inventory: Inventory, found: Assignment) -> 
     assert all(x.reason for x in found.rest)
 
 
-def _who_owns_a_whole_owns_its_parts(inventory: Inventory, found: Assignment) -> None:
+def _assert_owners_of_wholes_own_the_parts(inventory: Inventory, found: Assignment) -> None:
     for part in inventory.devices.values():
         for whole in part.parents:
             if whole in found.owners:
                 assert found.owners[part.id] == found.owners[whole]
 
 
-def _ids_are_ids(found: Assignment) -> None:
+def _assert_ids_are_valid_and_unique(found: Assignment) -> None:
     offered = [x.id for devices in found.devices.values() for x in devices]
     assert len(set(offered)) == len(offered)
     assert all(is_device_id(i) for i in offered)

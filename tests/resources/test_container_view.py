@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from hostdevices import Device, DriverFiles
-from resources.container_view import two_at_one_path
+from resources.container_view import duplicate_path
 from resources.groups import Folder
 from resources.resource import DraOptions, Resource
 from resources.selector import Kinds, Paths
@@ -16,10 +16,10 @@ CARD = device("sound-pch", "sound", "/dev/snd/controlC0", "/dev/snd/pcmC0D0p", n
 TIMER = device("path-snd-timer", "path", "/dev/snd/timer", numbers=(116, 33))
 
 
-def one(given: Device, **options: object) -> Device:
+def offered(selected: Device, **options: object) -> Device:
     """Return the device as a resource that selects its kind offers it."""
-    resource = Resource("x/y", Kinds((given.kind,)), **options)  # type: ignore[arg-type]  # tests name real fields
-    (found,) = assigned([given], resource).devices["x/y"]
+    resource = Resource("x/y", Kinds((selected.kind,)), **options)  # type: ignore[arg-type]  # tests name real fields
+    (found,) = assigned([selected], resource).devices["x/y"]
     return found
 
 
@@ -32,20 +32,20 @@ def one(given: Device, **options: object) -> Device:
         ({"dra": DraOptions(attributes={"a.b/mac": "{mac}", "n": 1})}, "dra.attributes.a.b/mac"),
     ],
 )
-def test_a_device_that_lacks_what_its_resource_names_is_given_to_nobody(option: dict[str, object], place: str) -> None:
-    found = one(STICK, **option)
+def test_device_without_a_referenced_attribute_is_unavailable(option: dict[str, object], place: str) -> None:
+    found = offered(STICK, **option)
     assert found.unavailable == f"it has no mac, which {place} of x/y uses"
     assert found.health.healthy
 
 
-def test_an_attribute_that_no_slice_can_hold_is_said_by_name() -> None:
+def test_device_with_too_long_dra_attribute_is_unavailable() -> None:
     options = DraOptions(attributes={"a.b/twice": "{serial}{serial}"})
-    found = one(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=options)
+    found = offered(structs.replace(STICK, attributes={"serial": "x" * 33}), dra=options)
     assert found.unavailable == "dra.attributes.a.b/twice of x/y has 66 bytes for it, and the limit is 64"
 
 
-def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:
-    found = one(CARD, group=Folder("/dev/snd"), env={"PLACE": "{pciBusID}"})
+def test_group_without_a_common_attribute_is_unavailable() -> None:
+    found = offered(CARD, group=Folder("/dev/snd"), env={"PLACE": "{pciBusID}"})
     assert found.unavailable == "it has no pciBusID in which all its members agree, which env.PLACE of x/y uses"
 
 
@@ -53,27 +53,27 @@ def test_of_a_group_what_its_members_disagree_on_is_nobodys() -> None:
     ("path", "inside"),
     [("/dev/zigbee", "/dev/zigbee"), ("/dev/zigbee-{serial}", "/dev/zigbee-.._A:1_"), ("/dev/ttyUSB0", "")],
 )
-def test_one_node_is_where_the_resource_says(path: str, inside: str) -> None:
+def test_single_node_has_the_configured_container_path(path: str, inside: str) -> None:
     """A stick's serial cannot lead to another folder."""
-    (node,) = one(STICK, container_path=path).devnodes
+    (node,) = offered(STICK, container_path=path).devnodes
     assert (node.path, node.container_path) == ("/dev/ttyUSB0", inside)
 
 
-def test_a_name_that_leads_elsewhere_is_no_path() -> None:
+def test_device_whose_container_path_leaves_its_folder_is_unavailable() -> None:
     stick = structs.replace(STICK, attributes={"serial": ".."})
-    assert one(stick, container_path="/dev/{serial}").unavailable == "containerPath of x/y would be /dev/.. for it"
+    assert offered(stick, container_path="/dev/{serial}").unavailable == "containerPath of x/y would be /dev/.. for it"
 
 
-def test_one_path_is_not_for_several_nodes() -> None:
-    assert one(CAMERA, container_path="/dev/cam").unavailable == (
+def test_device_with_several_nodes_for_one_path_is_unavailable() -> None:
+    assert offered(CAMERA, container_path="/dev/cam").unavailable == (
         "it has 2 nodes, and containerPath of x/y is for one; choose it with `nodes`, or set the path of each with"
         " `group.paths`"
     )
-    chosen = one(CAMERA, container_path="/dev/cam", nodes=("/dev/video0",))
+    chosen = offered(CAMERA, container_path="/dev/cam", nodes=("/dev/video0",))
     assert [(x.path, x.container_path) for x in chosen.devnodes] == [("/dev/video0", "/dev/cam")]
 
 
-def test_a_folder_is_handed_out_with_all_its_nodes_whoever_has_them() -> None:
+def test_folder_group_contains_all_nodes_of_the_folder() -> None:
     link = device("path-snd-by-path", "path", "/dev/snd/by-path/pci", numbers=(116, 0), parents=("sound-pch",))
     link = structs.replace(link, devnodes=(structs.replace(link.devnodes[0], target="/dev/snd/controlC0"),))
     whole = Folder("/dev/snd")
@@ -90,13 +90,13 @@ def test_a_folder_is_handed_out_with_all_its_nodes_whoever_has_them() -> None:
     assert assigned([CARD], renamed).devices["x/audio"][0].id == folder.id
 
 
-def test_two_nodes_at_one_path_are_found() -> None:
+def test_two_nodes_at_one_container_path_are_detected() -> None:
     other = device("tty-b", "tty", "/dev/ttyUSB1", numbers=(188, 1))
-    at = [one(x, container_path="/dev/zigbee") for x in (STICK, other)]
-    assert two_at_one_path(at) == "/dev/zigbee"
-    assert two_at_one_path([at[0], at[0]]) == ""
+    at = [offered(x, container_path="/dev/zigbee") for x in (STICK, other)]
+    assert duplicate_path(at) == "/dev/zigbee"
+    assert duplicate_path([at[0], at[0]]) == ""
     shared = [device(x, "vfio", "/dev/vfio/vfio", numbers=(10, 196)) for x in "ab"]
-    assert two_at_one_path(shared) == ""
+    assert duplicate_path(shared) == ""
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_two_nodes_at_one_path_are_found() -> None:
         ("v.example/gpu={name}", ""),
     ],
 )
-def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, why: str) -> None:
+def test_device_with_invalid_cdi_name_is_unavailable(name: str, why: str) -> None:
     stick = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
-    assert one(stick, cdi_devices=(name,)).unavailable == why
+    assert offered(stick, cdi_devices=(name,)).unavailable == why
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_a_device_that_cannot_have_its_cdi_name_is_given_to_nobody(name: str, wh
         (DriverFiles(), ""),
     ],
 )
-def test_a_device_without_its_drivers_files_is_given_to_nobody(files: DriverFiles | None, why: str) -> None:
-    assert one(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == why
+def test_device_without_driver_files_is_unavailable(files: DriverFiles | None, why: str) -> None:
+    assert offered(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == why

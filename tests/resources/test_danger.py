@@ -32,7 +32,7 @@ def assigned(tree: Tree, *globs: str, dangerous: bool = False) -> Assignment:
     return assign(inventory, [Resource("example.com/x", Paths(globs), dangerous=dangerous)])
 
 
-def test_the_console_is_refused_by_its_path_as_by_its_kind(tree: Tree) -> None:
+def test_console_is_refused_by_path_and_by_kind(tree: Tree) -> None:
     by_kind = assign(scan(tree.host), [Resource("example.com/x", Kinds(("tty",)))])
     assert ids(by_kind, "example.com/x") == ["tty-ttys1"]
     by_path = assigned(tree, "/dev/ttyS*")
@@ -45,13 +45,13 @@ def test_the_console_is_refused_by_its_path_as_by_its_kind(tree: Tree) -> None:
     assert ids(assigned(tree, "/dev/ttyS*", dangerous=True), "example.com/x") == ["tty-ttys0", "tty-ttys1"]
 
 
-def test_a_second_name_of_the_console_is_the_console(tree: Tree) -> None:
+def test_link_to_the_console_is_refused(tree: Tree) -> None:
     tree.link("/dev/gps", "/dev/ttyS0")
     tree.link("/dev/gnss", "/dev/ttyS0")
     assert ids(assigned(tree, "/dev/gps", "/dev/gnss"), "example.com/x") == []
 
 
-def test_a_link_is_judged_by_where_it_leads(tree: Tree) -> None:
+def test_link_is_dangerous_by_its_target(tree: Tree) -> None:
     tree.link("/dev/char/248:0", "/dev/watchdog0")
     tree.path("/sys/class/watchdog/watchdog0").unlink()  # now no device has the node
     found = assigned(tree, "/dev/char/*")
@@ -60,7 +60,7 @@ def test_a_link_is_judged_by_where_it_leads(tree: Tree) -> None:
     assert "/dev/char/248:0 can reset or power off the node" in refused.reason
 
 
-def test_a_node_with_another_name_is_judged_by_the_device_behind_it(tree: Tree) -> None:
+def test_renamed_node_is_dangerous_by_its_device(tree: Tree) -> None:
     tree.node("/dev/timer", "248:0")
     found = assigned(tree, "/dev/timer")
     assert ids(found, "example.com/x") == []
@@ -71,7 +71,7 @@ def test_a_node_with_another_name_is_judged_by_the_device_behind_it(tree: Tree) 
 @pytest.mark.parametrize(
     ("node", "numbers"), [("mtd0", "90:0"), ("firmware", "90:3"), ("raw/raw1", "162:1"), ("ubi0_1", "248:2")]
 )
-def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbers: str) -> None:
+def test_raw_storage_is_dangerous_by_name_or_number(tree: Tree, node: str, numbers: str) -> None:
     tree.node(f"/dev/{node}", numbers)
     (refused,) = (x for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path")
     assert f"/dev/{node} gives access to storage below its file systems" in refused.reason
@@ -90,15 +90,13 @@ def test_raw_storage_is_dangerous_whatever_its_name(tree: Tree, node: str, numbe
         ("nst0", "9:128", ""),
     ],
 )
-def test_nodes_that_no_reader_knows_are_judged_by_number_and_name(
-    tree: Tree, node: str, numbers: str, why: str
-) -> None:
+def test_unknown_node_is_dangerous_by_name_or_number(tree: Tree, node: str, numbers: str, why: str) -> None:
     tree.node(f"/dev/{node}", numbers)
     refused = [x.reason for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path"]
     assert [why in x for x in refused] == [True] * bool(why)
 
 
-def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tree) -> None:
+def test_power_button_and_board_bus_are_refused(tree: Tree) -> None:
     """With names that drivers/acpi/button.c, drivers/i2c/busses and drivers/hid/hid-cp2112.c create."""
     for number, phys in enumerate(("LNXPWRBN/button/input0", "usb-0000:00:14.0-1/input0")):
         parent = tree.device(
@@ -118,7 +116,7 @@ def test_a_broad_selector_gets_no_power_button_and_no_bus_of_the_board(tree: Tre
     assert any("it is the power button or its like, and can reset or power" in x.reason for x in by_kind.rest)
 
 
-def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
+def test_member_of_a_bond_is_refused(tree: Tree) -> None:
     """For example, a bond for storage, without a default route."""
     for number in (0, 1):
         slave = interface(
@@ -137,9 +135,7 @@ def test_a_part_of_a_bond_stays_in_it(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(("group", "maps", "offered"), [("", 1, 0), ("identity", 1, 0), ("DMA-FQ", 1, 1), ("", 0, 1)])
-def test_a_function_whose_registers_are_mapped_without_an_iommu_can_write_all_memory(
-    tree: Tree, group: str, maps: int, offered: int
-) -> None:
+def test_function_with_uio_maps_and_without_iommu_is_dangerous(tree: Tree, group: str, maps: int, offered: int) -> None:
     """igb_uio maps the registers; uio_pci_generic maps none (ABI: /sys/class/uio/uioX/maps)."""
     function = tree.pci("0000:03:00.0", pci_class="020000", driver="igb_uio")
     uio = tree.child(function, "uio/uio0", group="class/uio", node="uio0", name="igb_uio")
@@ -154,7 +150,7 @@ def test_a_function_whose_registers_are_mapped_without_an_iommu_can_write_all_me
         assert "its part uio-0000-03-00-0 is dangerous: its DMA can write" in why(found, "pci-0000-03-00-0")
 
 
-def test_a_harmless_node_of_a_device_with_a_dangerous_one_is_harmless(tree: Tree) -> None:
+def test_control_node_of_sound_card_is_offered_alone(tree: Tree) -> None:
     card = tree.child(tree.pci("0000:00:1f.3"), "sound/card0", group="class/sound", id="PCH")
     for name in ("controlC0", "pcmC0D0p"):
         tree.device(f"{card}/{name}", group="class/sound", node=f"snd/{name}")

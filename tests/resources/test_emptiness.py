@@ -14,7 +14,7 @@ from tests.hostdevices.machine import build_machine
 
 
 @pytest.mark.parametrize(
-    ("select", "is_told", "kinds"),
+    ("select", "needs_option", "kinds"),
     [
         ("nvme", True, "nvme"),
         ("block", True, "block"),
@@ -28,18 +28,18 @@ from tests.hostdevices.machine import build_machine
         ("kvm", False, "misc"),
     ],
 )
-def test_dangerous_devices_are_told_before_there_is_one(
-    select: object, is_told: bool, kinds: str, tmp_path: Path
+def test_reason_mentions_dangerous_if_all_selected_kinds_need_it(
+    select: object, needs_option: bool, kinds: str, tmp_path: Path
 ) -> None:
     for name in ("sys", "proc", "dev"):
         (tmp_path / name).mkdir()
     resource = {"name": "x/y", "select": select}
-    for more, told in (({}, is_told), ({"dangerous": True}, False)):
-        config = loads(json.dumps({"resources": [resource | more]}).encode())
+    for options, is_mentioned in (({}, needs_option), ({"dangerous": True}, False)):
+        config = loads(json.dumps({"resources": [resource | options]}).encode())
         inventory = scan(Host(tmp_path), READERS)
-        said = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
+        reason = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
         words = "; it also needs `dangerous: true`, without which no resource gets such devices"
-        assert said == f"no device here: no device of kind {kinds} exists" + words * told
+        assert reason == f"no device here: no device of kind {kinds} exists" + words * is_mentioned
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_dangerous_devices_are_told_before_there_is_one(
         ("coral-usb", "no device here"),
     ],
 )
-def test_what_comes_nearest(select: object, why: str, tmp_path: Path) -> None:
+def test_reason_is_that_of_the_nearest_device(select: object, why: str, tmp_path: Path) -> None:
     resources = [{"name": "x/first", "select": "kvm"}, {"name": "x/second", "select": select}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, (*READERS, paths_reader(config.path_globs)))
-    said = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
-    assert said.startswith("no device here")
-    assert why in said
+    reason = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
+    assert reason.startswith("no device here")
+    assert why in reason
 
 
-def test_what_the_first_may_not_have_and_a_later_one_has(tmp_path: Path) -> None:
+def test_reason_is_own_refusal_when_a_later_resource_has_the_device(tmp_path: Path) -> None:
     """MIG instances without a known UUID."""
     resources = [{"name": "x/first", "select": "mig", "ids": "uuid"}, {"name": "x/second", "select": "mig"}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, READERS)
     assignment = assign(inventory, config.resources)
     assert len(assignment.devices["x/second"]) == 2
-    said = why_empty(config.resources[0], inventory, assignment)
-    assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in said
-    assert said.endswith("from NVIDIA's library) (and 1 more)")
+    reason = why_empty(config.resources[0], inventory, assignment)
+    assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in reason
+    assert reason.endswith("from NVIDIA's library) (and 1 more)")

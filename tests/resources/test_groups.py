@@ -31,7 +31,7 @@ CAMERA = [
 ]
 
 
-def test_the_parts_of_one_device_are_handed_out_as_one() -> None:
+def test_parts_of_one_device_form_a_group() -> None:
     found = assigned(CAMERA, Resource("x/camera", Kinds(("usb", "video", "sound")), group=Within("usb")))
     (camera,) = found.devices["x/camera"]
     assert camera.id == "x-camera-usb-cam"
@@ -47,13 +47,13 @@ def test_the_parts_of_one_device_are_handed_out_as_one() -> None:
     assert found.owners == {camera.id: "x/camera", **dict.fromkeys(camera.children, "x/camera")}
 
 
-def test_a_group_keeps_its_id_when_its_nodes_are_renumbered() -> None:
+def test_group_keeps_its_id_when_its_nodes_are_renumbered() -> None:
     renumbered = [CAMERA[0], device("video-cam", "video", "/dev/video3", parents=("usb-cam",)), CAMERA[2]]
     resource = Resource("x/camera", Kinds(("usb", "video", "sound")), group=Within("usb"))
     assert ids(assigned(CAMERA, resource), "x/camera") == ids(assigned(renumbered, resource), "x/camera")
 
 
-def test_a_group_is_as_healthy_as_its_worst_member() -> None:
+def test_group_has_the_health_of_its_worst_member() -> None:
     broken = device("sound-cam", "sound", "/dev/snd/controlC1", parents=("usb-cam",), health=Health(False, "gone"))
     resource = Resource("x/camera", Kinds(("video", "sound")), group=Within())
     (camera,) = assigned([*CAMERA[:2], broken], resource).devices["x/camera"]
@@ -61,13 +61,13 @@ def test_a_group_is_as_healthy_as_its_worst_member() -> None:
     assert camera.parents == ("usb-cam",)
 
 
-def test_devices_with_nothing_in_common_are_handed_out_alone() -> None:
+def test_unrelated_device_is_a_group_of_one() -> None:
     lone = device("video-csi", "video", "/dev/video9")
     found = assigned([*CAMERA, lone], Resource("x/camera", Kinds(("video", "sound")), group=Within("usb")))
     assert ids(found, "x/camera") == ["x-camera-usb-cam", "x-camera-video-csi"]
 
 
-def test_functions_of_one_pci_device_are_handed_out_as_one() -> None:
+def test_functions_of_one_pci_device_form_a_group() -> None:
     address = "resource.kubernetes.io/pciBusID"
     devices = [device(f"pci-{i}", "pci", attributes={address: f"0000:3b:00.{i}"}) for i in range(2)]
     devices.append(device("pci-other", "pci", attributes={address: "0000:3c:00.0"}))
@@ -75,7 +75,7 @@ def test_functions_of_one_pci_device_are_handed_out_as_one() -> None:
     assert [x.children for x in found.devices["x/card"]] == [("pci-0", "pci-1"), ("pci-other",)]
 
 
-def test_devices_with_the_same_attribute_are_handed_out_as_one() -> None:
+def test_devices_with_the_same_attribute_form_a_group() -> None:
     devices = [device(f"f{i}", "pci", attributes={"iommuGroup": i // 2}) for i in range(4)]
     found = assigned(devices, Resource("x/pair", Kinds(("pci",)), group=SameAttribute("iommuGroup")))
     assert [x.children for x in found.devices["x/pair"]] == [("f0", "f1"), ("f2", "f3")]
@@ -91,7 +91,7 @@ CAPTURE = PathSet(
 )
 
 
-def test_a_group_of_usb_devices_has_the_addresses_of_all_of_them() -> None:
+def test_group_of_usb_devices_has_all_addresses() -> None:
     """A virtual machine needs each address. All other attributes must be equal."""
     facts = [{"bus": "usb", "usbAddress": f"1:{number}", "vendor": vendor} for number, vendor in ((9, "a"), (3, "b"))]
     pair = [device(f"usb-{x['vendor']}", "usb", f"/dev/{x['vendor']}", attributes=x) for x in facts]
@@ -99,7 +99,7 @@ def test_a_group_of_usb_devices_has_the_addresses_of_all_of_them() -> None:
     assert dict(both.attributes) == {"bus": "usb", "usbAddress": "1:9,1:3"}
 
 
-def test_pairs_by_path_have_their_own_paths_in_the_container() -> None:
+def test_path_group_has_configured_container_paths() -> None:
     names = ["controlC1", "pcmC1D0c", "controlC2", "pcmC2D0c", "midiC2D0", "controlC3"]
     files = [device(f"path-{n.lower()}", "path", f"/dev/snd/{n}", numbers=(116, i)) for i, n in enumerate(names)]
     found = assigned(files, Resource("x/capture", Paths(("/dev/snd/*",)), group=CAPTURE))
@@ -112,7 +112,7 @@ def test_pairs_by_path_have_their_own_paths_in_the_container() -> None:
     assert why(found, "path-controlc3") == "x/capture: the group also needs a node that matches /dev/snd/pcmC*D0c"
 
 
-def test_a_group_whose_member_belongs_to_another_resource_does_not_come_about() -> None:
+def test_path_group_is_incomplete_if_another_resource_owns_a_member() -> None:
     files = [device(f"path-{n}", "path", f"/dev/snd/{n}") for n in ("controlC1", "pcmC1D0c")]
     found = assigned(
         files, Resource("x/one", Ids(("path-pcmC1D0c",))), Resource("x/capture", Paths(("/dev/snd/*",)), group=CAPTURE)
@@ -120,14 +120,14 @@ def test_a_group_whose_member_belongs_to_another_resource_does_not_come_about() 
     assert ids(found, "x/capture") == []
 
 
-def test_a_device_is_in_one_group_of_paths_at_the_most() -> None:
+def test_device_is_in_at_most_one_path_group() -> None:
     card = device("sound", "sound", "/dev/snd/a1", "/dev/snd/b1", "/dev/snd/a2", "/dev/snd/b2", numbers=(116, 0))
     rule = PathSet((PathMember("/dev/snd/a*"), PathMember("/dev/snd/b*")))
     found = assigned([card], Resource("x/pair", Kinds(("sound",)), group=rule))
     assert [[n.path for n in x.devnodes] for x in found.devices["x/pair"]] == [["/dev/snd/a1", "/dev/snd/b1"]]
 
 
-def test_of_two_devices_with_one_path_the_second_says_why_it_is_in_no_group() -> None:
+def test_second_device_with_the_same_path_is_unassigned_with_reason() -> None:
     parts = [device(name, "sound", "/dev/snd/a1", numbers=(116, number)) for number, name in enumerate(("one", "two"))]
     found = assigned(parts, Resource("x/a", Kinds(("sound",)), group=PathSet((PathMember("/dev/snd/a*"),))))
     assert ids(found, "x/a") == ["x-a-one"]
@@ -136,7 +136,7 @@ def test_of_two_devices_with_one_path_the_second_says_why_it_is_in_no_group() ->
     ]
 
 
-def test_a_group_was_plugged_in_when_its_members_were() -> None:
+def test_group_enumeration_lists_those_of_its_members() -> None:
     numbers = ("7", "", "9", "7")
     parts = [structs.replace(device(f"p{i}", "video"), enumeration=n) for i, n in enumerate(numbers)]
     parts = [structs.replace(x, attributes={"bus": "usb"}) for x in parts]
@@ -144,7 +144,7 @@ def test_a_group_was_plugged_in_when_its_members_were() -> None:
     assert camera.enumeration == "7,9"
 
 
-def test_a_device_goes_before_the_file_that_is_its_node() -> None:
+def test_path_group_prefers_a_device_to_the_path_of_its_node() -> None:
     card = device("sound", "sound", "/dev/snd/a1", numbers=(116, 0))
     file = device("path-snd-a1", "path", "/dev/snd/a1", numbers=(116, 0), parents=("sound",))
     found = assigned(
@@ -154,7 +154,7 @@ def test_a_device_goes_before_the_file_that_is_its_node() -> None:
     assert (pair.id, pair.children, found.rest) == ("x-a-sound", ("sound", "path-snd-a1"), ())
 
 
-def test_the_place_of_a_group_is_where_all_its_members_are() -> None:
+def test_group_syspath_is_the_common_folder_of_its_members() -> None:
     syspath = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-3"
     parts = [structs.replace(device(f"p{i}", "video"), syspath=f"{syspath}/1-3:1.{i}") for i in range(2)]
     found = assigned(parts, Resource("x/camera", Kinds(("video",)), group=SameAttribute("bus")))

@@ -3,7 +3,7 @@
 from resources.mounts import is_below, is_plain, is_taken
 
 
-def test_paths_are_judged_as_they_are_written() -> None:
+def test_mount_paths_are_classified() -> None:
     assert [is_plain(path) for path in ("/a/b", "/a/../b", "/a//b", "a", "", "/")] == [True, *[False] * 5]
     assert [is_below(path, "/opt/x") for path in ("/opt/x", "/opt/x/y", "/opt/xy", "/opt")] == [
         True,

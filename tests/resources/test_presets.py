@@ -19,7 +19,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
     return build_machine(tmp_path_factory.mktemp("attributes") / "root").host
 
 
-ON_THE_MACHINE = frozenset(
+FOUND_ON_MACHINE = frozenset(
     """
     accel amd-gpu block camera cec dma-heap dsa gpio gpu hidraw i2c iio input intel-gpu kvm lirc loop mdev media mig nic
     nvme pps ptp qat rdma rtc serial sound spi sriov-vf tpm tun uio usb usb-serial vdpa vfio video
@@ -28,21 +28,21 @@ ON_THE_MACHINE = frozenset(
 )
 
 
-def test_presets_find_their_devices(machine: Host) -> None:
+def test_every_preset_selects_its_devices_on_the_machine(machine: Host) -> None:
     inventory = scan(machine)
     resources = {name: Resource(f"x/{name}", preset(name), dangerous=True) for name in PRESETS}
     found = {name for name, resource in resources.items() if assign(inventory, [resource]).devices[resource.name]}
-    assert found >= ON_THE_MACHINE
+    assert found >= FOUND_ON_MACHINE
 
 
-def test_a_gpu_with_instances_is_not_offered_whole(machine: Host) -> None:
+def test_gpu_with_mig_instances_is_not_offered(machine: Host) -> None:
     resources = [Resource(f"x/{name}", preset(name)) for name in ("nvidia-gpu", "mig")]
     found = assign(scan(machine), resources).devices
     assert found["x/nvidia-gpu"] == ()
     assert [device.attributes["type"] for device in found["x/mig"]] == ["mig", "mig"]
 
 
-def test_nvidias_gpus_are_those_that_its_driver_holds(tmp_path: Path) -> None:
+def test_nvidia_gpu_preset_requires_the_nvidia_driver(tmp_path: Path) -> None:
     """A node without NVIDIA's driver has nouveau, and CUDA would not work."""
     tree = Tree(tmp_path)
     card = tree.pci("0000:01:00.0", vendor="10de", driver="nouveau")
@@ -65,7 +65,7 @@ RASPBERRY_PI = (  # github.com/ayufan/camera-streamer/issues/3: v4l2-ctl --list-
 )
 
 
-def test_cameras_are_no_codecs(tmp_path: Path) -> None:
+def test_camera_preset_selects_no_codecs(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     for place, driver, names in RASPBERRY_PI:
         parent = tree.device(f"/sys/devices/{place}", driver=f"platform/{driver}")
@@ -75,20 +75,20 @@ def test_cameras_are_no_codecs(tmp_path: Path) -> None:
     found = assign(inventory, [Resource("x/camera", preset("camera"))]).devices["x/camera"]
     assert [device.name for device in found] == ["video0"]
     (codec,) = (device for device in inventory.devices.values() if device.name == "video10")
-    assert preset("camera").why_not(codec) == "it decodes, encodes or converts images, and captures none"
+    assert preset("camera").mismatch(codec) == "it decodes, encodes or converts images, and captures none"
 
 
-def test_dangerous_presets_say_so_and_offer_nothing_unless_the_resource_does(machine: Host) -> None:
+def test_dangerous_presets_are_documented_and_need_the_option(machine: Host) -> None:
     inventory = scan(machine)
     dangerous = {name for name, entry in PRESETS.items() if entry.help.endswith("(dangerous)")}
     assert dangerous == {"block", "cuse", "loop", "loop-control", "nvme", "rtc", "tpm", "uinput", "watchdog"}
     for name in dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices == {"x/y": ()}
-    for name in ON_THE_MACHINE - dangerous:
+    for name in FOUND_ON_MACHINE - dangerous:
         assert assign(inventory, [Resource("x/y", preset(name))]).devices["x/y"], name
 
 
-def test_a_configuration_knows_the_attributes_of_all_readers_and_of_paths() -> None:
+def test_attribute_table_has_types_of_all_readers() -> None:
     assert set(STANDARD.values()) <= ATTRIBUTES.keys()
     known = {
         name: ATTRIBUTES[name] for name in ("name", "sriov", "interface", "class", "speed", "firmware", "subsystem")

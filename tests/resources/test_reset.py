@@ -43,7 +43,7 @@ def kind(wanted: str, **attributes: str) -> Selection:
     return AllOf((Kinds((wanted,)), *(Attribute(x, (value,)) for x, value in attributes.items())))
 
 
-def test_a_pci_function_is_reset_or_the_failure_is_named(tree: Tree) -> None:
+def test_pci_function_is_reset_or_error_has_device_id(tree: Tree) -> None:
     function(tree, "0000:00:05.0")
     reset(tree.host, [Device(id="pci-a", kind="pci", name="a", attributes={BUS_ID: "0000:00:05.0"})])
     assert resets(tree) == ["0000:00:05.0"]
@@ -73,7 +73,7 @@ def test_every_function_of_an_iommu_group_is_reset(tree: Tree) -> None:
     assert resets(tree) == ["0000:41:00.0", "0000:41:00.1"]
 
 
-def test_a_whole_with_parts_is_its_function(tree: Tree) -> None:
+def test_function_with_parts_is_reset(tree: Tree) -> None:
     interface(tree, function(tree, "0000:41:00.0"), "eth0", mac="02:00:00:00:00:01")
     (whole,) = assigned(tree, Resource(NAME, kind("pci"), reset=True)).devices[NAME]
     assert whole.children == ("nic-0000-41-00-0",)
@@ -81,7 +81,7 @@ def test_a_whole_with_parts_is_its_function(tree: Tree) -> None:
     assert resets(tree) == ["0000:41:00.0"]
 
 
-def test_what_is_on_no_pci_bus_is_refused_when_it_is_assigned(tree: Tree) -> None:
+def test_device_on_no_pci_bus_is_refused_at_assignment(tree: Tree) -> None:
     for name in ("kvm", "tun"):
         tree.device(f"/sys/devices/virtual/misc/{name}", group="class/misc", node=name)
     single = assigned(tree, Resource(NAME, kind("misc"), reset=True))
@@ -101,7 +101,7 @@ def with_virtual_functions(tree: Tree) -> None:
         tree.file(f"{virtual}/reset", "")
 
 
-def test_a_physical_function_is_not_reset_while_its_virtual_ones_are_offered(tree: Tree) -> None:
+def test_resource_with_reset_gets_no_pf_whose_vfs_are_offered(tree: Tree) -> None:
     with_virtual_functions(tree)
     physical = Resource(NAME, kind("pci", name="0000:3b:00.0"), reset=True)
     virtual = Resource("example.com/vf", kind("pci", sriov="vf"), reset=True)
@@ -117,7 +117,7 @@ def test_a_physical_function_is_not_reset_while_its_virtual_ones_are_offered(tre
     assert ids(assigned(tree, physical), NAME) == ["pci-0000-3b-00-0"]  # the virtual ones are not offered
 
 
-def test_a_claim_cannot_reset_a_physical_function_whose_virtual_ones_are_offered(tree: Tree) -> None:
+def test_reset_of_a_pf_fails_while_its_vfs_are_offered(tree: Tree) -> None:
     with_virtual_functions(tree)
     found = assigned(tree, Resource(NAME, kind("pci")))
     physical, virtual, _ = found.devices[NAME]
@@ -131,7 +131,7 @@ def test_a_claim_cannot_reset_a_physical_function_whose_virtual_ones_are_offered
     assert resets(tree) == ["0000:3b:00.0", "0000:3b:00.2"]
 
 
-def test_of_two_devices_on_one_function_the_first_may_be_reset(tree: Tree) -> None:
+def test_only_first_device_of_a_function_can_be_offered_with_reset(tree: Tree) -> None:
     parent = function(tree, "0000:05:00.0")
     for port in (0, 1):
         interface(tree, parent, f"eth{port}", mac="02:00:00:00:00:01", dev_port=port)

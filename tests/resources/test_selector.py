@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hostdevices import AttributeValue, Device, Version
 from hostdevices.globs import path_pattern
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from resources.matching import Accepted, accepts, version_key
 from resources.presets import PRESETS, preset
 from resources.selector import (
@@ -65,11 +65,11 @@ VF = device("vf", "pci", attributes={"vendor": "15b3", "sriov": "vf", "vfIndex":
         (4, Version("4"), False),
     ],
 )
-def test_values_are_compared_as_what_they_are(wanted: Accepted, value: AttributeValue, fits: bool) -> None:
+def test_values_are_compared_by_their_type(wanted: Accepted, value: AttributeValue, fits: bool) -> None:
     assert accepts(wanted, value) is fits
 
 
-def test_versions_are_ordered_as_semver_org_says() -> None:
+def test_versions_are_ordered_as_in_semver() -> None:
     ordered = (
         "1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1 1.0.0 1.0.1 2"
     )
@@ -78,7 +78,7 @@ def test_versions_are_ordered_as_semver_org_says() -> None:
 
 
 @given(st.text(), st.text())
-def test_comparing_anything_with_anything_never_fails(wanted: str, value: str) -> None:
+def test_comparison_of_any_values_raises_no_error(wanted: str, value: str) -> None:
     for found in (value, 7, True, Version(value)):
         accepts(wanted, found)
 
@@ -101,13 +101,13 @@ def test_comparing_anything_with_anything_never_fails(wanted: str, value: str) -
         ("/dev/x*", "/dev/x\ny", ("\ny",)),
     ],
 )
-def test_path_globs(glob: str, path: str, wildcards: tuple[str, ...] | None) -> None:
+def test_path_glob_matches_path_and_captures_wildcards(glob: str, path: str, wildcards: tuple[str, ...] | None) -> None:
     found = path_pattern(glob).fullmatch(path)
     assert (found.groups() if found else None) == wildcards
 
 
 @given(st.text(alphabet="/ab*?[]!^-\\.&~|(){}$+"))
-def test_every_text_is_a_glob_and_a_text_without_wildcards_fits_itself(glob: str) -> None:
+def test_every_text_is_a_glob_and_matches_itself_without_wildcards(glob: str) -> None:
     pattern = path_pattern(glob)
     assert pattern.groups or pattern.fullmatch(glob)
 
@@ -136,8 +136,8 @@ def test_every_text_is_a_glob_and_a_text_without_wildcards_fits_itself(glob: str
         (preset("kvm"), "its kind is pci, not misc"),
     ],
 )
-def test_reasons(selector: Selection, reason: str) -> None:
-    assert selector.why_not(VF) == reason
+def test_selector_explains_mismatch(selector: Selection, reason: str) -> None:
+    assert selector.mismatch(VF) == reason
 
 
 @pytest.mark.parametrize(
@@ -151,24 +151,26 @@ def test_reasons(selector: Selection, reason: str) -> None:
         ("pci", "15b3", "ddpProfile", ""),
     ],
 )
-def test_what_the_kernel_does_not_say_names_the_setting(kind: str, vendor: str, name: str, words: str) -> None:
+def test_reason_names_the_setting_that_provides_missing_attribute(
+    kind: str, vendor: str, name: str, words: str
+) -> None:
     bare = device("a", kind, attributes={"vendor": vendor})
-    assert Attribute(name, ("x",)).why_not(bare) == f"it has no attribute {name}{words}"
+    assert Attribute(name, ("x",)).mismatch(bare) == f"it has no attribute {name}{words}"
 
 
-def test_what_hardware_calls_itself_cannot_write_to_a_terminal() -> None:
+def test_reason_escapes_control_characters() -> None:
     stick = device("stick", "usb", attributes={"model": "\x1b[2Jgotcha\n"})
-    assert Attribute("model", ("x",)).why_not(stick) == r"its model is \x1b[2Jgotcha\n, not x"
+    assert Attribute("model", ("x",)).mismatch(stick) == r"its model is \x1b[2Jgotcha\n, not x"
 
 
-def test_a_path_means_devices_all_of_whose_nodes_fit() -> None:
+def test_path_selector_matches_if_all_nodes_match() -> None:
     gpu = device("gpu", "gpu", "/dev/dri/card0", "/dev/dri/renderD128")
-    assert Paths(("/dev/dri/*",)).why_not(gpu) == ""
-    assert Paths(("/dev/dri/card*", "/dev/dri/render*")).why_not(gpu) == ""
-    assert Paths(("/dev/dri/render*",)).why_not(gpu) == "its node /dev/dri/card0 does not match /dev/dri/render*"
+    assert Paths(("/dev/dri/*",)).mismatch(gpu) == ""
+    assert Paths(("/dev/dri/card*", "/dev/dri/render*")).mismatch(gpu) == ""
+    assert Paths(("/dev/dri/render*",)).mismatch(gpu) == "its node /dev/dri/card0 does not match /dev/dri/render*"
 
 
-def test_a_selector_concerns_the_kinds_that_it_can_mean() -> None:
+def test_selector_concerns_the_kinds_that_it_can_match() -> None:
     assert concerns(preset("gpu"), "gpu")
     assert not concerns(preset("gpu"), "nic")
     assert not concerns(AllOf((Kinds(("gpu",)), Ids(("*",)))), "nic")
@@ -176,22 +178,22 @@ def test_a_selector_concerns_the_kinds_that_it_can_mean() -> None:
     assert concerns(Not(Kinds(("gpu",))), "gpu")
 
 
-def test_a_selector_describes_itself() -> None:
+def test_selector_description_has_all_parts() -> None:
     selector = AllOf((AnyOf((preset("gpu"), Paths(("/dev/x",)))), Not(AllOf((Ids(("a",)), Attribute("size", (4,)))))))
     assert describe(selector) == "(gpu or path /dev/x) and not (id a and size 4)"
 
 
-def test_path_globs_are_found_wherever_they_are() -> None:
+def test_path_globs_of_nested_selectors_are_collected() -> None:
     selector = AllOf((Paths(("/dev/a*", "/dev/b")), Not(AnyOf((Paths(("/dev/c",)), Paths(("/dev/a*",)))))))
     assert path_globs(selector) == ("/dev/a*", "/dev/b", "/dev/c")
 
 
-def test_paths_of_devices_that_the_kernel_announces_are_not_listed() -> None:
+def test_path_globs_of_other_kinds_are_omitted() -> None:
     assert path_globs(AllOf((Kinds(("block",)), Paths(("/dev/loop1*",))))) == ()
     assert path_globs(AllOf((Kinds(("block", "path")), Paths(("/dev/loop1*",))))) == ("/dev/loop1*",)
 
 
-def test_presets_say_what_they_are() -> None:
+def test_every_preset_has_valid_name_and_help() -> None:
     for name, entry in PRESETS.items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
         assert entry.help
@@ -279,13 +281,13 @@ def test_presets_say_what_they_are() -> None:
         ("/dev/xen/hypercall", (10, 73), "kernel's memory"),
     ],
 )
-def test_dangerous_nodes(node: str, numbers: tuple[int, int], reason: str) -> None:
-    assert reason in why_dangerous(device("x", "path", node, numbers=numbers))
+def test_node_is_dangerous_with_reason(node: str, numbers: tuple[int, int], reason: str) -> None:
+    assert reason in danger_reason(device("x", "path", node, numbers=numbers))
 
 
-def test_dangerous_by_what_the_node_uses_them_for() -> None:
-    assert "console" in why_dangerous(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
-    assert "uplink" in why_dangerous(device("nic", "nic", attributes={"uplinkUnknown": True}))
+def test_console_and_possible_uplink_are_dangerous() -> None:
+    assert "console" in danger_reason(device("ttys0", "tty", "/dev/ttyS0", attributes={"console": True}))
+    assert "uplink" in danger_reason(device("nic", "nic", attributes={"uplinkUnknown": True}))
 
 
 @pytest.mark.parametrize(
@@ -302,5 +304,5 @@ def test_dangerous_by_what_the_node_uses_them_for() -> None:
         device("nic", "nic", attributes={"uplink": False}),
     ],
 )
-def test_harmless_devices(harmless: Device) -> None:
-    assert why_dangerous(harmless) == ""
+def test_harmless_device_is_not_dangerous(harmless: Device) -> None:
+    assert danger_reason(harmless) == ""

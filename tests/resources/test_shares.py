@@ -17,7 +17,7 @@ from tests.nodeplug.config.text import one, wrong_with
 GI = 1 << 30
 SMALL = device("gpu-small", "gpu", attributes={"model": "T4", "memory": 16 * GI})
 LARGE = device("gpu-large", "gpu", attributes={"model": "A100", "memory": 81 * GI})
-SILENT = device("gpu-silent", "gpu", attributes={"model": "T4"})
+WITHOUT_MEMORY = device("gpu-silent", "gpu", attributes={"model": "T4"})
 BY_MODEL = "select: {kind: gpu}\napi: both\nshares: 2\nsharesOf: [{select: {attributes: {model: A100}}, count: 8}]"
 BY_MEMORY = "select: {kind: gpu}\napi: both\nsharesOf: [{memory: 10Gi}]"
 
@@ -26,7 +26,7 @@ def counts(resource: Resource, *devices: Device) -> list[int]:
     return [shares_of(resource, x).count for x in devices]
 
 
-def test_other_shares_for_other_devices_under_one_name() -> None:
+def test_number_of_shares_follows_selectors() -> None:
     found = one(BY_MODEL)
     assert counts(found, SMALL, LARGE) == [2, 8]
     assert list(units_of(found, (SMALL,))) == ["gpu-small.0", "gpu-small.1"]
@@ -35,7 +35,7 @@ def test_other_shares_for_other_devices_under_one_name() -> None:
     assert owner_of(found, "gpu-large.7", LARGE) == "x/y=gpu-large/8"  # different for each number of shares
 
 
-def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
+def test_number_of_shares_follows_memory() -> None:
     found = one(BY_MEMORY)
     assert counts(found, SMALL, LARGE) == [1, 8]
     assert shares_of(found, LARGE) == DeviceShares(8, 10 * GI)
@@ -48,11 +48,11 @@ def test_a_share_for_each_so_much_of_a_devices_memory() -> None:
 @pytest.mark.parametrize(
     ("unshared", "words"),
     [
-        (SILENT, "the size of its memory is not known"),
+        (WITHOUT_MEMORY, "the size of its memory is not known"),
         (device("gpu-x", "gpu", attributes={"memory": GI}), "a share of"),
     ],
 )
-def test_what_has_not_the_memory_for_a_share_is_given_to_nobody_new(unshared: Device, words: str) -> None:
+def test_device_without_memory_for_a_share_is_unavailable(unshared: Device, words: str) -> None:
     found = one(BY_MEMORY)
     assert words in ContainerView(found).of(unshared).unavailable
     (offered,) = assigned([unshared], found).devices["x/y"]
@@ -60,9 +60,9 @@ def test_what_has_not_the_memory_for_a_share_is_given_to_nobody_new(unshared: De
     assert published(offering([found], {"x/y": [offered]}))  # valid for an API server
 
 
-def test_the_first_that_means_a_device_counts() -> None:
+def test_first_matching_rule_sets_the_shares() -> None:
     text = "select: {kind: gpu}\nsharesOf: [{select: {attributes: {model: T4}}, count: 3}, {memory: 1Gi}]"
-    assert counts(one(text), SMALL, SILENT, LARGE) == [3, 3, 81]
+    assert counts(one(text), SMALL, WITHOUT_MEMORY, LARGE) == [3, 3, 81]
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_the_first_that_means_a_device_counts() -> None:
         ("api: dra\nsharesOf: [{count: 1}]\ndra: {capacity: {cores: 8}}", "without `default`"),
     ],
 )
-def test_what_cannot_be_is_refused(text: str, words: str) -> None:
+def test_invalid_shares_are_refused(text: str, words: str) -> None:
     assert any(words in x for x in wrong_with(f"select: gpu\n{text}"))
 
 
-def test_a_file_without_it_is_as_before() -> None:
+def test_plain_shares_apply_to_all_devices() -> None:
     (found,) = loads(b"resources: [{name: x/y, select: gpu, shares: 3}]").resources
     assert (found.is_shared, counts(found, SMALL, LARGE), size_of(found, (SMALL, LARGE))) == (True, [3, 3], (2, 3))

@@ -4,7 +4,7 @@ import pytest
 
 from hostdevices import Device, Devnode
 from resources.template import (
-    MOST_BYTES,
+    MAX_BYTES,
     FieldMissing,
     Template,
     ValueTooLong,
@@ -33,13 +33,13 @@ STICK = Device(
         ("plain", "plain"),
     ],
 )
-def test_facts_take_the_place_of_fields(written: str, filled: str) -> None:
+def test_fields_are_replaced_by_facts(written: str, filled: str) -> None:
     template = read(written)
     assert (template.unknown, template.is_unbalanced) == ((), False)
     assert render(template.text, ["usb-1.0", "usb-1.1"], [STICK]) == filled
 
 
-def test_what_a_device_lacks_is_refused_by_its_name() -> None:
+def test_missing_attribute_raises_error_with_its_name() -> None:
     """Without it, values could not be matched to devices."""
     other = Device("usb-2", "usb", "1-3")
     with pytest.raises(FieldMissing, match=r"^variable A: device usb-2 has no numaNode$"):
@@ -48,7 +48,7 @@ def test_what_a_device_lacks_is_refused_by_its_name() -> None:
     assert missing("{serial}", STICK) == ""
 
 
-def test_what_is_wrong_with_a_template_is_said() -> None:
+def test_unknown_fields_and_unbalanced_braces_are_reported() -> None:
     assert read("{colour} {numaNode}") == Template(
         "{colour} {resource.kubernetes.io/numaNode}", unknown=("colour",), is_unbalanced=False
     )
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_template_is_said() -> None:
     assert read("}").is_unbalanced
 
 
-def test_names_of_variables() -> None:
+def test_variable_names_are_validated() -> None:
     assert [is_variable(name) for name in ("A_1", "_", "1A", "A-B", "", "A=B")] == [True, True, *[False] * 4]
     assert all(map(is_reserved, ("PATH", "LD_PRELOAD", "KUBERNETES_PORT", "NODEPLUG_X")))
     assert not any(map(is_reserved, ("PATHS", "MY_PATH", "NODEPLUG")))
@@ -64,20 +64,20 @@ def test_names_of_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_for_nobody"),
+    ("name", "expected"),
     [("PYTHONPATH", True), ("https_proxy", True), ("TZDIR", True), ("LD_X", True), ("GPU_MODEL", False), ("TZ", False)],
 )
-def test_what_is_not_a_claims_to_set(name: str, is_for_nobody: bool) -> None:
-    assert is_reserved(name, for_claim=True) == is_for_nobody
+def test_claim_cannot_set_reserved_variables(name: str, expected: bool) -> None:
+    assert is_reserved(name, for_claim=True) == expected
 
 
-def test_a_filled_value_has_a_limit() -> None:
+def test_rendered_value_has_a_size_limit() -> None:
     """In bytes, because a character can have several; no longer value is built temporarily."""
     stick = Device("usb-1", "usb", "1-2", attributes={"serial": "\u00fc" * 1000})
     assert len(render("{serial}" * 16, ["a"], [stick]).encode()) == 32_000
     words = r"^variable A: more than 32768 bytes with the attributes of 1 device\(s\); use fewer"
     with pytest.raises(ValueTooLong, match=words):
         render("{serial}" * 1_000_000, ["a"], [stick], of="variable A")
-    assert len(render("x" * MOST_BYTES, [], [])) == MOST_BYTES
+    assert len(render("x" * MAX_BYTES, [], [])) == MAX_BYTES
     with pytest.raises(ValueTooLong):
-        render("x" * MOST_BYTES + "{{", [], [])
+        render("x" * MAX_BYTES + "{{", [], [])

@@ -17,11 +17,11 @@ BARE = device("gpu-c", "gpu", "/dev/dri/card1", "/dev/dri/renderD129")
     ("named_by", "name"),
     [("identity", "gpu-a"), ("pciBusID", "0000:3b:00.0"), ("uuid", "GPU-4a1b"), ("path", "/dev/nvidia0")],
 )
-def test_a_device_is_known_by_what_the_resource_says(named_by: Ids, name: str) -> None:
+def test_unit_name_follows_the_option(named_by: Ids, name: str) -> None:
     assert unit_name(named_by, GPU) == name
 
 
-def test_what_has_no_such_name_is_not_offered_and_the_others_are() -> None:
+def test_device_without_a_unit_name_is_refused() -> None:
     found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="uuid"))
     assert ids(found, "x/gpu") == ["gpu-a", "gpu-b"]
     assert why(found, "gpu-c") == "x/gpu: it has no uuid, which `ids: uuid` uses as its id"
@@ -33,7 +33,7 @@ def test_what_has_no_such_name_is_not_offered_and_the_others_are() -> None:
     )
 
 
-def test_of_two_devices_with_one_name_none_is_offered() -> None:
+def test_devices_with_the_same_unit_name_are_refused() -> None:
     """Their order is arbitrary."""
     found = assigned([GPU, TWIN, BARE], Resource("x/gpu", Kinds(("gpu",)), ids="pciBusID"))
     assert ids(found, "x/gpu") == []
@@ -44,6 +44,6 @@ def test_of_two_devices_with_one_name_none_is_offered() -> None:
 
 
 @pytest.mark.parametrize("uuid", ["a" * 63, "a b", "a::1", "a\n"])
-def test_a_name_that_no_unit_can_have_is_refused(uuid: str) -> None:
+def test_invalid_unit_name_is_refused(uuid: str) -> None:
     found = assigned([device("x", "gpu", attributes={"uuid": uuid})], Resource("x/gpu", Kinds(("gpu",)), ids="uuid"))
     assert "cannot be an id: at most 62 plain characters, without ::" in why(found, "x")

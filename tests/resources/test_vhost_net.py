@@ -23,7 +23,7 @@ def reasons(host: Host, *resources: Resource) -> set[str]:
     return {x.unavailable for x in assign(inventory, resources).devices[resources[0].name]}
 
 
-def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
+def test_missing_node_makes_devices_unavailable(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path, "fuse").host
     for path in ("vhost-net", "net/tun"):
         missing = f"`vhostNet` of x/dpdk needs /dev/{path}, which does not exist; load its kernel module"
@@ -33,19 +33,19 @@ def test_each_node_is_needed_and_named(tmp_path: Path) -> None:
     assert reasons(host, WITH) == {""}
 
 
-def test_resources_that_do_not_ask_for_them_are_not_concerned(tmp_path: Path) -> None:
+def test_resource_without_the_option_is_not_affected(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path, "fuse").host
     assert reasons(host, WITHOUT) == {""}
     assert reasons(host, WITHOUT, WITH) == {""}
 
 
-def test_a_group_lacks_what_its_members_lack(tmp_path: Path) -> None:
+def test_missing_node_makes_groups_unavailable(tmp_path: Path) -> None:
     host = MadeUpHost(tmp_path, "fuse", "kvm").host
     (reason,) = reasons(host, Resource("x/dpdk", MISC, group=SameAttribute("name"), vhost_net=True))
     assert "/dev/vhost-net" in reason
 
 
-def test_a_capture_has_the_nodes_that_its_machine_had(tmp_path: Path) -> None:
+def test_capture_records_the_nodes(tmp_path: Path) -> None:
     host, file = MadeUpHost(tmp_path, "fuse").host, tmp_path / "node.gz"
     (tmp_path / "dev/net").mkdir()
     for path in ("vhost-net", "net/tun"):

@@ -82,7 +82,7 @@ async def test_claim_that_cannot_be_described_does_not_prevent_the_start(
         kept = await world.prepare(other)
         shutil.rmtree(world.cdi)
         with monkeypatch.context() as lower:
-            lower.setattr("resources.template.MOST_BYTES", 4)
+            lower.setattr("resources.template.MAX_BYTES", 4)
             await world.restart()
             assert "its files cannot be written again: variable NODES" in caplog.text
             assert world.container(kept).nodes

@@ -149,7 +149,7 @@ class World:
     def scan(self, **devices: Device) -> None:
         """Scan the host; `fuse=...` replaces the device `misc-fuse`."""
         found = self.found() | {f"misc-{name}": device for name, device in devices.items()}
-        assigned = {r.name: tuple(x for x in found.values() if not r.selector.why_not(x)) for r in self.resources}
+        assigned = {r.name: tuple(x for x in found.values() if not r.selector.mismatch(x)) for r in self.resources}
         self.presence.update(found, [device for offered in assigned.values() for device in offered])
         self.offer(assigned)
 

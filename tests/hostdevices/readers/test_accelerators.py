@@ -12,7 +12,7 @@ def test_gaudi_has_its_control_node(inventory: Inventory) -> None:
     assert device.attributes.items() >= {"type": "accel", "driver": "habanalabs", "vendor": "1da3", "module": 5}.items()
 
 
-def test_each_class_is_read(tree: Tree) -> None:
+def test_every_accelerator_class_is_read(tree: Tree) -> None:
     for index, (name, node) in enumerate(
         (("habanalabs/hl0", "hl0"), ("neuron_device/neuron0", "neuron0"), ("apex/apex_0", "apex_0"))
     ):
@@ -25,7 +25,7 @@ def test_each_class_is_read(tree: Tree) -> None:
     ]
 
 
-def test_cards_whose_numbers_are_counted_are_known_by_their_place(tree: Tree) -> None:
+def test_hailo_and_tenstorrent_ids_are_pci_addresses(tree: Tree) -> None:
     """Hailo's and Tenstorrent's drivers number cards in the order in which they answer. Their ids are PCI addresses."""
     hailo = tree.pci("0000:01:00.0", vendor="1e60", device="2864", pci_class="120000", driver="hailo")
     tree.child(hailo, "hailo_chardev/hailo0", group="class/hailo_chardev", node="hailo0")
@@ -43,7 +43,7 @@ def test_cards_whose_numbers_are_counted_are_known_by_their_place(tree: Tree) ->
     assert (tenstorrent["model"], tenstorrent["index"], tenstorrent["vendor"]) == ("p150a", 1, "1e52")
 
 
-def test_control_nodes_go_with_their_own_card(tree: Tree) -> None:
+def test_control_node_is_matched_to_its_card(tree: Tree) -> None:
     for index in (0, 1):
         parent = tree.pci(f"0000:0{index}:00.0")
         for name in (f"accel{index}", f"accel_controlD{index}"):
@@ -55,7 +55,7 @@ def test_control_nodes_go_with_their_own_card(tree: Tree) -> None:
     ]
 
 
-def test_a_qat_function_held_by_vfio_is_a_part_of_its_group(inventory: Inventory) -> None:
+def test_qat_function_on_vfio_has_its_group_as_parent(inventory: Inventory) -> None:
     device = inventory.devices["qat-0000-6b-00-1"]
     assert [node.path for node in device.devnodes] == ["/dev/vfio/30", "/dev/vfio/vfio"]
     assert device.parents == ("pci-0000-6b-00-1", "vfio-0000-6b-00-1")
@@ -64,7 +64,7 @@ def test_a_qat_function_held_by_vfio_is_a_part_of_its_group(inventory: Inventory
     assert "qat-0000-6b-00-0" not in inventory.devices  # a physical function cannot be passed on: its driver uses it
 
 
-def test_only_enabled_user_queues_are_devices(inventory: Inventory) -> None:
+def test_only_enabled_user_queues_are_listed(inventory: Inventory) -> None:
     (device,) = (x for x in inventory.devices.values() if x.kind == "dsa")
     assert device.id == "dsa-0000-6a-01-0-wq0"
     assert [node.path for node in device.devnodes] == ["/dev/dsa/wq0.0"]
@@ -81,7 +81,7 @@ def test_only_enabled_user_queues_are_devices(inventory: Inventory) -> None:
     )
 
 
-def test_a_queues_node_is_found_by_its_character_device(tree: Tree) -> None:
+def test_queue_node_is_found_by_its_character_device(tree: Tree) -> None:
     accelerator = tree.device(f"{tree.pci('0000:6a:02.0')}/iax3", group="bus/dsa/devices", state="enabled")
     queue = tree.device(f"{accelerator}/wq3.1", group="bus/dsa/devices", state="enabled", type="user", mode="dedicated")
     tree.device(f"{queue}/wq3.1", node="iax/wq3.1")
@@ -90,7 +90,7 @@ def test_a_queues_node_is_found_by_its_character_device(tree: Tree) -> None:
     assert [node.path for node in device.devnodes] == ["/dev/iax/wq3.1"]
 
 
-def test_a_work_queue_that_is_disabled_leaves(tree: Tree) -> None:
+def test_disabled_work_queue_is_removed(tree: Tree) -> None:
     accelerator = tree.device(f"{tree.pci('0000:6a:01.0')}/dsa0", group="bus/dsa/devices", state="enabled")
     queue = tree.device(f"{accelerator}/wq0.0", group="bus/dsa/devices", state="enabled", type="user")
     assert "dsa-0000-6a-01-0-wq0" in scan(tree.host).devices

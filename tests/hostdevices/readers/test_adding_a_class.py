@@ -29,7 +29,7 @@ def scanned(tree: Tree, *readers: Reader) -> Inventory:
     return scan(tree.host, (*READERS, *readers))
 
 
-def test_the_test_of_the_page_passes_with_the_reader_of_the_page(module: ModuleType, tree: Tree) -> None:
+def test_documented_test_passes_with_documented_reader(module: ModuleType, tree: Tree) -> None:
     names: dict[str, Any] = {"Tree": Tree, **module.__dict__}
     exec(compile(BLOCKS["test"], str(PAGE), "exec"), names)
     (test,) = (value for name, value in names.items() if name.startswith("test_"))
@@ -38,7 +38,7 @@ def test_the_test_of_the_page_passes_with_the_reader_of_the_page(module: ModuleT
     assert [device.kind for device in scanned(tree, *module.READERS).devices.values()].count("gnss") == 1
 
 
-def test_the_row_of_the_page_does_nearly_the_same(module: ModuleType, tree: Tree) -> None:
+def test_documented_row_finds_the_same_device(module: ModuleType, tree: Tree) -> None:
     row = eval(BLOCKS["row"], {**classes.__dict__})
     assert isinstance(row, SmallClass)
     card = tree.pci("0000:05:00.0")

@@ -1,11 +1,11 @@
 """Disks and NVMe controllers: found, with attributes that identify them."""
 
 from hostdevices import Inventory, scan
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from tests.hostdevices.tree import Tree
 
 
-def test_a_disk_is_known_by_its_worldwide_name(inventory: Inventory) -> None:
+def test_disk_id_contains_its_wwid(inventory: Inventory) -> None:
     disk = inventory.devices["block-eui-36344730"]
     assert (
         disk.attributes.items()
@@ -23,7 +23,7 @@ def test_a_disk_is_known_by_its_worldwide_name(inventory: Inventory) -> None:
     assert partition.parents == (disk.id, *disk.parents)
 
 
-def test_a_disk_of_an_nvme_subsystem_is_a_part_of_each_controller(tree: Tree) -> None:
+def test_nvme_subsystem_disk_has_every_controller_as_parent(tree: Tree) -> None:
     """With native multipath, the default, disks that several controllers can share are below a subsystem."""
     subsystem = tree.device("/sys/devices/virtual/nvme-subsystem/nvme-subsys0", group="class/nvme-subsystem")
     disk = tree.device(f"{subsystem}/nvme0n1", group="class/block", node="nvme0n1", kind="b", wwid="eui.1")
@@ -44,17 +44,17 @@ def test_a_disk_of_an_nvme_subsystem_is_a_part_of_each_controller(tree: Tree) ->
 def test_all_storage_is_dangerous(inventory: Inventory) -> None:
     storage = [device for device in inventory.devices.values() if device.kind in ("block", "nvme")]
     assert len(storage) == 4
-    assert all(map(why_dangerous, storage))
+    assert all(map(danger_reason, storage))
 
 
-def test_disks_without_a_name_are_known_by_their_place(tree: Tree) -> None:
+def test_disk_without_wwid_has_id_of_its_location(tree: Tree) -> None:
     drive = tree.pci("0000:00:02.0", driver="virtio-pci")
     tree.child(f"{drive}/virtio1", "block/vda", group="class/block", node="vda", kind="b", size=8)
     tree.device("/sys/devices/virtual/block/loop0", group="class/block", node="loop0", kind="b", size=0)
     assert set(scan(tree.host).devices) == {"pci-0000-00-02-0", "block-0000-00-02-0", "block-loop0"}
 
 
-def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) -> None:
+def test_id_of_removed_disk_is_not_reused_at_its_controller(tree: Tree) -> None:
     """Disks of virtual machines and card readers have no serial. With a counter, the next disk would get the id."""
     controller = tree.pci("0000:03:00.0", driver="vmw_pvscsi")
 
@@ -76,7 +76,7 @@ def test_a_disk_that_goes_leaves_its_id_to_none_of_its_controller(tree: Tree) ->
     assert after == {name: i for name, i in before.items() if name != "sdb"}
 
 
-def test_a_drive_at_a_sata_port_leaves_its_id_to_none_at_another(tree: Tree) -> None:
+def test_id_of_removed_drive_is_not_reused_at_another_sata_port(tree: Tree) -> None:
     """Optical drives report no serial, and the kernel numbers the ports of all controllers consecutively."""
     controller = tree.pci("0000:00:17.0", pci_class="010601")
     for port in (2, 4):
@@ -94,7 +94,7 @@ def test_a_drive_at_a_sata_port_leaves_its_id_to_none_at_another(tree: Tree) -> 
     assert found() == {"sr4": both["sr4"]}
 
 
-def test_an_nvme_controller_says_what_it_is(inventory: Inventory) -> None:
+def test_nvme_controller_has_expected_attributes(inventory: Inventory) -> None:
     assert (
         inventory.devices["nvme-0000-5e-00-0"].attributes.items()
         >= {

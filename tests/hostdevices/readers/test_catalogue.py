@@ -33,18 +33,18 @@ DAMAGES = {
 }
 
 
-def test_every_kind_is_found_on_the_machine(inventory: Inventory) -> None:
+def test_every_kind_is_found_on_the_machine_without_problems(inventory: Inventory) -> None:
     assert {device.kind for device in inventory.devices.values()} == set(READER_IDS)
     assert inventory.problems == ()
 
 
-def test_ids_are_labels_that_begin_with_the_kind(inventory: Inventory) -> None:
+def test_every_id_is_valid_and_starts_with_the_kind(inventory: Inventory) -> None:
     for identity, device in inventory.devices.items():
         assert is_device_id(identity)
         assert identity.startswith(device.kind.replace("_", "-"))
 
 
-def test_attributes_have_the_names_and_limits_of_dra(inventory: Inventory) -> None:
+def test_every_attribute_obeys_the_limits_of_dra(inventory: Inventory) -> None:
     for device in inventory.devices.values():
         assert len(device.attributes) <= 32
         for name, value in device.attributes.items():
@@ -55,13 +55,13 @@ def test_attributes_have_the_names_and_limits_of_dra(inventory: Inventory) -> No
         assert device.attributes["bus"] in ("pci", "usb", "platform", "virtual", "mdev")
 
 
-def test_every_kind_is_read_by_one_reader_and_every_preset_declared_once() -> None:
+def test_every_kind_has_one_reader_and_every_preset_one_declaration() -> None:
     assert len(set(READER_IDS)) == len(READERS)
     names = [name for reader in READERS for name in reader.presets]
     assert sorted(names) == sorted(set(names))
 
 
-def test_an_attribute_has_one_type_whoever_gives_it() -> None:
+def test_every_attribute_has_the_same_type_in_all_tables() -> None:
     tables = (EVERYWHERE, ON_PCI, ON_USB, *(reader.attributes for reader in BY_KIND.values()))
     types: dict[str, set[str]] = {}
     for table in tables:
@@ -71,7 +71,7 @@ def test_an_attribute_has_one_type_whoever_gives_it() -> None:
 
 
 @pytest.mark.parametrize("live", [False, True])
-def test_a_device_has_the_attributes_that_its_reader_declares(inventory: Inventory, live: bool) -> None:
+def test_every_attribute_of_a_device_is_declared_by_its_reader(inventory: Inventory, live: bool) -> None:
     for device in (scan(Host()) if live else inventory).devices.values():
         declared = {**EVERYWHERE, **BY_KIND[device.kind].attributes}
         declared |= {"pci": ON_PCI, "usb": ON_USB, "mdev": ON_PCI}.get(str(device.attributes["bus"]), {})
@@ -80,19 +80,19 @@ def test_a_device_has_the_attributes_that_its_reader_declares(inventory: Invento
             assert type(value) in TYPES[declared[name].type], f"{name} of {device.id}: {value!r}"
 
 
-def test_what_a_preset_compares_is_an_attribute_of_its_kind() -> None:
+def test_every_preset_compares_declared_attributes() -> None:
     for reader in READERS:
         declared = {**EVERYWHERE, **ON_PCI, **ON_USB, **reader.attributes}
         for name, facts in reader.presets.items():
             assert {*facts.having, *facts.lacking} <= declared.keys(), name
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_documentation_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs/device-classes.md"
     assert page.read_text() == catalogue_page.page(), "run: python -m hostdevices.readers.page docs/device-classes.md"
 
 
-def test_nodes_with_a_name_of_the_kernels_are_not_renumbered(inventory: Inventory) -> None:
+def test_only_misc_and_dma_heap_nodes_cannot_be_renumbered(inventory: Inventory) -> None:
     fixed = {device.kind for device in inventory.devices.values() if not can_be_renumbered(device)}
     assert fixed == {"misc", "dma_heap"}
     pair = Device(id="pair", kind="group", name="pair", children=("misc-kvm", "dma-heap-system"))
@@ -102,13 +102,13 @@ def test_nodes_with_a_name_of_the_kernels_are_not_renumbered(inventory: Inventor
     assert can_be_renumbered(structs.replace(pair, kind="tomorrow", children=()))
 
 
-def test_the_numa_attribute_is_the_numa_node(inventory: Inventory) -> None:
+def test_numa_attribute_equals_numa_nodes(inventory: Inventory) -> None:
     for device in inventory.devices.values():
         published = device.attributes.get("resource.kubernetes.io/numaNode")
         assert device.numa_nodes == (() if published is None else (published,))
 
 
-def test_what_a_device_is_within_is_listed_or_is_its_other_id(inventory: Inventory) -> None:
+def test_every_parent_is_a_device_or_a_second_id(inventory: Inventory) -> None:
     for device in inventory.devices.values():
         for whole in device.parents:
             assert whole in inventory.devices or "-0000-00-14-0-0-" in whole, (device.id, whole)
@@ -116,11 +116,11 @@ def test_what_a_device_is_within_is_listed_or_is_its_other_id(inventory: Invento
 
 
 @pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
-def test_an_empty_host_has_no_devices(reader: Reader, tree: Tree) -> None:
+def test_empty_host_has_no_devices(reader: Reader, tree: Tree) -> None:
     assert list(reader.read(tree.host)) == []
 
 
-class Traced(Host):
+class ReadRecorder(Host):
     """A host that records which files are read."""
 
     def __init__(self, root: Path) -> None:
@@ -140,10 +140,10 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
-def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, damage: str, fragile: Tree) -> None:
-    traced = Traced(fragile.root)
-    before = _devices(reader.read(traced))
-    present = _two_of_each_name(path for path in sorted(traced.files) if fragile.path(path).is_file())
+def test_damaged_file_affects_only_its_own_hardware(reader: Reader, damage: str, fragile: Tree) -> None:
+    recorder = ReadRecorder(fragile.root)
+    before = _devices(reader.read(recorder))
+    present = _two_of_each_name(path for path in sorted(recorder.files) if fragile.path(path).is_file())
     assert present
     for path in present:
         real = fragile.host.resolve(path) or path
@@ -153,7 +153,7 @@ def test_a_damaged_file_is_the_trouble_of_one_piece_of_hardware(reader: Reader, 
         for identity in before.keys() | after.keys():
             if before.get(identity) != after.get(identity):
                 device = before.get(identity) or after[identity]
-                assert _concerned(device, path) or _concerned(device, real), f"{path} changed {identity}"
+                assert _describes(device, path) or _describes(device, real), f"{path} changed {identity}"
         for problem in (x for x in found if isinstance(x, Problem)):
             assert problem.reason
             assert damage not in ("gone", "empty"), problem
@@ -172,7 +172,7 @@ LINKS = ("device", "driver", "iommu_group", "master", "mdev_type", "physfn", "su
 
 @pytest.mark.parametrize("target", [None, "/nowhere", "..", "../../../../../../../../../../etc"])
 @pytest.mark.parametrize("name", LINKS)
-def test_links_may_be_gone_or_lead_anywhere(name: str, target: str | None, fragile: Tree) -> None:
+def test_missing_or_wrong_links_cause_no_errors_or_duplicate_ids(name: str, target: str | None, fragile: Tree) -> None:
     links = [path for path in fragile.path("/sys").rglob("*") if path.name == name and path.is_symlink()]
     kept = [(link, link.readlink()) for link in links]
     assert kept
@@ -210,7 +210,7 @@ def _devices(findings: Iterator[Finding] | list[Finding]) -> dict[str, Device]:
     return {finding.id: finding for finding in findings if isinstance(finding, Device)}
 
 
-def _concerned(device: Device, path: str) -> bool:
+def _describes(device: Device, path: str) -> bool:
     """Return whether a file describes the hardware of a device, or of one of its parents."""
     folder = path.rpartition("/")[0]
     if device.syspath.startswith(folder) or folder.startswith(device.syspath):
@@ -251,7 +251,7 @@ def _siblings(tree: Tree) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["tty", "nic", "block", "input"])
-def test_a_broken_device_leaves_its_id_to_nobody(kind: str, tree: Tree) -> None:
+def test_id_of_unreadable_device_is_not_reused(kind: str, tree: Tree) -> None:
     first, second = _siblings(tree)[kind]
     (reader,) = (x for x in READERS if x.kind == kind)
     before = {device.syspath: device for device in _devices(reader.read(tree.host)).values()}

@@ -19,7 +19,7 @@ def paths(device: Device) -> list[str]:
     return [node.path for node in device.devnodes]
 
 
-def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> None:
+def test_card_and_render_node_are_matched_by_parent(tree: Tree) -> None:
     for address, card, render in (("0000:03:00.0", 1, 128), ("0000:04:00.0", 0, 129)):
         parent = tree.pci(address, driver="xe")
         tree.child(parent, f"drm/card{card}", group="class/drm", node=f"dri/card{card}")
@@ -30,7 +30,7 @@ def test_card_and_render_node_belong_together_by_their_parent(tree: Tree) -> Non
     assert found["gpu-0000-04-00-0"].attributes["render"] is True
 
 
-def test_the_memory_of_intels_cards(tree: Tree) -> None:
+def test_memory_of_intel_gpus_is_read(tree: Tree) -> None:
     """Source: Linux, xe_tile_sysfs.c: per tile; Intel's own i915: per card. Integrated GPUs have no own memory."""
     for number, driver in enumerate(("xe", "i915", "i915", "xe")):
         parent = tree.pci(f"0000:0{number + 3}:00.0", driver=driver)
@@ -43,14 +43,14 @@ def test_the_memory_of_intels_cards(tree: Tree) -> None:
     assert [x.attributes.get("memory") for x in gpus(tree).values()] == [16 << 30, 6 << 30, None, None]
 
 
-def test_a_renumbered_card_keeps_its_id(tree: Tree) -> None:
+def test_gpu_id_contains_no_card_number(tree: Tree) -> None:
     parent = tree.pci("0000:03:00.0", driver="i915")
     tree.child(parent, "drm/card7", group="class/drm", node="dri/card7")
     (device,) = gpus(tree).values()
     assert (device.id, device.name, device.attributes["render"]) == ("gpu-0000-03-00-0", "card7", False)
 
 
-def test_a_gpu_without_its_nodes_in_dev_is_no_display(tree: Tree) -> None:
+def test_gpu_without_dev_nodes_keeps_type_gpu(tree: Tree) -> None:
     """It stays a device of its resource, and is unhealthy."""
     parent = tree.pci("0000:03:00.0", driver="xe")
     for name in ("card0", "renderD128"):
@@ -60,7 +60,7 @@ def test_a_gpu_without_its_nodes_in_dev_is_no_display(tree: Tree) -> None:
     assert (device.attributes["type"], device.devnodes) == ("gpu", ())
 
 
-def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
+def test_connectors_and_ttm_are_omitted(tree: Tree) -> None:
     parent = tree.pci("0000:03:00.0", driver="i915")
     card = tree.child(parent, "drm/card0", group="class/drm", node="dri/card0")
     tree.device(f"{card}/card0-HDMI-A-1", group="class/drm")
@@ -69,7 +69,7 @@ def test_connectors_and_virtual_cards_are_no_gpus(tree: Tree) -> None:
     assert set(gpus(tree)) == {"gpu-0000-03-00-0", "gpu-vkms"}
 
 
-def test_what_only_shows_pictures_is_a_display(tree: Tree) -> None:
+def test_displays_fpgas_and_npus_are_not_selected_by_gpu_preset(tree: Tree) -> None:
     """A server's BMC (ast), the firmware's frame buffer, a virtual machine's screen; boards report no GPU vendor.
 
     Rockchip's NPU (RKNPU) and XRT's FPGAs (xocl) are DRM devices as well.
@@ -96,7 +96,7 @@ def test_what_only_shows_pictures_is_a_display(tree: Tree) -> None:
     assert sorted(others) == ["display"] * 4 + ["fpga", "npu"]
 
 
-def test_nvidia_is_read_from_proc(inventory: Inventory) -> None:
+def test_nvidia_gpu_is_read_from_proc(inventory: Inventory) -> None:
     gpu = inventory.devices["gpu-0000-81-00-0"]
     assert paths(gpu) == ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]
     assert gpu.numa_nodes == (1,)
@@ -122,7 +122,7 @@ def test_nvidia_is_read_from_proc(inventory: Inventory) -> None:
         ("something else", None),
     ],
 )
-def test_the_driver_of_nvidia_has_a_version(line: str, expected: Version | None, tree: Tree) -> None:
+def test_nvidia_driver_version_is_parsed(line: str, expected: Version | None, tree: Tree) -> None:
     tree.pci("0000:81:00.0", vendor="10de", driver="nvidia")
     tree.file("/proc/driver/nvidia/gpus/0000:81:00.0/information", "GPU UUID: \t GPU-????????-????\nDevice Minor: \t 0")
     tree.file("/proc/driver/nvidia/version", line)
@@ -131,7 +131,7 @@ def test_the_driver_of_nvidia_has_a_version(line: str, expected: Version | None,
     assert "uuid" not in gpu.attributes  # the driver does not report it yet
 
 
-def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
+def test_mig_instance_has_its_gpu_as_parent(inventory: Inventory) -> None:
     instance = inventory.devices["gpu-0000-81-00-0-gi2-ci0"]
     assert instance.parents == ("gpu-0000-81-00-0", "pci-0000-81-00-0")
     assert paths(instance)[-2:] == ["/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
@@ -147,7 +147,7 @@ def test_mig_instances_are_parts_of_their_gpu(inventory: Inventory) -> None:
     assert "uuid" not in instance.attributes
 
 
-def test_a_partitioned_gpu_says_so(inventory: Inventory, tree: Tree) -> None:
+def test_partitioned_gpu_has_partitioned_attribute(inventory: Inventory, tree: Tree) -> None:
     assert inventory.devices["gpu-0000-81-00-0"].attributes["partitioned"] is True
     assert "partitioned" not in inventory.devices["gpu-0000-c1-00-0"].attributes
     physical = tree.pci("0000:03:00.0", driver="xe", sriov_totalvfs=7)
@@ -157,7 +157,7 @@ def test_a_partitioned_gpu_says_so(inventory: Inventory, tree: Tree) -> None:
     assert [gpu.attributes.get("partitioned") for gpu in gpus(tree).values()] == [True, None]
 
 
-def test_a_gpu_known_to_the_driver_alone_is_listed(tree: Tree) -> None:
+def test_gpu_found_only_by_its_driver_is_listed(tree: Tree) -> None:
     tree.file("/sys/bus/pci/devices/0004:05:00.0/class", "0x030200")
     tree.file("/proc/driver/nvidia/gpus/0004:05:00.0/numa_status", "Node:      255\nStatus:    online")
     (gpu,) = gpus(tree).values()
@@ -166,7 +166,7 @@ def test_a_gpu_known_to_the_driver_alone_is_listed(tree: Tree) -> None:
     assert gpu.attributes.items() >= {"driver": "nvidia", "vendor": "10de", "memoryNode": 255}.items()
 
 
-def test_amd_needs_kfd_and_names_its_target(inventory: Inventory) -> None:
+def test_amd_gpu_has_kfd_node_and_gfx_target(inventory: Inventory) -> None:
     gpu = inventory.devices["gpu-0000-c1-00-0"]
     assert paths(gpu) == ["/dev/dri/card1", "/dev/dri/renderD129", "/dev/kfd"]
     assert (
@@ -187,7 +187,7 @@ def amd_gpus(tree: Tree) -> dict[str, Device]:
     return {device.id: device for device in offered}
 
 
-def test_every_partition_of_an_amd_gpu_is_a_gpu_of_amd(tree: Tree) -> None:
+def test_every_partition_of_an_amd_gpu_is_a_gpu(tree: Tree) -> None:
     mi300x(tree, "CPX", partitions=3)
     found = amd_gpus(tree)
     assert {identity: paths(device) for identity, device in found.items()} == {
@@ -218,7 +218,7 @@ def test_every_partition_of_an_amd_gpu_is_a_gpu_of_amd(tree: Tree) -> None:
     assert not {"uuid", "memory"} & found["gpu-0000-05-00-0"].attributes.keys()  # those describe the whole GPU
 
 
-def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
+def test_unpartitioned_amd_gpu_is_one_gpu(tree: Tree) -> None:
     mi300x(tree, "SPX", partitions=1)
     (gpu,) = amd_gpus(tree).values()
     assert gpu.id == "gpu-0000-05-00-0"
@@ -227,7 +227,7 @@ def test_an_amd_gpu_in_one_piece_is_one(tree: Tree) -> None:
     assert not {"partition", "parentUUID"} & gpu.attributes.keys()
 
 
-def test_links_of_xgmi_are_counted_between_gpus_that_it_joins_directly(tree: Tree) -> None:
+def test_xgmi_links_are_counted_between_directly_linked_gpus(tree: Tree) -> None:
     """Two modules of two GPUs: kfd lists the weight and the bandwidth of the link to each other node."""
     nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
     tree.device("/sys/devices/virtual/kfd/kfd", group="class/kfd", node="kfd", numbers="235:0")
@@ -256,7 +256,7 @@ def test_links_of_xgmi_are_counted_between_gpus_that_it_joins_directly(tree: Tre
     assert found["gpu-0000-03-00-0"].links == ()
 
 
-def test_partitions_of_one_amd_gpu_are_told_apart_without_kfd(tree: Tree) -> None:
+def test_amd_partitions_are_distinct_without_kfd(tree: Tree) -> None:
     for partition in (0, 1):
         parent = tree.device(f"/sys/devices/platform/amdgpu_xcp_{partition}", driver="platform/amdgpu")
         minor = 130 + partition

@@ -10,7 +10,7 @@ from hostdevices import Device, scan
 from hostdevices.readers.net import read
 from hostdevices.readers.uplinks import uplinks
 from resources.assignment import assign
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from resources.presets import preset
 from resources.resource import Resource
 from tests.dra_scenarios import scenario
@@ -29,7 +29,7 @@ def virtual(tree: Tree, name: str) -> str:
     return tree.device(f"/sys/devices/virtual/net/{name}", group="class/net", type=1)
 
 
-def test_an_interface_says_what_it_is(tree: Tree) -> None:
+def test_interface_has_expected_attributes(tree: Tree) -> None:
     physical = tree.pci("0000:3b:00.0", vendor="15b3", device="101d", driver="mlx5_core", numa_node=0, sriov_totalvfs=8)
     interface(tree, physical, "ens1f0np0", mac=MAC, speed=100000, phys_port_name="p0", phys_switch_id="b8cef6000001")
     function = tree.virtual_function(physical, "0000:3b:00.2", 0, vendor="15b3", device="101e", driver="mlx5_core")
@@ -66,7 +66,7 @@ def test_an_interface_says_what_it_is(tree: Tree) -> None:
     assert "speed" not in of_virtual_function  # the kernel reports -1 without a link
 
 
-def test_a_renamed_interface_keeps_its_id(tree: Tree) -> None:
+def test_renamed_interface_keeps_its_id(tree: Tree) -> None:
     parent = tree.pci("0000:00:03.0")
     before = interface(tree, f"{parent}/virtio2", "eth0", mac=MAC)
     (old,) = interfaces(tree).values()
@@ -76,7 +76,7 @@ def test_a_renamed_interface_keeps_its_id(tree: Tree) -> None:
     assert interfaces(tree)["enp0s3"].id == old.id == "nic-0000-00-03-0"
 
 
-def test_ports_of_one_function_are_told_apart(tree: Tree) -> None:
+def test_ports_of_one_function_have_different_ids(tree: Tree) -> None:
     parent = tree.pci("0000:05:00.0")
     interface(tree, parent, "eth4", mac=MAC, dev_port=1)
     interface(tree, parent, "eth5", mac=MAC, dev_port=0)
@@ -88,7 +88,7 @@ def test_ports_of_one_function_are_told_apart(tree: Tree) -> None:
     }
 
 
-def test_an_interface_for_another_function_is_no_nic(tree: Tree) -> None:
+def test_representor_is_not_selected_by_nic_preset(tree: Tree) -> None:
     parent = tree.pci("0000:05:00.0")
     for name, port in (("enp5s0f0np0", "p0"), ("enp5s0f0npf0vf0", "pf0vf0"), ("enp5s0f0npf0sf88", "pf0sf88")):
         interface(tree, parent, name, mac=MAC, phys_port_name=port)
@@ -99,7 +99,7 @@ def test_an_interface_for_another_function_is_no_nic(tree: Tree) -> None:
     assert found["enp5s0f0npf0vf0"].attributes["representor"] is True
 
 
-def test_a_subfunction_has_its_number_in_the_id(tree: Tree) -> None:
+def test_subfunction_id_contains_its_number(tree: Tree) -> None:
     parent = tree.pci("0000:05:00.0")
     tree.file(f"{parent}/mlx5_core.sf.4/sfnum", 88)
     interface(tree, f"{parent}/mlx5_core.sf.4", "enp5s0f0s88", mac=MAC)
@@ -107,7 +107,7 @@ def test_a_subfunction_has_its_number_in_the_id(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(("carrier", "expected"), [("1", True), ("0", False), (None, False)])
-def test_an_interface_that_is_down_has_no_carrier(carrier: str | None, expected: bool, tree: Tree) -> None:
+def test_carrier_is_false_unless_file_says_1(carrier: str | None, expected: bool, tree: Tree) -> None:
     syspath = interface(tree, tree.pci("0000:00:03.0"), "eth0", mac=MAC)
     tree.path(f"{syspath}/carrier").unlink()
     if carrier is not None:
@@ -115,7 +115,7 @@ def test_an_interface_that_is_down_has_no_carrier(carrier: str | None, expected:
     assert interfaces(tree)["eth0"].attributes["carrier"] is expected
 
 
-def test_virtual_interfaces_say_so(tree: Tree) -> None:
+def test_virtual_interface_has_virtual_attribute(tree: Tree) -> None:
     virtual(tree, "veth3a")
     tree.device("/sys/devices/virtual/net/lo", group="class/net", type=772)
     tree.device("/sys/devices/virtual/net/bond0", group="class/net", type=1, uevent={"DEVTYPE": "bond"})
@@ -128,7 +128,7 @@ def test_virtual_interfaces_say_so(tree: Tree) -> None:
 
 
 @scenario(293)
-def test_all_below_the_default_route_is_uplink(tree: Tree) -> None:
+def test_all_interfaces_below_default_route_are_uplinks(tree: Tree) -> None:
     slaves = [interface(tree, tree.pci(f"0000:00:0{n}.0"), f"eth{n}", mac=MAC) for n in (3, 4, 5)]
     bond = virtual(tree, "bond0")
     vlan = virtual(tree, "bond0.100")
@@ -142,7 +142,7 @@ def test_all_below_the_default_route_is_uplink(tree: Tree) -> None:
 
 
 @scenario(293)
-def test_routes_that_are_no_way_out_do_not_count(tree: Tree) -> None:
+def test_only_usable_default_routes_mark_uplinks(tree: Tree) -> None:
     tree.file(
         "/proc/net/route",
         "Iface Destination\n"
@@ -160,7 +160,7 @@ def test_routes_that_are_no_way_out_do_not_count(tree: Tree) -> None:
     assert uplinks(tree.host).carrying == {"eth3"}
 
 
-def test_a_long_route_table_is_read_to_its_end(tree: Tree) -> None:
+def test_long_route_table_is_read_completely(tree: Tree) -> None:
     others = "".join(f"eth1 {n:08X} 00000000 0001 0 0 0 FFFFFFFF 0 0 0\n" for n in range(1, 2000))
     tree.file("/proc/net/route", f"Iface Destination\n{others}eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
     assert uplinks(tree.host).carrying == {"eth0"}
@@ -169,7 +169,7 @@ def test_a_long_route_table_is_read_to_its_end(tree: Tree) -> None:
 DEFAULT_BY_ETH0 = "Iface Destination\neth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0"
 
 
-def listed(*names: str) -> str:
+def proc_net_dev(*names: str) -> str:
     """Return the content of /proc/net/dev for these interfaces."""
     return "\n".join(["Inter-| Receive", " face |bytes", *(f"{name:>6}: 0 0 0" for name in names)])
 
@@ -193,53 +193,53 @@ def node(tree: Tree) -> Tree:
     return tree
 
 
-HERE = ("br0", "eno1", "eno1v0", "eno1v1", "veth7")
+INTERFACES = ("br0", "eno1", "eno1v0", "eno1v1", "veth7")
 
 
-def suspects(tree: Tree) -> set[str]:
+def possible_uplinks(tree: Tree) -> set[str]:
     return {device.name for device in scan(tree.host).devices.values() if device.attributes.get("uplinkUnknown")}
 
 
-def test_routes_of_another_network_namespace_say_nothing_of_these_interfaces(node: Tree) -> None:
-    node.file("/proc/net/dev", listed("eth0", "lo"))
+def test_uplinks_are_unknown_in_another_network_namespace(node: Tree) -> None:
+    node.file("/proc/net/dev", proc_net_dev("eth0", "lo"))
     inventory = scan(node.host)
     # without the virtual function that is down, functions without a kernel driver, and virtual interfaces
     expected = {"br0", "eno1", "eno1v1", "0000:03:00.0", "0000:03:00.2", "0000:04:00.2"}
-    assert suspects(node) == expected
+    assert possible_uplinks(node) == expected
     for device in inventory.devices.values():
-        assert ("may be the node's uplink" in why_dangerous(device)) == (device.name in expected)
+        assert ("may be the node's uplink" in danger_reason(device)) == (device.name in expected)
     (problem,) = inventory.problems
     assert "known only with hostNetwork or hostPID" in problem.reason
 
 
-def test_with_the_hosts_processes_the_routes_of_the_first_are_asked(node: Tree) -> None:
-    node.file("/proc/net/dev", listed("eth0", "lo"))
-    node.file("/proc/1/net/dev", listed(*HERE))
+def test_routes_of_pid_1_are_read_with_host_pid(node: Tree) -> None:
+    node.file("/proc/net/dev", proc_net_dev("eth0", "lo"))
+    node.file("/proc/1/net/dev", proc_net_dev(*INTERFACES))
     node.file("/proc/1/net/route", "Iface Destination\neno1 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
-    assert suspects(node) == set()
+    assert possible_uplinks(node) == set()
     assert scan(node.host).devices["nic-0000-03-00-0"].attributes["uplink"] is True
     assert scan(node.host).devices["pci-0000-03-00-0"].attributes["uplink"] is True
     assert scan(node.host).problems == ()
 
 
-def test_a_first_process_of_a_third_namespace_is_no_help(node: Tree) -> None:
-    node.file("/proc/net/dev", listed("eth0", "lo"))
-    node.file("/proc/1/net/dev", listed("eth1", "lo"))
-    assert "eno1" in suspects(node)
+def test_routes_of_pid_1_in_a_third_namespace_are_ignored(node: Tree) -> None:
+    node.file("/proc/net/dev", proc_net_dev("eth0", "lo"))
+    node.file("/proc/1/net/dev", proc_net_dev("eth1", "lo"))
+    assert "eno1" in possible_uplinks(node)
 
 
-def test_default_routes_that_end_at_no_hardware_leave_it_open(node: Tree) -> None:
-    node.file("/proc/net/dev", listed(*HERE))
+def test_uplinks_are_unknown_if_default_route_leads_to_no_hardware(node: Tree) -> None:
+    node.file("/proc/net/dev", proc_net_dev(*INTERFACES))
     node.file("/proc/net/route", "Iface Destination\nveth7 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
-    assert "eno1" in suspects(node)
+    assert "eno1" in possible_uplinks(node)
     assert "lead to no hardware" in scan(node.host).problems[0].reason
     node.file("/proc/net/route", "Iface Destination")  # a node without a default route has no uplink
-    assert suspects(node) == set()
+    assert possible_uplinks(node) == set()
 
 
-def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tree) -> None:
+def test_interfaces_with_other_routes_are_uplinks_without_default_route(node: Tree) -> None:
     """During a lease renewal, or in an isolated network: the card must not be offered."""
-    node.file("/proc/net/dev", listed(*HERE))
+    node.file("/proc/net/dev", proc_net_dev(*INTERFACES))
     by = "br0 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\nveth7 0000A80A 00000000 0001 0 0 0 00FFFFFF 0 0 0"
     node.link("/sys/devices/virtual/net/br0/lower_eno1", node.host.resolve("/sys/class/net/eno1") or "")
     node.file("/proc/net/route", f"Iface Destination\n{by}")
@@ -260,9 +260,9 @@ def test_without_a_default_route_what_has_another_one_carries_the_node(node: Tre
     assert uplinks(node.host).carrying == {"eno1"}  # the node uses only IPv6
 
 
-def test_a_node_whose_routes_are_in_a_vrf(node: Tree) -> None:
+def test_members_of_a_vrf_are_uplinks(node: Tree) -> None:
     """A VRF's routing table is not in /proc, so that its members must not be offered."""
-    node.file("/proc/net/dev", listed(*HERE, "mgmt"))
+    node.file("/proc/net/dev", proc_net_dev(*INTERFACES, "mgmt"))
     vrf = virtual(node, "mgmt")
     eno1 = node.host.resolve("/sys/class/net/eno1") or ""
     node.link(f"{eno1}/master", vrf)
@@ -270,7 +270,7 @@ def test_a_node_whose_routes_are_in_a_vrf(node: Tree) -> None:
     assert uplinks(node.host).carrying == {"eno1", "mgmt"}
 
 
-_BY_KERNEL = """
+_PRINT_UPLINKS = """
 import sys
 from hostdevices import Host
 from hostdevices.readers.uplinks import uplinks
@@ -298,11 +298,11 @@ print(*sorted(found.carrying))
     ids=["plain", "ipv6-alone", "bridge", "macvlan"],
 )
 @needs_root
-def test_the_kernels_own_tables_are_understood(commands: str, carrying: str) -> None:
+def test_uplinks_follow_the_kernels_route_tables(commands: str, carrying: str) -> None:
     setup = "ip link add up0 type veth peer name other0; ip addr add 192.0.2.2/24 dev up0; ip link set up0 up"
     script = f'set -e; mount -t sysfs none /sys; {setup}; ip link set other0 up; {commands}; exec "$0" -c "$1"'
     done = subprocess.run(
-        ["unshare", "--net", "--mount", "sh", "-c", script, sys.executable, _BY_KERNEL],
+        ["unshare", "--net", "--mount", "sh", "-c", script, sys.executable, _PRINT_UPLINKS],
         capture_output=True,
         text=True,
         check=False,
@@ -311,10 +311,10 @@ def test_the_kernels_own_tables_are_understood(commands: str, carrying: str) -> 
     assert (done.returncode, done.stdout.strip()) == (0, carrying), done.stderr
 
 
-def test_an_interface_with_an_odd_name_hides_no_route(tree: Tree) -> None:
+def test_interface_names_with_unicode_spaces_hide_no_route(tree: Tree) -> None:
     for number, name in enumerate(("a\u2028b", "c\u00a0d", "eth0")):
         interface(tree, tree.pci(f"0000:00:0{number}.0"), name, mac=MAC)
     odd = "a\u2028b 0000A8C0 0 0001 0 0 0 00FFFFFF 0 0 0\nc\u00a0d 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0"
     tree.file("/proc/net/route", f"Iface Destination\n{odd}\neth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0")
-    tree.file("/proc/net/dev", listed("a\u2028b", "c\u00a0d", "eth0"))
+    tree.file("/proc/net/dev", proc_net_dev("a\u2028b", "c\u00a0d", "eth0"))
     assert uplinks(tree.host).carrying == {"c\u00a0d", "eth0"}

@@ -55,11 +55,11 @@ class Live(Folder):
         ("/dev/./ttyUSB0", []),
     ],
 )
-def test_globs(glob: str, names: list[str], tree: Tree) -> None:
+def test_glob_finds_device_nodes(glob: str, names: list[str], tree: Tree) -> None:
     assert sorted(found(tree, glob)) == names
 
 
-def test_the_name_stays_the_identity_when_a_link_leads_elsewhere(tree: Tree) -> None:
+def test_id_of_link_is_kept_when_its_target_changes(tree: Tree) -> None:
     (before,) = found(tree, "/dev/serial/by-id/*").values()
     tree.path("/dev/serial/by-id/usb-FTDI-if00").unlink()
     tree.link("/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB0")
@@ -70,7 +70,7 @@ def test_the_name_stays_the_identity_when_a_link_leads_elsewhere(tree: Tree) -> 
     assert after.attributes["path"] == "/dev/serial/by-id/usb-FTDI-if00"
 
 
-def test_links_out_of_dev_are_not_followed(tree: Tree) -> None:
+def test_links_that_lead_to_no_node_below_dev_are_omitted(tree: Tree) -> None:
     tree.node("/secret", "1:1")
     tree.link("/dev/ttyUSB9", "/secret")
     tree.link("/dev/ttyUSB8", "/dev/ttyUSB8")
@@ -78,13 +78,13 @@ def test_links_out_of_dev_are_not_followed(tree: Tree) -> None:
     assert sorted(found(tree, "/dev/ttyUSB*")) == ["ttyUSB0", "ttyUSB1"]
 
 
-def test_what_is_no_device_node_is_passed_over(tree: Tree) -> None:
+def test_files_and_folders_are_omitted(tree: Tree) -> None:
     tree.file("/dev/ttyUSB5", "just text")
     tree.file("/dev/ttyUSB6/folder", "")
     assert sorted(found(tree, "/dev/ttyUSB*")) == ["ttyUSB0", "ttyUSB1"]
 
 
-def test_a_circle_of_folders_ends(tree: Tree) -> None:
+def test_folder_loop_is_searched_once(tree: Tree) -> None:
     tree.link("/dev/custom/a/again", "/dev/custom")
     assert sorted(found(tree, "/dev/custom/**/one")) == ["custom/a/one", "custom/b/one"]
 
@@ -98,7 +98,7 @@ def test_a_circle_of_folders_ends(tree: Tree) -> None:
         ("/dev/nfs/*", ["nfs/one"]),
     ],
 )
-def test_a_wildcard_does_not_lead_into_other_file_systems(glob: str, names: list[str], tree: Tree) -> None:
+def test_wildcard_does_not_enter_other_file_systems(glob: str, names: list[str], tree: Tree) -> None:
     tree.node("/dev/shm/one", "240:3")  # any user can create it
     tree.node("/dev/nfs/one", "240:4")
     tree.node("/dev/dri/one", "240:5")
@@ -113,7 +113,7 @@ def test_a_wildcard_does_not_lead_into_other_file_systems(glob: str, names: list
     assert [device.name for device in devices(live, glob)] == names
 
 
-def test_a_wildcard_for_folders_goes_down_eight_and_lists_each_once(tree: Tree) -> None:
+def test_double_star_searches_eight_levels_and_each_folder_once(tree: Tree) -> None:
     tree.node(f"/dev/{'/'.join('abcdefg')}/one", "240:8")
     tree.node(f"/dev/{'/'.join('abcdefgh')}/one", "240:9")
     assert [name for name in found(tree, "/dev/a/**/one") if name.startswith("a/b")] == ["a/b/c/d/e/f/g/one"]
@@ -121,13 +121,13 @@ def test_a_wildcard_for_folders_goes_down_eight_and_lists_each_once(tree: Tree) 
     assert len(listed) == len(set(listed)) + 3 * len({folder for folder, _, is_last in listed if is_last})
 
 
-def test_very_many_folders_are_a_problem_and_not_listed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "_MOST_FOLDERS", 3)
+def test_too_many_folders_are_a_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_MAX_FOLDERS", 3)
     (problem,) = (x for x in read_paths(tree.host, ["/dev/**/one"]) if isinstance(x, Problem))
     assert problem == Problem("/dev/**/one", "leads to more than 3 folders; files in the others are not found")
 
 
-def test_a_path_is_a_part_of_the_device_whose_node_it_is(tree: Tree) -> None:
+def test_path_has_device_of_its_node_as_parent(tree: Tree) -> None:
     adapter = tree.usb(tree.pci("0000:00:14.0"), "1-2", serial="ft5rx9k2", interfaces=("ff",))
     tree.path("/dev/ttyUSB0").unlink()
     tree.child(f"{adapter}/1-2:1.0/ttyUSB0", "tty/ttyUSB0", group="class/tty", node="ttyUSB0", numbers="188:0")
@@ -145,7 +145,7 @@ def _digest(devices: object, name: str) -> str:
     return str(identity).rpartition("-")[2]
 
 
-def test_of_two_names_for_one_node_one_is_a_part_of_the_other(tree: Tree) -> None:
+def test_first_path_of_a_node_is_parent_of_the_second(tree: Tree) -> None:
     tree.link("/dev/serial/by-path/usb-0:2:1.0", "/dev/ttyUSB1")
     tree.link("/dev/serial/by-path/usb-0:3:1.0", "/dev/ttyUSB0")
     inventory = Scanner(tree.host, (paths_reader(("/dev/serial/*/*",)),)).scan()
@@ -154,7 +154,7 @@ def test_of_two_names_for_one_node_one_is_a_part_of_the_other(tree: Tree) -> Non
     assert (first.parents, second.parents, other.parents) == ((), (first.id,), ())
 
 
-def test_a_node_that_many_share_belongs_to_none(tree: Tree) -> None:
+def test_path_of_shared_node_has_no_parent(tree: Tree) -> None:
     for index in (0, 1):
         tree.iommu_group(index, tree.pci(f"0000:0{index}:00.0", driver="vfio-pci"))
         tree.device(f"/sys/devices/virtual/vfio/{index}", group="class/vfio", node=f"vfio/{index}")
@@ -164,6 +164,6 @@ def test_a_node_that_many_share_belongs_to_none(tree: Tree) -> None:
     assert inventory.devices["path-vfio-1"].parents == ("vfio-0000-01-00-0", "pci-0000-01-00-0")
 
 
-def test_a_node_of_a_whole_and_its_parts_belongs_to_the_whole(machine: Tree) -> None:
+def test_path_of_node_in_whole_and_parts_has_whole_as_parent(machine: Tree) -> None:
     inventory = Scanner(machine.host, (*READERS, paths_reader(("/dev/nvidia[0-9]*",)))).scan()
     assert inventory.devices["path-nvidia3"].parents == ("gpu-0000-81-00-0", "pci-0000-81-00-0")

@@ -18,7 +18,7 @@ def functions(tree: Tree) -> dict[str, Device]:
     return {device.name: device for device in found if isinstance(device, Device)}
 
 
-def test_a_function_says_what_it_is(tree: Tree) -> None:
+def test_function_has_expected_attributes(tree: Tree) -> None:
     syspath = tree.pci(
         "0000:3b:00.0",
         root="pci0000:3a",
@@ -49,32 +49,32 @@ def test_a_function_says_what_it_is(tree: Tree) -> None:
     }
 
 
-def test_domains_have_up_to_32_bits(tree: Tree) -> None:
+def test_pci_domain_can_exceed_16_bits(tree: Tree) -> None:
     tree.pci("10000:01:00.0", root="pci10000:00")
     device = functions(tree)["10000:01:00.0"]
     assert device.id == "pci-10000-01-00-0"
     assert device.attributes[ROOT] == "pci10000:00"
 
 
-def test_minus_one_is_no_numa_node(tree: Tree) -> None:
+def test_numa_node_minus_one_is_omitted(tree: Tree) -> None:
     tree.pci("0000:00:02.0", numa_node=-1)
     device = functions(tree)["0000:00:02.0"]
     assert device.numa_nodes == ()
     assert NUMA not in device.attributes
 
 
-def test_the_numa_node_of_a_bridge_above_counts(tree: Tree) -> None:
+def test_numa_node_is_inherited_from_bridge(tree: Tree) -> None:
     tree.pci("0000:40:01.0", root="pci0000:40", numa_node=2)
     tree.pci("0000:41:00.0", root="pci0000:40", bridges=("0000:40:01.0",), numa_node=-1)
     assert functions(tree)["0000:41:00.0"].numa_nodes == (2,)
 
 
-def test_the_root_complex_may_be_below_a_platform_device(tree: Tree) -> None:
+def test_root_complex_below_platform_device_is_found(tree: Tree) -> None:
     tree.pci("0002:01:00.0", root="platform/soc/3f000000.pcie/pci0002:00", bridges=("0002:00:00.0",))
     assert functions(tree)["0002:01:00.0"].attributes[ROOT] == "pci0002:00"
 
 
-def test_virtual_functions_name_their_physical_one_and_are_no_part_of_it(tree: Tree) -> None:
+def test_virtual_function_has_pf_attribute_and_no_parent(tree: Tree) -> None:
     physical = tree.pci("0000:3b:00.0", sriov_totalvfs=8)
     tree.virtual_function(physical, "0000:3b:01.2", 10)
     tree.virtual_function(physical, "0000:3b:00.2", 0)
@@ -85,7 +85,7 @@ def test_virtual_functions_name_their_physical_one_and_are_no_part_of_it(tree: T
     assert virtual.parents == ()
 
 
-def test_the_function_of_the_nodes_uplink_says_so(tree: Tree) -> None:
+def test_function_of_uplink_has_uplink_attribute(tree: Tree) -> None:
     for address, name in (("0000:00:03.0", "eth0"), ("0000:00:04.0", "eth1")):
         parent = tree.pci(address, pci_class="020000")
         interface(tree, f"{parent}/virtio2", name, mac="02:00:00:00:00:01")
@@ -95,13 +95,13 @@ def test_the_function_of_the_nodes_uplink_says_so(tree: Tree) -> None:
     assert "uplink" not in found["0000:00:04.0"].attributes
 
 
-def test_an_unbound_function_has_no_driver(tree: Tree) -> None:
+def test_unbound_function_has_no_driver(tree: Tree) -> None:
     tree.pci("0000:00:02.0")
     assert "driver" not in functions(tree)["0000:00:02.0"].attributes
 
 
 @pytest.mark.parametrize("name", ["vendor", "class", "numa_node"])
-def test_garbage_is_a_problem_that_names_the_file(name: str, tree: Tree) -> None:
+def test_malformed_attribute_is_a_problem_with_its_path(name: str, tree: Tree) -> None:
     syspath = tree.pci("0000:00:02.0")
     tree.pci("0000:00:03.0")
     tree.file(f"{syspath}/{name}", "zz top")
@@ -113,17 +113,17 @@ def test_garbage_is_a_problem_that_names_the_file(name: str, tree: Tree) -> None
 
 
 @pytest.mark.parametrize("number", [1024, 99999999999999999999])
-def test_an_impossible_numa_node_is_none(number: int, tree: Tree) -> None:
+def test_out_of_range_numa_node_is_omitted(number: int, tree: Tree) -> None:
     tree.pci("0000:00:02.0", numa_node=number)
     assert functions(tree)["0000:00:02.0"].numa_nodes == ()
 
 
-def test_numbers_beyond_64_bits_are_left_out(tree: Tree) -> None:
+def test_numbers_beyond_64_bits_are_omitted(tree: Tree) -> None:
     tree.pci("0000:00:02.0", sriov_totalvfs=99999999999999999999)
     assert "totalVFs" not in functions(tree)["0000:00:02.0"].attributes
 
 
-def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
+def test_network_function_has_selection_attributes(tree: Tree) -> None:
     physical = tree.pci("0000:3b:00.0", pci_class="020000", sriov_totalvfs=4, acpi_index=3)
     interface(tree, physical, "ens1", mac="02:00:00:00:00:01")
     virtual = tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020700")
@@ -141,20 +141,20 @@ def test_what_network_functions_are_chosen_by(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "carrier", "is_well"), [("0x1003", 0, False), ("0x1003", 1, True), ("0x1002", 0, True)]
+    ("flags", "carrier", "is_healthy"), [("0x1003", 0, False), ("0x1003", 1, True), ("0x1002", 0, True)]
 )
-def test_a_virtual_function_is_as_well_as_its_physical_ones_link(
-    tree: Tree, flags: str, carrier: int, *, is_well: bool
+def test_virtual_function_has_fault_if_physical_link_has_no_carrier(
+    tree: Tree, flags: str, carrier: int, *, is_healthy: bool
 ) -> None:
     physical = tree.pci("0000:3b:00.0", pci_class="020000")
     tree.child(physical, "net/ens1", group="class/net", flags=flags, carrier=carrier)
     tree.virtual_function(physical, "0000:3b:00.1", 0, pci_class="020000", driver="vfio-pci")
     faults = signals(tree.host, functions(tree)["0000:3b:00.1"]).faults
-    words = {} if is_well else {"physical link": "its physical function's interface ens1 has no carrier"}
+    words = {} if is_healthy else {"physical link": "its physical function's interface ens1 has no carrier"}
     assert faults == words
 
 
-def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(tree: Tree) -> None:
+def test_pf_name_is_the_uplink_interface_and_no_representor(tree: Tree) -> None:
     """In switchdev mode the driver creates an interface for each function, in addition to the card's own."""
     physical = tree.pci("0000:3b:00.0", pci_class="020000")
     others = {"a0": "pf0vf0", "a1": "c1pf0sf7", "a2": "pf0", "a3": "p0pf0vf1"}
@@ -174,7 +174,7 @@ def test_a_card_is_known_by_its_own_interface_whatever_represents_its_functions(
     assert "pfName" not in functions(tree)["0000:3b:00.1"].attributes
 
 
-def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
+def test_vhost_vdpa_device_has_its_function_as_parent(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     vdpa = tree.device(f"{function}/vdpa0", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")
     tree.device(f"{vdpa}/vhost-vdpa-0", node="vhost-vdpa-0")
@@ -186,7 +186,7 @@ def test_a_vdpa_device_for_vhost_is_a_part_of_its_function(tree: Tree) -> None:
     assert (device.attributes["driver"], device.attributes["name"]) == ("vhost_vdpa", "vdpa0")
 
 
-def test_a_function_says_at_once_that_a_vdpa_device_was_made_of_it(tree: Tree) -> None:
+def test_event_of_new_vdpa_device_updates_its_function(tree: Tree) -> None:
     """The kernel sends no event for the function itself."""
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     scanner = Scanner(tree.host)
@@ -195,7 +195,7 @@ def test_a_function_says_at_once_that_a_vdpa_device_was_made_of_it(tree: Tree) -
     assert scanner.scan({"vdpa"}, [made]).devices["pci-0000-3b-00-1"].attributes["vdpaType"] == "virtio"
 
 
-def test_a_vdpa_device_stays_the_one_it_was_when_another_one_of_its_function_goes(tree: Tree) -> None:
+def test_vdpa_device_keeps_its_id_when_another_is_removed(tree: Tree) -> None:
     function = tree.pci("0000:3b:00.1", pci_class="020000")
     for number, name in enumerate(("blue", "green")):
         vdpa = tree.device(f"{function}/{name}", group="bus/vdpa/devices", driver="vdpa/vhost_vdpa")

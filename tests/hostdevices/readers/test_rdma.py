@@ -10,7 +10,7 @@ def devices(tree: Tree) -> dict[str, Device]:
     return {device.name: device for device in read(tree.host) if isinstance(device, Device)}
 
 
-def test_a_device_has_all_nodes_that_verbs_need(inventory: Inventory) -> None:
+def test_rdma_device_has_nodes_and_attributes(inventory: Inventory) -> None:
     device = inventory.devices["rdma-0000-3b-00-0"]
     assert {node.path for node in device.devnodes} == {
         "/dev/infiniband/uverbs0",
@@ -36,7 +36,7 @@ def test_a_device_has_all_nodes_that_verbs_need(inventory: Inventory) -> None:
     )
 
 
-def test_nodes_of_neighbours_stay_with_them(tree: Tree) -> None:
+def test_verbs_nodes_are_matched_to_their_own_device(tree: Tree) -> None:
     for index in (0, 1):
         parent = tree.pci(f"0000:3b:00.{index}", driver="mlx5_core")
         rdma(tree, parent, f"mlx5_{index}", 1 - index)
@@ -45,7 +45,7 @@ def test_nodes_of_neighbours_stay_with_them(tree: Tree) -> None:
     assert found["mlx5_1"].devnodes[0].path == "/dev/infiniband/uverbs0"
 
 
-def test_the_port_that_is_up_speaks_for_the_device(tree: Tree) -> None:
+def test_attributes_come_from_the_active_port(tree: Tree) -> None:
     syspath = rdma(tree, tree.pci("0000:05:00.0"), "mlx4_0", 0)
     tree.file(f"{syspath}/ports/1/state", "1: DOWN")
     tree.file(f"{syspath}/ports/2/state", "4: ACTIVE")
@@ -54,7 +54,7 @@ def test_the_port_that_is_up_speaks_for_the_device(tree: Tree) -> None:
     assert attributes.items() >= {"ports": 2, "state": "ACTIVE", "linkLayer": "InfiniBand"}.items()
 
 
-def test_several_interfaces_name_none(tree: Tree) -> None:
+def test_netdev_is_omitted_while_interface_is_ambiguous(tree: Tree) -> None:
     parent = tree.pci("0000:05:00.0")
     syspath = rdma(tree, parent, "mlx4_0", 0)
     for name in ("eth4", "eth5"):
@@ -64,7 +64,7 @@ def test_several_interfaces_name_none(tree: Tree) -> None:
     assert devices(tree)["mlx4_0"].attributes["netdev"] == "eth5"
 
 
-def test_software_rdma_has_its_name_as_identity(tree: Tree) -> None:
+def test_software_rdma_id_contains_its_name(tree: Tree) -> None:
     tree.device("/sys/devices/virtual/infiniband/rxe0", group="class/infiniband", node_type="1: CA")
     tree.device(
         "/sys/devices/virtual/infiniband_verbs/uverbs0",

@@ -4,7 +4,7 @@ import pytest
 
 from hostdevices import Device, Inventory, scan
 from hostdevices.readers.tty import read as read_ttys
-from resources.danger import why_dangerous
+from resources.danger import danger_reason
 from tests.hostdevices.machine import sound
 from tests.hostdevices.tree import Tree
 
@@ -13,13 +13,13 @@ def paths(device: Device) -> list[str]:
     return [node.path for node in device.devnodes]
 
 
-def test_ports_without_hardware_are_no_devices(inventory: Inventory) -> None:
+def test_serial_ports_without_hardware_are_omitted(inventory: Inventory) -> None:
     # ttyS1 is an empty slot of the 8250 driver; tty1 is a virtual console.
     assert {x.name for x in inventory.devices.values() if x.kind == "tty"} == {"ttyS0", "ttyUSB0"}
     assert inventory.devices["tty-ttys0"].attributes.items() >= {"bus": "platform", "driver": "serial"}.items()
 
 
-def test_the_nodes_console_says_so(tree: Tree) -> None:
+def test_console_port_has_console_attribute(tree: Tree) -> None:
     uart = tree.device("/sys/devices/pnp0/00:05", driver="pnp/serial")
     base = tree.device(f"{uart}/00:05:0", group="bus/serial-base/devices", driver="serial-base/ctrl")
     port = tree.device(f"{base}/00:05:0.0", group="bus/serial-base/devices", driver="serial-base/port")
@@ -27,10 +27,10 @@ def test_the_nodes_console_says_so(tree: Tree) -> None:
     tree.device("/sys/devices/virtual/tty/console", group="class/tty", active="tty0 ttyS0")
     (device,) = (x for x in read_ttys(tree.host) if isinstance(x, Device))
     assert device.attributes == {"name": "ttyS0", "bus": "platform", "driver": "serial", "console": True}
-    assert why_dangerous(device) == "it gives access to the node's console"
+    assert danger_reason(device) == "it gives access to the node's console"
 
 
-def test_ports_of_one_serial_card_are_told_apart(tree: Tree) -> None:
+def test_ports_of_one_serial_card_have_different_ids(tree: Tree) -> None:
     card = tree.pci("0000:05:00.0", driver="serial")
     for number in (9, 10):
         tree.child(card, f"tty/ttyS{number}", group="class/tty", node=f"ttyS{number}", type=4)
@@ -40,7 +40,7 @@ def test_ports_of_one_serial_card_are_told_apart(tree: Tree) -> None:
     }
 
 
-def test_a_sound_card_has_all_its_nodes(inventory: Inventory) -> None:
+def test_sound_card_has_all_device_nodes(inventory: Inventory) -> None:
     card = inventory.devices["sound-0000-00-1f-3"]
     assert paths(card) == [
         "/dev/snd/controlC0",
@@ -54,14 +54,14 @@ def test_a_sound_card_has_all_its_nodes(inventory: Inventory) -> None:
     )
 
 
-def test_a_renumbered_sound_card_keeps_its_id(tree: Tree) -> None:
+def test_sound_card_id_contains_no_card_number(tree: Tree) -> None:
     parent = tree.pci("0000:00:1f.3")
     sound(tree, parent, 3, "PCH", ("controlC3", "pcmC3D0c"))
     (card,) = (x for x in scan(tree.host).devices.values() if x.kind == "sound")
     assert (card.id, card.name) == ("sound-0000-00-1f-3", "card3")
 
 
-def test_a_cameras_nodes_have_their_index(inventory: Inventory) -> None:
+def test_camera_nodes_have_their_index(inventory: Inventory) -> None:
     capture, metadata = (x for x in inventory.devices.values() if x.kind == "video")
     assert (paths(capture), capture.attributes["index"]) == (["/dev/video0"], 0)
     assert (paths(metadata), metadata.attributes["index"]) == (["/dev/video1"], 1)
@@ -69,7 +69,7 @@ def test_a_cameras_nodes_have_their_index(inventory: Inventory) -> None:
     assert capture.attributes["model"] == "HD Pro Webcam C920"
 
 
-def test_parts_of_a_webcam_have_one_whole(inventory: Inventory) -> None:
+def test_parts_of_a_webcam_have_its_usb_device_as_parent(inventory: Inventory) -> None:
     webcam = "usb-046d-082d-0000-00-14-0-0-3"
     assert {x.kind for x in inventory.devices.values() if webcam in x.parents} == {"video", "media", "sound"}
 
@@ -91,14 +91,16 @@ def test_parts_of_a_webcam_have_one_whole(inventory: Inventory) -> None:
         ("misc-kvm", "kvm", {"name": "kvm", "bus": "virtual"}),
     ],
 )
-def test_small_devices(identity: str, node: str, attributes: dict[str, str], inventory: Inventory) -> None:
+def test_small_device_has_node_and_attributes(
+    identity: str, node: str, attributes: dict[str, str], inventory: Inventory
+) -> None:
     device = inventory.devices[identity]
     assert paths(device) == [f"/dev/{node}"]
     assert device.attributes.items() >= attributes.items()
 
 
 @pytest.mark.parametrize("end", ["\n", "\u2028", "\x85", "\r"])
-def test_a_name_with_the_end_of_a_line_in_it_adds_no_lines(end: str, tree: Tree) -> None:
+def test_line_break_in_hid_name_forges_no_property(end: str, tree: Tree) -> None:
     stick = tree.usb(tree.pci("0000:00:14.0"), "1-2", interfaces=("03",))
     device = tree.device(f"{stick}/1-2:1.0/0003:1A86:7523.0001")
     forged = f"key{end}HID_ID=0003:00001050:00000407{end}HID_PHYS=usb-2/input0"
@@ -111,7 +113,7 @@ def test_a_name_with_the_end_of_a_line_in_it_adds_no_lines(end: str, tree: Tree)
     assert hidraw.attributes.get("phys") == (None if end == "\n" else "usb-1/input0")
 
 
-def test_a_virtual_keyboard_is_known_by_what_it_says(tree: Tree) -> None:
+def test_virtual_keyboard_id_contains_its_unique_name(tree: Tree) -> None:
     for number, unique in ((7, "aa:bb:cc"), (9, "dd:ee:ff")):
         device = tree.device(f"/sys/devices/virtual/misc/uhid/input/input{number}", name="Remote", uniq=unique)
         tree.child(device, f"event{number}", group="class/input", node=f"input/event{number}")
@@ -121,20 +123,20 @@ def test_a_virtual_keyboard_is_known_by_what_it_says(tree: Tree) -> None:
     }
 
 
-def test_a_tpm_comes_with_its_resource_manager(inventory: Inventory) -> None:
+def test_tpm_has_resource_manager_node(inventory: Inventory) -> None:
     (tpm,) = (x for x in inventory.devices.values() if x.kind == "tpm")
     assert paths(tpm) == ["/dev/tpm0", "/dev/tpmrm0"]
     assert tpm.attributes["version"] == 2
 
 
-def test_a_node_with_other_numbers_is_not_the_device(tree: Tree) -> None:
+def test_device_whose_node_has_other_numbers_is_omitted(tree: Tree) -> None:
     tree.device("/sys/devices/virtual/misc/kvm", group="class/misc", node="kvm", numbers="10:232")
     assert "misc-kvm" in scan(tree.host).devices
     tree.node("/dev/kvm", "10:229")
     assert "misc-kvm" not in scan(tree.host).devices
 
 
-def test_a_name_that_leads_out_of_dev_is_no_node(tree: Tree) -> None:
+def test_devname_out_of_dev_is_ignored(tree: Tree) -> None:
     tree.device(
         "/sys/devices/virtual/misc/x", group="class/misc", node="kvm", numbers="10:232", uevent={"DEVNAME": "../kvm"}
     )
@@ -142,15 +144,15 @@ def test_a_name_that_leads_out_of_dev_is_no_node(tree: Tree) -> None:
     assert not scan(tree.host).devices
 
 
-@pytest.mark.parametrize("is_first_there", [True, False])
-def test_what_is_paired_with_a_receiver_leaves_its_id_to_no_other(tree: Tree, is_first_there: bool) -> None:
+@pytest.mark.parametrize("is_first_present", [True, False])
+def test_paired_device_ids_do_not_depend_on_other_paired_devices(tree: Tree, is_first_present: bool) -> None:
     """A mouse that is switched off disappears; the keyboard at the same receiver must not get its id."""
     stick = tree.usb(
         tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="046d", product="c52b", interfaces=("03",)
     )
     receiver = tree.device(f"{stick}/1-2:1.0/0003:046D:C52B.0003", group="bus/hid/devices")
     tree.child(receiver, "hidraw/hidraw0", group="class/hidraw", node="hidraw0")
-    paired = [("4002", "a1-b2", 1)] * is_first_there + [("4003", "c3-d4", 2), ("4003", "e5-f6", 3)]
+    paired = [("4002", "a1-b2", 1)] * is_first_present + [("4003", "c3-d4", 2), ("4003", "e5-f6", 3)]
     for product, unique, number in paired:
         facts = {"HID_ID": f"0003:0000046D:0000{product}", "HID_NAME": product, "HID_UNIQ": unique}
         hid = tree.device(f"{receiver}/0003:046D:{product}.000{number + 3}", group="bus/hid/devices", uevent=facts)
@@ -166,5 +168,5 @@ def test_what_is_paired_with_a_receiver_leaves_its_id_to_no_other(tree: Tree, is
         f"hidraw-{place}-4003-e5-f6": "hidraw3",
         f"input-{place}-4003-c3-d4": "event2",
         f"input-{place}-4003-e5-f6": "event3",
-        **(first if is_first_there else {}),
+        **(first if is_first_present else {}),
     }

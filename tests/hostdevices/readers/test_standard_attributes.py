@@ -20,32 +20,32 @@ def standard(host: Host) -> dict[str, dict[str, AttributeValue]]:
 
 
 @scenario(61, 63)
-def test_a_function_behind_a_bridge_has_the_root_that_the_bridge_is_below(tree: Tree) -> None:
+def test_function_behind_bridge_has_pcie_root_above_bridge(tree: Tree) -> None:
     tree.pci("0000:02:00.0", bridges=("0000:01:00.0",))
     assert standard(tree.host) == {"0000:02:00.0": {ROOT: "pci0000:00", BUS_ID: "0000:02:00.0"}}
 
 
 @scenario(62, 63)
-def test_what_is_named_like_no_function_is_none(tree: Tree) -> None:
+def test_invalid_pci_address_is_omitted(tree: Tree) -> None:
     for name in ("invalid-pci-id", "0000:02:00", "0000:02:00.G"):
         tree.device(f"/sys/devices/pci0000:00/{name}", group="bus/pci/devices", vendor="0x8086", device="0x1234")
     assert standard(tree.host) == {}
 
 
 @scenario(62)
-def test_a_link_that_leads_nowhere_is_no_function(tree: Tree) -> None:
+def test_dangling_link_is_omitted(tree: Tree) -> None:
     tree.link("/sys/bus/pci/devices/0000:02:00.0", "/sys/devices/pci0000:00/0000:02:00.0")
     assert standard(tree.host) == {}
 
 
 @scenario(62)
-def test_a_function_below_no_pci_root_has_none(tree: Tree) -> None:
+def test_function_without_pci_root_has_no_pcie_root(tree: Tree) -> None:
     tree.pci("0000:02:00.0", root="invalid-pci-root")
     assert standard(tree.host) == {"0000:02:00.0": {BUS_ID: "0000:02:00.0"}}
 
 
 @scenario(62)
-def test_a_function_is_what_its_link_leads_to(tree: Tree) -> None:
+def test_function_has_the_address_of_the_links_target(tree: Tree) -> None:
     syspath = tree.pci("0000:02:00.0")
     tree.link("/sys/bus/pci/devices/0000:03:00.0", syspath)
     assert standard(tree.host) == {"0000:02:00.0": {ROOT: "pci0000:00", BUS_ID: "0000:02:00.0"}}
@@ -53,13 +53,13 @@ def test_a_function_is_what_its_link_leads_to(tree: Tree) -> None:
 
 @scenario(64)
 @pytest.mark.parametrize(("written", "found"), [(0, {NUMA: 0}), (1023, {NUMA: 1023}), (-1, {}), (1024, {})])
-def test_the_numa_node_is_one_number_where_the_kernel_knows_it(written: int, found: dict[str, int], tree: Tree) -> None:
+def test_numa_node_is_published_if_valid(written: int, found: dict[str, int], tree: Tree) -> None:
     tree.pci("0000:02:00.0", numa_node=written)
     assert standard(tree.host) == {"0000:02:00.0": {ROOT: "pci0000:00", BUS_ID: "0000:02:00.0", **found}}
 
 
 @scenario(65)
-def test_a_recorded_host_says_the_same_as_its_folder(tree: Tree, tmp_path: Path) -> None:
+def test_capture_has_the_same_attributes_as_its_host(tree: Tree, tmp_path: Path) -> None:
     tree.pci("0000:02:00.0", bridges=("0000:01:00.0",), numa_node=1)
     file = tmp_path / "host.jsonl.gz"
     file.write_bytes(packed(capture(tree.host), masked=False))

@@ -35,7 +35,7 @@ def serial_port(tree: Tree, controller: str, name: str, port: str, **facts: Any)
     return adapter
 
 
-def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
+def test_usb_device_has_expected_attributes(tree: Tree, controller: str) -> None:
     stick = tree.usb(controller, "1-2.3", serial="FT5RX9K2", manufacturer="FTDI", interfaces=("ff", "02", "ff"))
     tree.file(f"{stick}/busnum", "1")
     tree.file(f"{stick}/devnum", "7")
@@ -66,20 +66,18 @@ def test_a_device_says_what_it_is(tree: Tree, controller: str) -> None:
     }
 
 
-def test_root_hubs_are_not_listed(tree: Tree, controller: str) -> None:
+def test_root_hubs_are_omitted(tree: Tree, controller: str) -> None:
     assert devices(tree) == {}
 
 
 @pytest.mark.parametrize("serial", [None, "", "0", "0001", "00000000", "123456", "0123456789ABCDEF", "aaaaaaaa"])
-def test_without_a_serial_worth_the_name_the_port_is_the_identity(
-    serial: str | None, tree: Tree, controller: str
-) -> None:
+def test_id_contains_port_without_a_plausible_serial(serial: str | None, tree: Tree, controller: str) -> None:
     facts: dict[str, Any] = {} if serial is None else {"serial": serial}
     tree.usb(controller, "1-2.3", **facts)
     assert devices(tree)["1-2.3"].id == "usb-1a86-7523-0000-00-14-0-0-2-3"
 
 
-def test_replugging_into_another_port_keeps_the_identity_of_a_serial_number(tree: Tree, controller: str) -> None:
+def test_id_with_serial_is_kept_at_another_port(tree: Tree, controller: str) -> None:
     tree.usb(controller, "1-2", devnum=4, serial="ft5rx9k2")
     before = devices(tree)["1-2"]
     shutil.rmtree(tree.path(before.syspath))
@@ -88,7 +86,7 @@ def test_replugging_into_another_port_keeps_the_identity_of_a_serial_number(tree
     assert devices(tree)["1-7"].id == before.id == "usb-1a86-7523-ft5rx9k2"
 
 
-def test_bus_and_device_numbers_are_no_identity(tree: Tree) -> None:
+def test_id_does_not_depend_on_bus_and_device_numbers(tree: Tree) -> None:
     # The same ports; another controller came first at the next boot, or the device was plugged in again.
     ids = []
     for name, devnum in (("1-2", 4), ("3-2", 77)):
@@ -101,14 +99,14 @@ def test_bus_and_device_numbers_are_no_identity(tree: Tree) -> None:
     assert ids[0] == ids[1] == "usb-1a86-7523-0000-00-14-0-0-2"
 
 
-def test_the_two_root_hubs_of_a_controller_are_told_apart(tree: Tree, controller: str) -> None:
+def test_same_port_of_two_root_hubs_gives_different_ids(tree: Tree, controller: str) -> None:
     tree.usb(controller, "1-2", product="0001")
     tree.usb(controller, "2-2", product="0001")
     assert devices(tree)["1-2"].id == "usb-1a86-0001-0000-00-14-0-0-2"
     assert devices(tree)["2-2"].id == "usb-1a86-0001-0000-00-14-0-1-2"
 
 
-def test_twins_have_their_ports_as_identity(tree: Tree, controller: str) -> None:
+def test_devices_with_equal_serials_have_ids_with_ports(tree: Tree, controller: str) -> None:
     for name in ("1-1", "1-4"):
         tree.usb(controller, name, serial="ft5rx9k2")
     tree.usb(controller, "1-5", product="5523", serial="ft5rx9k2")
@@ -117,7 +115,7 @@ def test_twins_have_their_ports_as_identity(tree: Tree, controller: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["usb", "tty"])
-def test_when_a_twin_arrives_old_and_new_ids_know_each_other(kind: str, tree: Tree, controller: str) -> None:
+def test_id_before_and_after_equal_device_are_parents_of_each_other(kind: str, tree: Tree, controller: str) -> None:
     serial_port(tree, controller, "1-1", "ttyUSB0", serial="ft5rx9k2")
     alone = _only(scan(tree.host), kind, lambda device: True)
     serial_port(tree, controller, "1-4", "ttyUSB1", serial="ft5rx9k2")
@@ -132,7 +130,7 @@ def _only(inventory: Inventory, kind: str, wanted: Callable[[Device], bool]) -> 
     return device
 
 
-def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller: str) -> None:
+def test_child_id_contains_usb_interface_number(tree: Tree, controller: str) -> None:
     adapter = serial_port(tree, controller, "1-2", "ttyUSB3", serial="ft5rx9k2")
     tree.child(f"{adapter}/1-2:1.1/ttyUSB4", "tty/ttyUSB4", group="class/tty", node="ttyUSB4")
     tree.file(f"{adapter}/1-2:1.1/bInterfaceClass", "ff")
@@ -156,7 +154,7 @@ def test_what_sits_on_a_device_is_named_by_its_interface(tree: Tree, controller:
         ),
     ],
 )
-def test_its_place_is_named_as_udev_does(tree: Tree, above: str, place: str) -> None:
+def test_by_path_equals_udev_id_path(tree: Tree, above: str, place: str) -> None:
     """With it, users can select one of two sticks without serial numbers, even if no udev creates links."""
     parts = above.split("/")
     for depth, part in enumerate(parts):
@@ -169,7 +167,7 @@ def test_its_place_is_named_as_udev_does(tree: Tree, above: str, place: str) -> 
     assert found.attributes["byPath"] == place
 
 
-def test_an_unreadable_serial_number_is_the_trouble_of_its_device(tree: Tree, controller: str) -> None:
+def test_unreadable_serial_affects_only_its_own_device(tree: Tree, controller: str) -> None:
     serial_port(tree, controller, "1-1", "ttyUSB0", serial="ft5rx9k2")
     broken = serial_port(tree, controller, "1-4", "ttyUSB1")
     tree.file(f"{broken}/serial", b"\xff\xfe\x00")
@@ -178,7 +176,7 @@ def test_an_unreadable_serial_number_is_the_trouble_of_its_device(tree: Tree, co
     assert [problem.where for problem in inventory.problems] == [broken, f"{broken}/1-4:1.0/ttyUSB1/tty/ttyUSB1"]
 
 
-def test_texts_of_a_device_are_made_harmless(tree: Tree, controller: str) -> None:
+def test_device_texts_are_sanitised_and_truncated(tree: Tree, controller: str) -> None:
     tree.usb(controller, "1-2", manufacturer="Evil \x1b[31m\u202e Corp\n", product="0001")
     tree.file(f"{controller}/usb1/1-2/product", "ü" * 80)
     attributes = devices(tree)["1-2"].attributes

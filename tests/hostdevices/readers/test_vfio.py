@@ -23,7 +23,7 @@ def devices(tree: Tree) -> list[Device]:
     return [device for device in read_vfio(tree.host) if isinstance(device, Device)]
 
 
-def test_a_group_is_one_device_within_all_its_functions(group: list[str], tree: Tree) -> None:
+def test_iommu_group_is_one_device_with_all_functions_as_parents(group: list[str], tree: Tree) -> None:
     (device,) = devices(tree)
     assert device.id == "vfio-0000-41-00-0"
     assert [node.path for node in device.devnodes] == ["/dev/vfio/7", "/dev/vfio/vfio"]
@@ -43,21 +43,21 @@ def test_a_group_is_one_device_within_all_its_functions(group: list[str], tree: 
     )
 
 
-def test_a_member_with_another_driver_makes_a_group_unusable(group: list[str], tree: Tree) -> None:
+def test_group_is_not_viable_when_another_driver_holds_a_member(group: list[str], tree: Tree) -> None:
     tree.path(f"{group[1]}/driver").unlink()
     tree.link(f"{group[1]}/driver", "/sys/bus/pci/drivers/snd_hda_intel")
     (device,) = devices(tree)
     assert device.attributes["viable"] is False
 
 
-def test_the_groups_number_is_no_identity(group: list[str], tree: Tree) -> None:
+def test_id_does_not_depend_on_group_number(group: list[str], tree: Tree) -> None:
     tree.path("/sys/class/vfio/7").rename(tree.path("/sys/class/vfio/19"))
     tree.path("/sys/kernel/iommu_groups/7").rename(tree.path("/sys/kernel/iommu_groups/19"))
     (device,) = devices(tree)
     assert (device.id, device.attributes["iommuGroup"]) == ("vfio-0000-41-00-0", 19)
 
 
-def test_a_group_without_iommu_says_so(tree: Tree) -> None:
+def test_group_without_iommu_has_noiommu_attribute(tree: Tree) -> None:
     tree.iommu_group(0, tree.pci("0000:00:05.0", driver="vfio-pci"))
     tree.device("/sys/devices/virtual/vfio/noiommu-0", group="class/vfio", node="vfio/noiommu-0")
     (device,) = devices(tree)
@@ -65,7 +65,7 @@ def test_a_group_without_iommu_says_so(tree: Tree) -> None:
     assert device.devnodes[0].path == "/dev/vfio/noiommu-0"
 
 
-def test_a_cdev_comes_with_its_group_or_alone(group: list[str], tree: Tree) -> None:
+def test_cdev_is_found_with_and_without_its_group(group: list[str], tree: Tree) -> None:
     alone = tree.pci("0000:42:00.0", driver="vfio-pci")
     for number, function in ((0, group[0]), (1, alone)):
         tree.child(function, f"vfio-dev/vfio{number}", group="class/vfio-dev", node=f"vfio/devices/vfio{number}")
@@ -76,7 +76,7 @@ def test_a_cdev_comes_with_its_group_or_alone(group: list[str], tree: Tree) -> N
     assert all(device.attributes["iommufd"] is True for device in found.values())
 
 
-def test_cdevs_of_one_group_are_one_device_without_the_groups_node_too(group: list[str], tree: Tree) -> None:
+def test_cdevs_of_one_group_are_one_device_without_group_node(group: list[str], tree: Tree) -> None:
     tree.path("/sys/class/vfio/7").unlink()
     for number, function in enumerate(group):
         tree.child(function, f"vfio-dev/vfio{number}", group="class/vfio-dev", node=f"vfio/devices/vfio{number}")
@@ -86,7 +86,7 @@ def test_cdevs_of_one_group_are_one_device_without_the_groups_node_too(group: li
     assert device.attributes.items() >= {"iommuGroup": 7, "functions": 2, "iommufd": True}.items()
 
 
-def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
+def test_mediated_device_id_contains_its_uuid(inventory: Inventory) -> None:
     device = inventory.devices[f"mdev-{MDEV_UUID}"]
     assert [node.path for node in device.devnodes] == ["/dev/vfio/52", "/dev/vfio/vfio"]
     assert device.parents == ("pci-0000-65-00-0",)
@@ -106,7 +106,7 @@ def test_a_mediated_device_is_known_by_its_uuid(inventory: Inventory) -> None:
     assert not [x for x in inventory.devices.values() if x.kind == "vfio" and x.attributes["iommuGroup"] == 52]
 
 
-def test_a_mediated_device_has_the_nodes_for_iommufd_too(tree: Tree) -> None:
+def test_mediated_device_has_iommufd_nodes(tree: Tree) -> None:
     parent = tree.pci("0000:65:00.0", vendor="10de")
     mdev = tree.device(f"{parent}/{MDEV_UUID}", group="bus/mdev/devices")
     tree.child(mdev, "vfio-dev/vfio3", group="class/vfio-dev", node="vfio/devices/vfio3")

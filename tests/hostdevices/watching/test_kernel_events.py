@@ -47,24 +47,24 @@ def loop_device(number: int) -> Iterator[None]:
         os.close(control)
 
 
-async def until(watcher: Watcher, device: str, *, there: bool = True) -> Change:
+async def until(watcher: Watcher, device: str, *, present: bool = True) -> Change:
     """Wait until `device` appears or disappears; return the last change. Other programs can cause changes as well."""
     change = Change(watcher.inventory or Inventory(), Diff())
     async with asyncio.timeout(30):
-        while (device in change.inventory.devices) != there:
+        while (device in change.inventory.devices) != present:
             change = await anext(watcher)
     return change
 
 
 @root_only
 @pytest.mark.skipif(not Path("/dev/loop-control").exists(), reason="no /dev/loop-control here")
-async def test_a_loop_device_comes_and_goes() -> None:
+async def test_added_and_removed_loop_device_is_reported() -> None:
     async with Watcher(Scanner(Host(), [class_reader("block")]), [UdevEvents()], interval=NEVER) as watcher:
         await anext(watcher)
         with loop_device(LOOP):
             change = await until(watcher, f"block-loop{LOOP}")
             assert f"block-loop{LOOP}" in [device.id for device in change.diff.added]
-        change = await until(watcher, f"block-loop{LOOP}", there=False)
+        change = await until(watcher, f"block-loop{LOOP}", present=False)
         assert f"block-loop{LOOP}" in [device.id for device in change.diff.removed]
 
 
@@ -74,7 +74,7 @@ async def ip(*words: str) -> bool:
 
 
 @root_only
-async def test_a_pair_of_links_comes_and_goes() -> None:
+async def test_added_and_removed_veth_pair_is_reported() -> None:
     one, other = f"np{os.getpid()}a", f"np{os.getpid()}b"
     async with Watcher(Scanner(Host(), [class_reader("net")]), [UdevEvents()], interval=NEVER) as watcher:
         await anext(watcher)
@@ -85,11 +85,11 @@ async def test_a_pair_of_links_comes_and_goes() -> None:
             await until(watcher, f"net-{other}")
         finally:
             await ip("link", "del", one)
-        await until(watcher, f"net-{one}", there=False)
+        await until(watcher, f"net-{one}", present=False)
 
 
 @root_only
-async def test_a_link_whose_name_cannot_be_told_disturbs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_link_with_non_utf8_name_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     odd, good = os.fsdecode(b"np\xff"), f"np{os.getpid()}c"
     async with Watcher(Scanner(Host(), [class_reader("net")]), [UdevEvents()], interval=NEVER) as watcher:
         await anext(watcher)
@@ -100,12 +100,12 @@ async def test_a_link_whose_name_cannot_be_told_disturbs_nothing(caplog: pytest.
         finally:
             await ip("link", "del", odd)
         assert not [name for name in change.inventory.devices if name.startswith("net-np\udcff")]
-        await until(watcher, f"net-{good}", there=False)
+        await until(watcher, f"net-{good}", present=False)
     assert not caplog.records
 
 
 @root_only
-async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_receive_buffer_overflow_requests_full_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uevents_module, "RECEIVE_BUFFER", 4096)
     woken: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -127,7 +127,7 @@ async def test_a_full_receive_buffer_asks_for_everything(monkeypatch: pytest.Mon
 
 
 @root_only
-async def test_events_of_another_network_namespace_are_missed_and_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gap_in_sequence_numbers_requests_full_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uevents_module, "GAP_GRACE", 0.05)
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents()
@@ -135,8 +135,8 @@ async def test_events_of_another_network_namespace_are_missed_and_repaired(monke
     try:
         Path("/sys/class/mem/null/uevent").write_text("change")
         assert await asyncio.wait_for(woken.get(), 30) is not None
-        elsewhere = await asyncio.create_subprocess_exec("unshare", "-n", "true", stderr=asyncio.subprocess.DEVNULL)
-        if await elsewhere.wait():
+        in_namespace = await asyncio.create_subprocess_exec("unshare", "-n", "true", stderr=asyncio.subprocess.DEVNULL)
+        if await in_namespace.wait():
             pytest.skip("no network namespaces here")
         Path("/sys/class/mem/null/uevent").write_text("change")
         async with asyncio.timeout(30):
@@ -151,22 +151,24 @@ FORGED = b"\0".join(
     [NOTHING, b"ACTION=change", b"DEVPATH=/devices/virtual/mem/null", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]
 )
 MALFORMED = {
-    "is no text": FORGED.replace(b"=forged", b"=\xff"),
-    "names no folder": FORGED.replace(b"mem/null", b"mem/\xff"),
-    "has no subsystem": FORGED.replace(b"SUBSYSTEM=forged\0", b""),
-    "has no number": FORGED.replace(b"SEQNUM=1\0", b""),
-    "has a number that is none": FORGED.replace(b"=1\0", b"=-1x\0"),
-    "ends in the middle": FORGED[:-3],
-    "has no header": FORGED.partition(b"\0")[2],
-    "has udevd's header with any lengths": b"libudev\0\xfe\xed\xca\xfe" + b"\xff" * 28 + FORGED,
-    "is long": FORGED.replace(b"null", b"n" * 60_000),
-    "names no device": b"\0".join([b"change@/", b"ACTION=change", b"DEVPATH=/", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]),
-    "is zeros": bytes(100),
+    "subsystem is not UTF-8": FORGED.replace(b"=forged", b"=\xff"),
+    "path is not UTF-8": FORGED.replace(b"mem/null", b"mem/\xff"),
+    "no subsystem": FORGED.replace(b"SUBSYSTEM=forged\0", b""),
+    "no sequence number": FORGED.replace(b"SEQNUM=1\0", b""),
+    "invalid sequence number": FORGED.replace(b"=1\0", b"=-1x\0"),
+    "truncated": FORGED[:-3],
+    "no header": FORGED.partition(b"\0")[2],
+    "invalid lengths in udevd header": b"libudev\0\xfe\xed\xca\xfe" + b"\xff" * 28 + FORGED,
+    "too long": FORGED.replace(b"null", b"n" * 60_000),
+    "path of no device": b"\0".join(
+        [b"change@/", b"ACTION=change", b"DEVPATH=/", b"SUBSYSTEM=forged", b"SEQNUM=1", b""]
+    ),
+    "zeros": bytes(100),
 }
 
 
 @root_only
-async def test_no_message_but_the_kernels_wakes_or_stops_who_hears_the_kernel() -> None:
+async def test_kernel_source_ignores_messages_of_other_senders() -> None:
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents("kernel")
     source.start(lambda subsystem, _: woken.put_nowait(subsystem))
@@ -175,17 +177,17 @@ async def test_no_message_but_the_kernels_wakes_or_stops_who_hears_the_kernel() 
             for message in (FORGED, *MALFORMED.values()):
                 sender.sendto(message, (0, KERNEL_GROUP))
         Path("/sys/class/mem/null/uevent").write_text("change")
-        heard = []
-        while "mem" not in heard:
-            heard.append(await asyncio.wait_for(woken.get(), 30))
-        assert "forged" not in heard
+        received = []
+        while "mem" not in received:
+            received.append(await asyncio.wait_for(woken.get(), 30))
+        assert "forged" not in received
     finally:
         source.close()
 
 
 @root_only
 @pytest.mark.parametrize("what", MALFORMED)
-async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_udev_source_survives_malformed_message(what: str, caplog: pytest.LogCaptureFixture) -> None:
     """Any root process can send such messages. They cause at most a scan, and the next event is still received."""
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents("udev")
@@ -202,7 +204,7 @@ async def test_a_message_of_udevd_that(what: str, caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-def of_udevd(subsystem: bytes) -> bytes:
+def udev_message(subsystem: bytes) -> bytes:
     """A message with udevd's header."""
     properties = b"\0".join([b"ACTION=change", b"DEVPATH=/devices/virtual/mem/null", b"SUBSYSTEM=" + subsystem, b""])
     sizes = struct.pack("=III", 40, 40, len(properties))
@@ -210,13 +212,13 @@ def of_udevd(subsystem: bytes) -> bytes:
 
 
 @root_only
-async def test_a_message_of_udevd_says_which_device_its_event_is_of() -> None:
+async def test_udev_message_reports_subsystem_and_syspath() -> None:
     woken: asyncio.Queue[tuple[str | None, str]] = asyncio.Queue()
     source = UdevEvents("udev")
     source.start(lambda subsystem, syspath: woken.put_nowait((subsystem, syspath)))
     try:
         with netlink_sender() as sender:
-            sender.sendto(of_udevd(b"made-up"), (0, UDEVD_GROUP))
+            sender.sendto(udev_message(b"made-up"), (0, UDEVD_GROUP))
         async with asyncio.timeout(30):
             while await woken.get() != ("made-up", "/sys/devices/virtual/mem/null"):
                 pass
@@ -225,19 +227,19 @@ async def test_a_message_of_udevd_says_which_device_its_event_is_of() -> None:
 
 
 @root_only
-async def test_no_message_of_udevd_that_somebody_else_than_root_sends_wakes_anybody() -> None:
+async def test_udev_source_ignores_messages_of_unprivileged_senders() -> None:
     woken: asyncio.Queue[str | None] = asyncio.Queue()
     source = UdevEvents("udev")
     source.start(lambda subsystem, _: woken.put_nowait(subsystem))
-    somebody = (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, struct.pack("=iII", os.getpid(), 65_534, 65_534))
+    credentials = (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, struct.pack("=iII", os.getpid(), 65_534, 65_534))
     try:
         with netlink_sender() as sender:
-            sender.sendmsg([of_udevd(b"forged")], [somebody], 0, (0, UDEVD_GROUP))
-            sender.sendto(of_udevd(b"next"), (0, UDEVD_GROUP))
-        heard = []
-        while "next" not in heard:
-            heard.append(await asyncio.wait_for(woken.get(), 30))
-        assert "forged" not in heard
+            sender.sendmsg([udev_message(b"forged")], [credentials], 0, (0, UDEVD_GROUP))
+            sender.sendto(udev_message(b"next"), (0, UDEVD_GROUP))
+        received = []
+        while "next" not in received:
+            received.append(await asyncio.wait_for(woken.get(), 30))
+        assert "forged" not in received
     finally:
         source.close()
 
@@ -254,7 +256,7 @@ def netlink_sender() -> Iterator[socket.socket]:
         yield sender
 
 
-async def test_a_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) -> None:
+async def test_a_hundred_starts_leak_no_descriptors_or_threads(tmp_path: Path) -> None:
     async def start_and_stop(*globs: str) -> None:
         sources = default_sources(Host(), globs)
         async with Watcher(Scanner(Host(), [class_reader("misc")]), sources) as watcher:

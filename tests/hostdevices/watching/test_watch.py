@@ -25,7 +25,7 @@ from tests.running import until
 from tests.threads import no_more_threads
 
 
-class Bell:
+class ManualSource:
     """A source that tests trigger."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Bell:
     def start(self, wake: Wake) -> None:
         self._wake = wake
 
-    def ring(self, subsystem: str | None, syspath: str = "") -> None:
+    def trigger(self, subsystem: str | None, syspath: str = "") -> None:
         self._wake(subsystem, syspath)
 
     def close(self) -> None:
@@ -69,40 +69,40 @@ def ids(change: Change) -> list[str]:
     return [device.id for device in change.diff.added]
 
 
-async def soon(watcher: Watcher) -> Change:
+async def next_change(watcher: Watcher) -> Change:
     return await asyncio.wait_for(anext(watcher), 30)
 
 
-async def test_first_change_is_the_whole_inventory_and_the_next_is_what_an_event_brought(root: Path) -> None:
+async def test_first_change_has_all_devices_and_later_changes_the_difference(root: Path) -> None:
     add(root, "misc", "fuse")
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
-        assert ids(await soon(watcher)) == ["misc-fuse"]
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [source]) as watcher:
+        assert ids(await next_change(watcher)) == ["misc-fuse"]
         add(root, "misc", "kvm")
-        bell.ring("misc")
-        inventory, difference = await soon(watcher)
+        source.trigger("misc")
+        inventory, difference = await next_change(watcher)
         assert list(inventory.devices) == ["misc-fuse", "misc-kvm"]
         assert [device.id for device in difference.added] == ["misc-kvm"]
         (root / "sys/class/misc/fuse").rmdir()
-        bell.ring("misc")
-        assert [device.id for device in (await soon(watcher)).diff.removed] == ["misc-fuse"]
+        source.trigger("misc")
+        assert [device.id for device in (await next_change(watcher)).diff.removed] == ["misc-fuse"]
 
 
-async def test_an_event_has_only_the_readers_concerned_read_again(root: Path) -> None:
+async def test_event_runs_only_readers_of_its_subsystem(root: Path) -> None:
     reads: list[str] = []
     readers = [reader(kind, seen=lambda kind=kind: reads.append(kind)) for kind in ("misc", "pci")]  # type: ignore[misc]  # a default binds the loop's value
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), readers), [bell]) as watcher:
-        await soon(watcher)
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), readers), [source]) as watcher:
+        await next_change(watcher)
         reads.clear()
         add(root, "pci", "0000:00:01.0")
-        bell.ring("queues")  # no reader uses this subsystem
-        bell.ring("pci")
-        assert ids(await soon(watcher)) == ["pci-0000:00:01.0"]
+        source.trigger("queues")  # no reader uses this subsystem
+        source.trigger("pci")
+        assert ids(await next_change(watcher)) == ["pci-0000:00:01.0"]
         assert reads == ["pci"]
 
 
-async def test_functions_are_known_by_the_new_name_of_their_cards_interface(tmp_path: Path) -> None:
+async def test_renamed_interface_updates_pf_name_of_virtual_functions(tmp_path: Path) -> None:
     """The kernel sends only the interface's own event."""
     tree = Tree(tmp_path / "root")
     card = tree.pci("0000:3b:00.0", pci_class="020000", driver="mlx5_core", sriov_totalvfs=8)
@@ -110,51 +110,51 @@ async def test_functions_are_known_by_the_new_name_of_their_cards_interface(tmp_
     virtual = tree.virtual_function(card, "0000:3b:00.2", 0, pci_class="020000", driver="mlx5_core")
     interface(tree, virtual, "eth1", mac="b8:ce:f6:00:00:02")
     reads: list[str] = []
-    bell = Bell()
+    source = ManualSource()
     readers = [*READERS, reader("misc", "pci", seen=lambda: reads.append("pci"))]
-    async with Watcher(Scanner(tree.host, readers), [bell], interval=NEVER) as watcher:
-        assert (await soon(watcher)).inventory.devices["pci-0000-3b-00-2"].attributes["pfName"] == "eth0"
+    async with Watcher(Scanner(tree.host, readers), [source], interval=NEVER) as watcher:
+        assert (await next_change(watcher)).inventory.devices["pci-0000-3b-00-2"].attributes["pfName"] == "eth0"
         tree.path(f"{card}/net/eth0").rename(tree.path(f"{card}/net/ens1f0"))
         tree.path("/sys/class/net/eth0").unlink()
         tree.link("/sys/class/net/ens1f0", f"{card}/net/ens1f0")
-        bell.ring("net", f"{card}/net/ens1f0")
-        devices = (await soon(watcher)).inventory.devices
+        source.trigger("net", f"{card}/net/ens1f0")
+        devices = (await next_change(watcher)).inventory.devices
         assert {devices[x].attributes["pfName"] for x in ("pci-0000-3b-00-2", "nic-0000-3b-00-2")} == {"ens1f0"}
         reads.clear()
         tree.path("/sys/class/net/eth1").unlink()
-        bell.ring("net", f"{virtual}/net/eth1")  # as when a pod gets the interface
-        assert [x.id for x in (await soon(watcher)).diff.removed] == ["nic-0000-3b-00-2"]
+        source.trigger("net", f"{virtual}/net/eth1")  # as when a pod gets the interface
+        assert [x.id for x in (await next_change(watcher)).diff.removed] == ["nic-0000-3b-00-2"]
         assert reads == []
 
 
-async def test_lost_events_have_everything_read(root: Path) -> None:
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc"), reader("pci")]), [bell]) as watcher:
-        await soon(watcher)
+async def test_lost_events_run_all_readers(root: Path) -> None:
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc"), reader("pci")]), [source]) as watcher:
+        await next_change(watcher)
         add(root, "misc", "kvm")
         add(root, "pci", "0000:00:01.0")
-        bell.ring(None)
-        assert ids(await soon(watcher)) == ["misc-kvm", "pci-0000:00:01.0"]
+        source.trigger(None)
+        assert ids(await next_change(watcher)) == ["misc-kvm", "pci-0000:00:01.0"]
 
 
-async def test_a_change_without_an_event_is_found_by_the_rescan(root: Path) -> None:
+async def test_rescan_finds_change_without_event(root: Path) -> None:
     async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=0.02) as watcher:
-        await soon(watcher)
+        await next_change(watcher)
         add(root, "misc", "kvm")
-        assert ids(await soon(watcher)) == ["misc-kvm"]
+        assert ids(await next_change(watcher)) == ["misc-kvm"]
 
 
-async def test_a_rescan_can_be_asked_for(root: Path) -> None:
+async def test_requested_rescan_runs_while_waiting(root: Path) -> None:
     async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER) as watcher:
-        await soon(watcher)
+        await next_change(watcher)
         add(root, "misc", "kvm")
-        waiting = asyncio.ensure_future(soon(watcher))
+        waiting = asyncio.ensure_future(next_change(watcher))
         await asyncio.sleep(0)
         watcher.request_rescan()
         assert ids(await waiting) == ["misc-kvm"]
 
 
-async def test_enrich_can_be_asked_for_alone(root: Path) -> None:
+async def test_rescan_of_no_subsystem_runs_only_enrich(root: Path) -> None:
     reads: list[None] = []
     temperature = ["20"]
 
@@ -163,137 +163,135 @@ async def test_enrich_can_be_asked_for_alone(root: Path) -> None:
 
     scanner = Scanner(Host(root), [reader("misc", seen=lambda: reads.append(None))])
     async with Watcher(scanner, [], enrich=measure) as watcher:
-        await soon(watcher)
+        await next_change(watcher)
         temperature[0] = "30"
         watcher.request_rescan(())
-        assert [device.name for device in (await soon(watcher)).diff.changed] == ["30"]
+        assert [device.name for device in (await next_change(watcher)).diff.changed] == ["30"]
         assert len(reads) == 1
 
 
-async def test_nodes_that_nvidia_makes_without_an_event_are_seen(root: Path) -> None:
+async def test_nvidia_node_created_without_uevent_is_found(root: Path) -> None:
     (root / "proc/driver/nvidia").mkdir(parents=True)
     (root / "sys/class/gpu").mkdir()
     (root / "dev").mkdir()
     host = Host(root)
     async with Watcher(Scanner(host, [reader("gpu", "drm")]), default_sources(host), interval=NEVER) as watcher:
-        await soon(watcher)
+        await next_change(watcher)
         add(root, "gpu", "card0")
         (root / "dev/nvidia0").touch()
-        assert ids(await soon(watcher)) == ["gpu-card0"]
+        assert ids(await next_change(watcher)) == ["gpu-card0"]
 
 
-def test_a_capture_has_no_sources(tmp_path: Path) -> None:
+def test_capture_has_no_event_sources(tmp_path: Path) -> None:
     file = tmp_path / "node.jsonl.gz"
     file.write_bytes(packed([Entry("/sys/class", "there"), Entry("/proc/driver/nvidia", "there")], masked=False))
     assert default_sources(Host(file), ["/dev/*"]) == []
 
 
-async def test_events_that_change_nothing_give_no_change(root: Path) -> None:
+async def test_event_without_a_difference_yields_no_change(root: Path) -> None:
     read = threading.Semaphore(0)
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc", seen=lambda: read.release())]), [bell]) as watcher:
-        await soon(watcher)
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc", seen=lambda: read.release())]), [source]) as watcher:
+        await next_change(watcher)
         await asyncio.to_thread(read.acquire)
-        waiting = asyncio.ensure_future(soon(watcher))
-        bell.ring("misc")
+        waiting = asyncio.ensure_future(next_change(watcher))
+        source.trigger("misc")
         await asyncio.to_thread(read.acquire)  # the scan has run
         add(root, "misc", "kvm")
-        bell.ring("misc")
+        source.trigger("misc")
         assert ids(await waiting) == ["misc-kvm"]
 
 
-async def test_512_vfs_one_after_another_give_at_most_5_changes(root: Path) -> None:
-    bell = Bell()
+async def test_512_added_vfs_yield_at_most_5_changes(root: Path) -> None:
+    source = ManualSource()
     changes: list[Change] = []
-    async with Watcher(Scanner(Host(root), [reader("pci")]), [bell]) as watcher:
-        await soon(watcher)
+    async with Watcher(Scanner(Host(root), [reader("pci")]), [source]) as watcher:
+        await next_change(watcher)
 
         async def consume() -> None:
             while len(watcher.inventory.devices if watcher.inventory else ()) < 512:
-                changes.append(await soon(watcher))
+                changes.append(await next_change(watcher))
 
         consumer = asyncio.ensure_future(consume())
         for number in range(512):
             add(root, "pci", f"vf{number}")
-            bell.ring("pci")
+            source.trigger("pci")
             await asyncio.sleep(0)  # lets the loop and the scan run
         await consumer
     assert sum(len(change.diff.added) for change in changes) == 512
     assert len(changes) <= 5
 
 
-async def test_events_of_very_many_devices_take_little_and_the_device_of_each_is_read_again(root: Path) -> None:
+async def test_20000_events_use_little_memory_and_lose_no_device(root: Path) -> None:
     def read(host: Host) -> Iterator[Device]:
         yield Device(id="misc-kvm", kind="misc", name=host.read("/sys/class/misc/kvm/name") or "")
 
     add(root, "misc", "kvm")
     name = root / "sys/class/misc/kvm/name"
     name.write_text("old")
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [Reader("misc", frozenset({"misc"}), read)]), [bell]) as watcher:
-        await soon(watcher)
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [Reader("misc", frozenset({"misc"}), read)]), [source]) as watcher:
+        await next_change(watcher)
         name.write_text("new")
         tracemalloc.start()
         for number in range(20_000):
-            bell.ring("misc", f"/sys/{number:05}{'x' * 2000}")  # 2 KiB, the longest event of the kernel
+            source.trigger("misc", f"/sys/{number:05}{'x' * 2000}")  # 2 KiB, the longest event of the kernel
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        bell.ring("misc", "/sys/class/misc/kvm")
-        assert [device.name for device in (await soon(watcher)).diff.changed] == ["new"]
+        source.trigger("misc", "/sys/class/misc/kvm")
+        assert [device.name for device in (await next_change(watcher)).diff.changed] == ["new"]
     assert taken < 10 << 20
 
 
-async def test_a_slow_consumer_gets_the_latest_and_nothing_twice(root: Path) -> None:
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
-        await soon(watcher)
+async def test_slow_consumer_gets_merged_changes(root: Path) -> None:
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [source]) as watcher:
+        await next_change(watcher)
         for name in "abc":
             add(root, "misc", name)
-            bell.ring("misc")
-        assert ids(await soon(watcher)) == ["misc-a", "misc-b", "misc-c"]
+            source.trigger("misc")
+        assert ids(await next_change(watcher)) == ["misc-a", "misc-b", "misc-c"]
         add(root, "misc", "d")
-        bell.ring("misc")
-        assert ids(await soon(watcher)) == ["misc-d"]
+        source.trigger("misc")
+        assert ids(await next_change(watcher)) == ["misc-d"]
 
 
-async def test_a_cancelled_wait_loses_nothing(root: Path) -> None:
-    bell, inside, go_on = Bell(), threading.Event(), threading.Event()
+async def test_cancelled_wait_loses_no_change(root: Path) -> None:
+    source, inside, released = ManualSource(), threading.Event(), threading.Event()
 
     def hold() -> None:
         inside.set()
-        go_on.wait(5)
+        released.wait(5)
 
-    go_on.set()
-    async with Watcher(Scanner(Host(root), [reader("misc", seen=hold)]), [bell]) as watcher:
-        await soon(watcher)
+    released.set()
+    async with Watcher(Scanner(Host(root), [reader("misc", seen=hold)]), [source]) as watcher:
+        await next_change(watcher)
         inside.clear()
-        go_on.clear()
+        released.clear()
         add(root, "misc", "kvm")
-        bell.ring("misc")
-        waiting = asyncio.ensure_future(soon(watcher))
+        source.trigger("misc")
+        waiting = asyncio.ensure_future(next_change(watcher))
         await asyncio.to_thread(inside.wait, 5)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        go_on.set()
-        assert ids(await soon(watcher)) == ["misc-kvm"]
+        released.set()
+        assert ids(await next_change(watcher)) == ["misc-kvm"]
 
 
-async def test_enrich_sees_every_inventory_before_it_is_compared(root: Path) -> None:
+async def test_enrich_runs_before_inventories_are_compared(root: Path) -> None:
     def hide_kvm(inventory: Inventory) -> Inventory:
         return Inventory.of(device for device in inventory.devices.values() if device.name != "kvm")
 
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell], enrich=hide_kvm) as watcher:
-        await soon(watcher)
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [source], enrich=hide_kvm) as watcher:
+        await next_change(watcher)
         add(root, "misc", "kvm", "fuse")
-        bell.ring("misc")
-        assert ids(await soon(watcher)) == ["misc-fuse"]
+        source.trigger("misc")
+        assert ids(await next_change(watcher)) == ["misc-fuse"]
 
 
-async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_reader_is_a_problem_and_others_continue(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(host: Host) -> Iterator[Device]:
         yield Device(id="pci-first", kind="pci", name="first")
         raise ValueError("no such luck")
@@ -301,7 +299,7 @@ async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(
     add(root, "misc", "kvm")
     scanner = Scanner(Host(root), [Reader("pci", frozenset({"pci"}), fail), reader("misc")])
     async with Watcher(scanner, []) as watcher:
-        inventory, _ = await soon(watcher)
+        inventory, _ = await next_change(watcher)
     assert list(inventory.devices) == ["misc-kvm", "pci-first"]
     (problem,) = inventory.problems
     assert (problem.where, problem.reason, problem.hidden_kind) == ("reader pci", "ValueError: no such luck", "pci")
@@ -309,14 +307,14 @@ async def test_a_reader_that_fails_becomes_a_problem_and_the_others_go_on(
     assert [x.message for x in caplog.records] == ["reader pci failed"]  # logged once
 
 
-async def test_a_watcher_that_waits_has_no_thread_and_leaving_closes_the_sources(root: Path) -> None:
-    bell = Bell()
+async def test_idle_watcher_has_no_thread_and_closes_its_sources(root: Path) -> None:
+    source = ManualSource()
     since = HeldSince()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell]) as watcher:
-        await soon(watcher)
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [source]) as watcher:
+        await next_change(watcher)
         await asyncio.to_thread(join_all, since.threads())
         assert watcher.scan_seconds > 0
-    assert bell.closed
+    assert source.closed
 
 
 def join_all(threads: set[threading.Thread]) -> None:
@@ -325,24 +323,24 @@ def join_all(threads: set[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
-async def test_a_source_that_is_not_to_be_had_leaves_the_rescans(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Refused(Bell):
+async def test_unavailable_source_is_logged_and_others_are_used(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class UnavailableSource(ManualSource):
         def start(self, wake: Wake) -> None:
             raise PermissionError("netlink refused")
 
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [Refused(), bell]) as watcher:
-        await soon(watcher)
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [UnavailableSource(), source]) as watcher:
+        await next_change(watcher)
         add(root, "misc", "kvm")
-        bell.ring("misc")
-        assert ids(await soon(watcher)) == ["misc-kvm"]
-    assert "no Refused (netlink refused): changes wait for a rescan" in caplog.text
+        source.trigger("misc")
+        assert ids(await next_change(watcher)) == ["misc-kvm"]
+    assert "no UnavailableSource (netlink refused): changes wait for a rescan" in caplog.text
 
 
 class TestPace:
     """The pace alone, with a fake clock."""
 
-    def test_the_first_event_of_a_quiet_time_is_due_at_once(self) -> None:
+    def test_first_event_after_quiet_time_is_due_at_once(self) -> None:
         pace = Pace()
         assert pace.due() == NEVER
         pace.event(100.0)
@@ -354,13 +352,13 @@ class TestPace:
         assert pace.due() <= 100.1 + Pace.QUIET
 
     @pytest.mark.parametrize(("seconds", "most"), [(0.5, 4), (4, 4), (9, 5)])
-    def test_a_burst_gives_few_scans_however_long(self, seconds: float, most: int) -> None:
+    def test_burst_causes_few_scans(self, seconds: float, most: int) -> None:
         assert len(scans(seconds, changed=True)) <= most
 
-    def test_the_last_event_of_a_burst_is_scanned_within_the_quiet_time(self) -> None:
+    def test_last_event_of_a_burst_is_scanned_within_quiet_time(self) -> None:
         assert scans(3.0, changed=True)[-1] == pytest.approx(103.0 + Pace.QUIET, abs=0.02)
 
-    def test_noise_without_changes_neither_floods_nor_slows_down(self) -> None:
+    def test_events_without_changes_cause_regular_scans(self) -> None:
         times = scans(20.0, changed=False)
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert len(times) < 100
@@ -384,7 +382,7 @@ def scans(seconds: float, *, changed: bool) -> list[float]:
 class TestGaps:
     """Sequence numbers of events."""
 
-    def test_a_hole_is_counted_and_a_late_event_fills_it(self) -> None:
+    def test_gap_is_counted_until_late_event_arrives(self) -> None:
         gaps = Gaps()
         for number in (7, 8, 11, 9):
             gaps.note(number)
@@ -392,78 +390,78 @@ class TestGaps:
         gaps.note(10)
         assert gaps.missing == 0
 
-    def test_the_first_event_and_events_without_number_open_none(self) -> None:
+    def test_first_event_and_events_without_number_cause_no_gap(self) -> None:
         gaps = Gaps()
         for number in (1000, 0, 1001):
             gaps.note(number)
         assert gaps.missing == 0
 
 
-async def test_who_has_no_descriptor_left_keeps_what_was_found_and_looks_again(
+async def test_watcher_keeps_devices_and_retries_without_descriptors(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
-    looks: list[None] = []
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
+    calls: list[None] = []
     add(root, "misc", "fuse")
-    scanner = Scanner(Host(root), [reader("misc", seen=lambda: looks.append(None))])
-    bell = Bell()
-    async with Watcher(scanner, [bell], interval=NEVER) as watcher:
-        await soon(watcher)
-        waiting = asyncio.ensure_future(soon(watcher))
+    scanner = Scanner(Host(root), [reader("misc", seen=lambda: calls.append(None))])
+    source = ManualSource()
+    async with Watcher(scanner, [source], interval=NEVER) as watcher:
+        await next_change(watcher)
+        waiting = asyncio.ensure_future(next_change(watcher))
         await asyncio.sleep(0)
         with no_more_descriptors():
             add(root, "misc", "kvm")
-            bell.ring("misc")
-            await until(lambda: len(looks) > 3)
+            source.trigger("misc")
+            await until(lambda: len(calls) > 3)
         change = await waiting
     assert ids(change) == ["misc-kvm"]
     assert not change.diff.removed
     assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
 
 
-async def test_what_is_added_without_a_descriptor_left_is_added_later(
+async def test_enrich_without_descriptors_yields_no_change(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Health is sampled without a scan. An unreadable host is no fault of a device."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
-    looks: list[None] = []
+    calls: list[None] = []
 
     def enrich(inventory: Inventory) -> Inventory:
-        looks.append(None)
+        calls.append(None)
         return inventory if Host(root).list("/sys/class/misc") else Inventory()
 
     async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER, enrich=enrich) as watcher:
-        await soon(watcher)
-        waiting = asyncio.ensure_future(soon(watcher))
+        await next_change(watcher)
+        waiting = asyncio.ensure_future(next_change(watcher))
         await asyncio.sleep(0)
         with no_more_descriptors():
             watcher.request_rescan([])
-            await until(lambda: len(looks) > 1 and caplog.records)
+            await until(lambda: len(calls) > 1 and caplog.records)
         assert not waiting.done()
         waiting.cancel()
     assert [x.message.partition(":")[0] for x in caplog.records] == ["the host cannot be read"]
 
 
-async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
+async def test_watcher_keeps_devices_and_retries_when_enrich_fails(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last inventory stays valid; the defect is logged once, with a traceback."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
-    looks: list[None] = []
+    calls: list[None] = []
 
     def enrich(inventory: Inventory) -> Inventory:
-        looks.append(None)
-        if 1 < len(looks) < 4:
+        calls.append(None)
+        if 1 < len(calls) < 4:
             raise OSError(errno.EIO, "a library's own folder")
         return inventory
 
     async with Watcher(Scanner(Host(root), [reader("misc")]), [], interval=NEVER, enrich=enrich) as watcher:
-        await soon(watcher)
+        await next_change(watcher)
         add(root, "misc", "kvm")
         watcher.request_rescan()
-        waiting = asyncio.ensure_future(soon(watcher))
+        waiting = asyncio.ensure_future(next_change(watcher))
         await until(lambda: watcher.problem)
         assert watcher.problem == "the scan failed: OSError: [Errno 5] a library's own folder"
         change = await waiting
@@ -476,45 +474,45 @@ async def test_a_defect_in_what_is_added_to_a_scan_ends_no_watcher(
     assert "a library's own folder" in caplog.text
 
 
-async def test_a_source_for_which_no_descriptor_was_left_is_heard_from_the_next_full_scan_on(
+async def test_source_without_descriptors_is_started_by_next_full_scan(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A configuration reload restarts all sources, even when no descriptor is left."""
 
-    class Needy(Bell):
+    class OpeningSource(ManualSource):
         def start(self, wake: Wake) -> None:
             os.close(os.open("/", os.O_PATH))
             super().start(wake)
 
-    bell = Needy()
-    watcher = Watcher(Scanner(Host(root), [reader("misc")]), [bell], interval=NEVER)
+    source = OpeningSource()
+    watcher = Watcher(Scanner(Host(root), [reader("misc")]), [source], interval=NEVER)
     with no_more_descriptors():
         await watcher.__aenter__()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_exit(watcher)
-        await soon(watcher)
+        await next_change(watcher)
         add(root, "misc", "kvm")
-        bell.ring("misc")
-        assert ids(await soon(watcher)) == ["misc-kvm"]
+        source.trigger("misc")
+        assert ids(await next_change(watcher)) == ["misc-kvm"]
     assert [x.message for x in caplog.records] == [
-        "no Needy ([Errno 24] Too many open files: '/'): changes wait for a rescan"
+        "no OpeningSource ([Errno 24] Too many open files: '/'): changes wait for a rescan"
     ]
 
 
-async def test_who_gets_no_thread_keeps_what_was_found_and_looks_again(
+async def test_watcher_keeps_devices_and_retries_without_threads(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, a pod that forks without end uses all threads."""
-    monkeypatch.setattr("hostdevices.watching.watch.AGAIN", 0.02)
+    monkeypatch.setattr("hostdevices.watching.watch.RETRY_INTERVAL", 0.02)
     add(root, "misc", "fuse")
-    bell = Bell()
-    async with Watcher(Scanner(Host(root), [reader("misc")]), [bell], interval=NEVER) as watcher:
-        await soon(watcher)
-        waiting = asyncio.ensure_future(soon(watcher))
+    source = ManualSource()
+    async with Watcher(Scanner(Host(root), [reader("misc")]), [source], interval=NEVER) as watcher:
+        await next_change(watcher)
+        waiting = asyncio.ensure_future(next_change(watcher))
         await asyncio.sleep(0)
         with no_more_threads():
             add(root, "misc", "kvm")
-            bell.ring("misc")
+            source.trigger("misc")
             await until(lambda: bool(caplog.records) or waiting.done())
         change = await waiting
     assert ids(change) == ["misc-kvm"]

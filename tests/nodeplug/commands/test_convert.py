@@ -144,7 +144,7 @@ def test_nvidia_mig_strategy_selects_gpus_and_profiles(tree: Tree) -> None:
     assert each.name == "nvidia.com/gpu"
     held = {"vendor": "10de", "driver": "nvidia"}
     gpu, mig = (Device("gpu-1", "gpu", "a", attributes={**held, "type": x}) for x in ("gpu", "mig"))
-    assert (each.selector.why_not(gpu), each.selector.why_not(mig)) == ("", ""), "nodes without MIG have whole GPUs"
+    assert (each.selector.mismatch(gpu), each.selector.mismatch(mig)) == ("", ""), "nodes without MIG have whole GPUs"
     assert loads(single.stdout.encode()).settings.nvml
     text = """
 flags: {migStrategy: mixed, plugin: {sharedDevicesAllocationPolicy: packed}}
@@ -383,7 +383,7 @@ resourceList:
     assert {each.ids for each in found} == {"auxiliary"}
     assert [*found[1].env.items()] == [("PCIDEVICE_INTEL_COM_RDMA-SF", "{auxiliary}")]
     devices = scan(tree.host).devices.values()
-    assert [[x.name for x in devices if not each.selector.why_not(x)] for each in found] == [
+    assert [[x.name for x in devices if not each.selector.mismatch(x)] for each in found] == [
         ["ens1f0s4"],
         ["mlx5_4"],
         ["ens1f0s4"],  # selected by its number
@@ -408,7 +408,7 @@ resourceList:
     tree.child(card, "infiniband/mlx5_0", group="class/infiniband", ports__1__pkeys__0="0x8001")
     found = list(resources(converted(tree, text)).values())
     devices = scan(tree.host).devices.values()
-    assert [[x.id for x in devices if not each.selector.why_not(x)] for each in found] == [
+    assert [[x.id for x in devices if not each.selector.mismatch(x)] for each in found] == [
         ["pci-0000-3b-00-1"],
         ["pci-0000-5e-00-0"],
         [],
@@ -467,7 +467,7 @@ def test_ddp_profiles_enable_devlink_and_match_exactly(tree: Tree) -> None:
     for profile, fits in (("ICE OS [Default] Package", True), ("ICE OS D Package", False)):
         card = ("0000:3b:00.0", "ice")
         (device,) = with_profiles(scan(tree.host), {card: profile}).devices.values()
-        assert (config.resources[0].selector.why_not(device) == "") == fits
+        assert (config.resources[0].selector.mismatch(device) == "") == fits
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_permitted_host_devices_select_the_same_devices(tree: Tree) -> None:
     tree.link(f"{mdev}/mdev_type", f"{parent}/mdev_supported_types/nvidia-222")
     tree.usb(tree.pci("0000:00:14.0", pci_class="0c0330"), "1-2", vendor="0951", product="1666")
     devices = scan(tree.host).devices.values()
-    meant = {name: [x.name for x in devices if not each.selector.why_not(x)] for name, each in found.items()}
+    meant = {name: [x.name for x in devices if not each.selector.mismatch(x)] for name, each in found.items()}
     assert meant == {
         "nvidia.com/A100": ["0000:41:00.0", "0000:43:00.0"],
         "nvidia.com/GRID_T4-1B": [MDEV_UUID],

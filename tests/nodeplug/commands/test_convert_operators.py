@@ -84,7 +84,7 @@ def test_amd_device_config_selects_devices_of_its_driver_type(
     assert loads(result.stdout.encode(), "f", "n", labels={}).resources == ()
     devices = scan(tree.host).devices.values()
     found = loads(result.stdout.encode(), "f", "n", labels=labels).resources
-    assert {x.name: [d.name for d in devices if not x.selector.why_not(d)] for x in found} == offered
+    assert {x.name: [d.name for d in devices if not x.selector.mismatch(d)] for x in found} == offered
     assert ["PCI_RESOURCE_AMD_COM_GPU" in str(dict(x.env)) for x in found] == [driver != "container"]
 
 
@@ -102,7 +102,7 @@ def test_amd_driver_type_flag_selects_virtual_functions(tree: Tree) -> None:
     flags = "[-driver_type=vf-passthrough, -resource_naming_strategy=single]"
     (found,) = resources(converted(tree, flags, "--from", "amd")).values()
     assert found.name == "amd.com/gpu"
-    assert [x.name for x in scan(tree.host).devices.values() if not found.selector.why_not(x)] == ["0000:43:02.0"]
+    assert [x.name for x in scan(tree.host).devices.values() if not found.selector.mismatch(x)] == ["0000:43:02.0"]
 
 
 def test_nic_cluster_policy_converts_the_files_of_two_plugins(tree: Tree) -> None:

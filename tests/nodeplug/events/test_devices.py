@@ -77,7 +77,7 @@ def test_of_many_that_are_gone_at_once_each_costs_the_same() -> None:
     assert Counted.looks < 10
     presence = Presence(Host("/"))
     presence.update(now.inventory.devices, ())
-    assert not any(presence.is_there(x.id) for x in many[100:])
+    assert not any(presence.has_device(x.id) for x in many[100:])
     assert Counted.looks < 20
 
 

@@ -3,20 +3,20 @@
 import pytest
 
 from hostdevices import Host
-from hostdevices.certainty import certainly
+from hostdevices.conclusive_calls import call_conclusively
 from hostdevices.errors import HostExhausted
 from tests.descriptors import no_more_descriptors
 
 
-def test_a_question_within_another_one_takes_nothing_from_it() -> None:
+def test_nested_lookup_keeps_exhaustion_of_outer_lookup() -> None:
     host = Host()
 
-    def question() -> list[str]:
+    def lookup() -> list[str]:
         with no_more_descriptors():
             found = host.list("/proc/self/task")
-        certainly(lambda: host.list("/proc/self"))
+        call_conclusively(lambda: host.list("/proc/self"))
         return found
 
     with pytest.raises(HostExhausted, match="/proc/self/task"):
-        certainly(question)
-    assert certainly(lambda: host.list("/proc/self/task"))
+        call_conclusively(lookup)
+    assert call_conclusively(lambda: host.list("/proc/self/task"))

@@ -11,14 +11,14 @@ T = TypeVar("T")
 _NOT_NOW = (errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETIMEDOUT)
 
 
-def certainly(question: Callable[[], T]) -> T:
-    """Return what `question` returns, which asks a host in this thread.
+def call_conclusively(lookup: Callable[[], T]) -> T:
+    """Return what `lookup` returns, which reads a host in this thread.
 
     Raises `HostExhausted` if something was not found because no file descriptor was left, or if the kernel or a program
     could not answer at that moment; OSError for any other.
     """
     try:
-        answer, error = exhausted(question)
+        answer, error = exhausted(lookup)
     except OSError as refusal:
         if refusal.errno not in _NOT_NOW:
             raise
