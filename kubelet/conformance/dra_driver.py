@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kubelet.conformance.api_requests import ApiRequests
 from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
@@ -50,6 +51,7 @@ class DriverConformance(Run):
         report: Callable[[Check], None],
         client: Client,
         kubeconfig: Path,
+        requests: ApiRequests,
         device: str = "",
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
@@ -60,9 +62,10 @@ class DriverConformance(Run):
             command: the driver's command line. `{dir}` in it is replaced with the folder of registration sockets,
                 `{kubelet}` with the kubelet's folder, `{kubeconfig}` with the kubeconfig, `{node}` with the node name.
             seconds: the timeout of each step.
-            tell: is called with each check.
+            report: is called with each check.
             client: a client with an administrator's credentials.
             kubeconfig: the kubeconfig for the driver.
+            requests: records the driver's requests to the API server.
             device: `pool/device` to claim; by default the first that the driver publishes.
             kubernetes: the kubelet's Kubernetes release.
             folder: the kubelet's own folder; by default a new one.
@@ -73,6 +76,7 @@ class DriverConformance(Run):
         self._claims = client.resource(v1.ResourceClaim)
         self._slices = client.resource(v1.ResourceSlice)
         self._kubeconfig = kubeconfig
+        self._requests = requests
         self._kubernetes: Version = kubernetes
         self._folder = folder
         self._device = device
@@ -113,6 +117,22 @@ class DriverConformance(Run):
             await self._bad_requests(node, device)
         self.group = "shutdown"
         await self._shutdown(node, process)
+        self.group = "API server"
+        self._writes()
+
+    def new_refusals(self) -> str:
+        """Return what the API server has refused since the last call, to append to the text of a failed check."""
+        refused = self._requests.unreported()
+        return f"; the API server refused: {refused}" if refused else ""
+
+    def _writes(self) -> None:
+        name, count = "its writes are accepted", self._requests.refused_writes()
+        if not self._requests.count:
+            self.note(name, "skip", "it sent no request")
+        elif count:
+            self.note(name, "warn", self._requests.unreported_writes() or f"{count} refused, see the failed checks")
+        else:
+            self.note(name, "pass")
 
     async def _registers(self, node: Node, name: str) -> bool:
         """Wait until a driver is registered and connected; after the first time, that same driver."""
@@ -131,7 +151,7 @@ class DriverConformance(Run):
             what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
             if not self.reasons and not any(path.is_socket() for path in node.plugins_registry.rglob("*")):
                 what = f"no socket is in {node.plugins_registry}, where {{dir}} leads,"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{self.new_refusals()}")
         if wrong := dns_subdomain_in_any_case(self._driver):
             return self.note(name, "fail", f"GetInfo returns the name {self._driver!r}: {wrong[0]}")
         versions = ", ".join(self._plugin(node).versions)
@@ -150,7 +170,10 @@ class DriverConformance(Run):
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
             what = _what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
-            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
+            why = self.new_refusals()
+            if not self._requests.count:
+                why = "; it sent no request to the API server, whose kubeconfig is {kubeconfig} in the command"
+            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s{why}")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
         other_nodes = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
@@ -208,7 +231,7 @@ class DriverConformance(Run):
         if node.status("verify").phase != "Running":
             text = await self._pod_reasons(node, "verify")
         if text:
-            self.note("a pod with a claim runs", "fail", text)
+            self.note("a pod with a claim runs", "fail", f"{text}{self.new_refusals()}")
         else:
             slow = took > SLOW_ANSWER
             self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
@@ -279,7 +302,7 @@ class DriverConformance(Run):
             began, seconds = time.monotonic(), HELPER_PAUSE + self.seconds
             republished = await self._wait_for_slices(seconds, deleted)
             late = f"they are not there after {seconds:.0f} s; the kubelet deletes them when it starts"
-            detail = f"in {time.monotonic() - began:.1f} s" if republished else late
+            detail = f"in {time.monotonic() - began:.1f} s" if republished else f"{late}{self.new_refusals()}"
             self.note("publishes its devices again", "pass" if republished else "fail", detail)
         return True
 

@@ -125,6 +125,10 @@ class Run(ABC):
         """The recorded reasons, to append to the text of a failed check."""
         return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
 
+    def new_refusals(self) -> str:
+        """Return what an API server has refused since the last call, to append to the text of a failed check."""
+        return ""
+
     async def within_timeout(self, call: Awaitable[T]) -> T:
         """Await a call within `seconds` and return its result. Raises TimeoutError."""
         async with asyncio.timeout(self.seconds):
@@ -153,7 +157,11 @@ class Run(ABC):
                 checking.result()
             else:
                 refusal = f"; the kubelet had {self._refusal}" if self._refusal else ""
-                self.note("still runs", "fail", f"the command ended with {_exit_message(process.exit_code)}{refusal}")
+                self.note(
+                    "still runs",
+                    "fail",
+                    f"the command ended with {_exit_message(process.exit_code)}{refusal}{self.new_refusals()}",
+                )
         finally:
             tasks = [checking, ended, listening]
             for task in tasks:

@@ -130,8 +130,8 @@ async def _verified(
             plugin = Conformance(command, seconds, tell, kubernetes, folder)
             await plugin.run()
             return plugin
-        async with alone(NODE, kubernetes) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, tell, client, kubeconfig, device, kubernetes, folder)
+        async with alone(NODE, kubernetes) as (client, kubeconfig, requests):
+            driver = DriverConformance(command, seconds, tell, client, kubeconfig, requests, device, kubernetes, folder)
             await driver.run()
         return driver
     except OSError as error:

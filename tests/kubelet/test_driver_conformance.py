@@ -32,8 +32,8 @@ async def verify(
         checks.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
-    async with alone(NODE) as (client, kubeconfig):
-        run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, device)
+    async with alone(NODE) as (client, kubeconfig, requests):
+        run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, requests, device)
         await run.run()
     assert checks == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in checks))
@@ -65,7 +65,11 @@ async def test_a_driver_that_behaves() -> None:
 async def test_a_driver_that_publishes_nothing() -> None:
     waits = {"registers": IN_VAIN, "publishes devices": PATIENCE}
     assert texts(await verify(*ours("good"), device="", waits=waits)) == [
-        ("publishes devices", "no ResourceSlice of driver.example.com after 1 s")
+        (
+            "publishes devices",
+            "no ResourceSlice of driver.example.com after 1 s; it sent no request to the API server, whose kubeconfig"
+            " is {kubeconfig} in the command",
+        )
     ]
 
 
@@ -74,6 +78,38 @@ async def test_a_driver_that_publishes_part_of_a_pool() -> None:
     assert texts(await verify(*ours("partial"), device="", waits=waits)) == [
         ("publishes devices", "1 of 2 slices of pool pool, generation 1, after 5 s")
     ]
+
+
+async def test_a_driver_whose_slice_is_refused_is_shown_the_reason() -> None:
+    waits = {"registers": 5.0, "publishes devices": PATIENCE}
+    invalid = (
+        'ResourceSlice.resource.k8s.io "s" is invalid: spec.devices[0].name: Invalid value: "G_0": a lowercase RFC 1123'
+        " label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric"
+        " character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    )
+    refused = f"create ResourceSlice s (422, 2 times): {invalid}"
+    assert texts(await verify(*ours("invalid"), device="", waits=waits)) == [
+        ("publishes devices", f"no ResourceSlice of driver.example.com after 5 s; the API server refused: {refused}"),
+        ("its writes are accepted", "2 refused, see the failed checks"),
+    ]
+
+
+async def test_a_driver_that_ends_because_of_a_refused_request_is_shown_it() -> None:
+    (check,) = await verify(*ours("clueless"))
+    assert check.detail == (
+        "the command ended with exit code 4; the API server refused: get Node elsewhere (404):"
+        ' nodes "elsewhere" not found'
+    )
+
+
+async def test_a_later_write_that_is_refused_is_a_warning() -> None:
+    (check,) = await verify(*ours("reporting"))
+    assert (check.name, check.outcome) == ("its writes are accepted", "warn")
+    assert re.sub(r"\d+ times", "N times", check.detail) == (
+        'patch ResourceClaim/status verify (422, N times): ResourceClaim.resource.k8s.io "verify" is invalid:'
+        ' status.devices[0]: Invalid value: {"Driver":"driver.example.com","Pool":"pool","Device":"g9","ShareID":""}:'
+        " must be an allocated device in the claim"
+    )
 
 
 async def test_a_driver_that_publishes_for_another_node() -> None:
