@@ -84,7 +84,8 @@ class Driver:
         if self._behaviour == "careless":
             return claimed(["somebody"], "pool", "other", "no-cdi-name")
         device = f"g{self._calls}" if self._behaviour == "fickle" else "g0"
-        return claimed(["verify"], "pool", device, f"example.com/gpu={device}")
+        id_ = f"gpu-{os.getpid()}" if self._behaviour == "amnesiac" else device
+        return claimed(["verify"], "pool", device, f"example.com/gpu={id_}")
 
 
 def _shared() -> DriverResources:

@@ -20,9 +20,12 @@ PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
 async def verify(
-    *command: str, device: str = "pool/g0", waits: Mapping[str, float] = MappingProxyType({})
+    *command: str,
+    device: str = "pool/g0",
+    waits: Mapping[str, float] = MappingProxyType({}),
+    restarts: bool = False,
 ) -> list[Check]:
-    """The failures and warnings, without the warnings about slow answers.
+    """The failures and warnings, without the warnings about slow answers. The driver is restarted only with `restarts`.
 
     `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
@@ -33,7 +36,10 @@ async def verify(
         run.seconds = waits.get(check.name, run.seconds)
 
     async with alone(NODE) as (client, kubeconfig, requests):
-        run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, requests, device)
+        seconds = waits.get("start", PATIENCE)
+        run = DriverConformance(
+            command, seconds, tell, client, kubeconfig, requests, device, has_plugin_restarts=restarts
+        )
         await run.run()
     assert checks == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in checks))
@@ -59,7 +65,7 @@ def texts(checks: list[Check]) -> list[tuple[str, str]]:
 
 
 async def test_a_driver_that_behaves() -> None:
-    assert await verify(*ours("good")) == []
+    assert await verify(*ours("good"), restarts=True) == []
 
 
 async def test_a_driver_that_publishes_nothing() -> None:
@@ -118,7 +124,7 @@ async def test_a_driver_that_publishes_for_another_node() -> None:
 
 
 async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
-    assert await verify(*ours("sharing"), device="") == []
+    assert await verify(*ours("sharing"), device="", restarts=True) == []
 
 
 async def test_a_driver_that_is_refused_hears_why() -> None:
@@ -149,6 +155,12 @@ async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
         ("its answer lists the prepared devices", "pool/g1 was not allocated"),
         ("preparing again changes nothing", "other devices"),
     ]
+
+
+async def test_a_driver_that_prepares_other_cdi_ids_after_its_restart() -> None:
+    (check,) = await verify(*ours("amnesiac"), restarts=True)
+    assert (check.group, check.name) == ("restart of the driver", "preparing again after its restart changes nothing")
+    assert re.fullmatch(r"other CDI ids: example.com/gpu=gpu-\d+ instead of example.com/gpu=gpu-\d+", check.detail)
 
 
 async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
