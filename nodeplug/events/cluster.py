@@ -216,7 +216,8 @@ class ClusterEvents:
         """Count an Event that is not written, and log the reason once."""
         self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
-            log.warning("Events are not written: %s; they are dropped", problem)
+            holds = {"holds": lambda: bool(self._problem)}
+            log.warning("Events are not written: %s; they are dropped", problem, extra=holds)
         self._problem = problem
 
 
