@@ -159,7 +159,9 @@ class Conformance(Run):
             return f"; {' and '.join(silent)}, where nothing listens: serve below {{dir}} before you register"
         if offered or self.reasons:
             return ""
-        return f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{self._since}"
+        text = f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{self._since}"
+        has_folder = self._folder is not None or any("{dir}" in part for part in self._command)
+        return text if has_folder else f"{text}; the command has no {{dir}}, which becomes the folder of this socket"
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):

@@ -89,6 +89,11 @@ async def test_a_plugin_that_never_registers() -> None:
     assert without_folder(check) == expected
 
 
+async def test_a_command_without_the_folder() -> None:
+    (check,) = await verify("sleep", "60", waits={"start": IN_VAIN})
+    assert check.detail.endswith("; the command has no {dir}, which becomes the folder of this socket")
+
+
 async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
     """The runs are concurrent, because each one waits for its timeout."""
     said = {
