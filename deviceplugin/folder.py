@@ -87,7 +87,7 @@ class PluginFolder:
         kubelet, message = self.kubelet(), f"waiting for the kubelet: {reason}"
         if kubelet is not None and kubelet != self._unanswered_socket:
             self._unanswered_socket = kubelet
-            log.warning("%s", message)
+            log.warning("%s", message, extra={"is_current": lambda: self.kubelet() == kubelet})
         return message
 
     def kubelet(self) -> Identity | None:
@@ -112,7 +112,8 @@ class PluginFolder:
         if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:
             problem = f"waiting for the kubelet: there is no {self.kubelet_socket} yet"
         if problem and problem != self._problem:
-            log.warning("%s; set settings.kubeletRoot to the kubelet's folder", problem)
+            text = "%s; set settings.kubeletRoot to the kubelet's folder"
+            log.warning(text, problem, extra={"is_current": lambda: self._problem == problem})
         self._problem = problem
         self._note_restart()
         for listener in tuple(self._listeners):

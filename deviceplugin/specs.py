@@ -138,7 +138,8 @@ class Specs:
                 reason = f"{error.filename}: {error.strerror}"
             problem = f"cannot write CDI specs: {reason}"
             if problem != self.problem:
-                log.error("%s; nodeplug tries again every %g s", problem, self._retry)
+                extra = {"is_current": lambda: self.problem == problem}
+                log.error("%s; nodeplug tries again every %g s", problem, self._retry, extra=extra)
             self.problem = problem
         else:
             self.problem, self._described, self._names = "", desired, names

@@ -146,7 +146,8 @@ class WatcherRegistration:
                 self._stream_missing.set()
         elif request.error != self.last_error:
             self.last_error = request.error
-            log.warning("the kubelet refused: %s", request.error, extra={"resource": self.resource_name})
+            extra = {"resource": self.resource_name, "is_current": lambda: self.last_error == request.error}
+            log.warning("the kubelet refused: %s", request.error, extra=extra)
         return registration.RegistrationStatusResponse()
 
     def _cannot_serve(self, reason: str) -> None:
@@ -154,6 +155,6 @@ class WatcherRegistration:
         extra = {"resource": self.resource_name}
         if is_missing(self._folder):
             text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
-            log.warning(text, self._folder, extra=extra)
+            log.warning(text, self._folder, extra={**extra, "is_current": lambda: is_missing(self._folder)})
         else:
             log.error("cannot serve: %s; nodeplug tries again", reason, extra=extra)

@@ -202,13 +202,14 @@ class ConfigFile:
             raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
     def _record_refusal(self, problems: Sequence[str]) -> None:
+        status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
+        self.status = status
         for why in problems:
-            log.error("the configuration stays as it was: %s", why)
+            log.error("the configuration stays as it was: %s", why, extra={"is_current": lambda: self.status == status})
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         self._telemetry.reloads["refused"] += 1
         message = f"the configuration stays as it was: {problems[0]}{more}"
         self._telemetry.events.record("reload-refused", message)
-        self.status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
 
 
 def stamp(path: Path) -> Stamp:

@@ -5,11 +5,13 @@ Every record can have `resource`, `device`, `claim` and `holder` (logging's `ext
 has at most 100 additional lines.
 """
 
+import contextlib
 import io
 import logging
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Literal, TextIO
 
 import msgspec
@@ -66,21 +68,42 @@ class Logged(Struct, frozen=True, omit_defaults=True):
 
 
 def recent() -> tuple[Logged, ...]:
-    """Return the latest warnings and errors, the oldest first; none if `setup` was not called."""
+    """Return the latest warnings and errors, the oldest first; none if `setup` was not called.
+
+    Those whose cause is gone are left out, see `_Recent`.
+    """
     handler = _recent_handler()
-    return tuple(handler.events) if handler is not None else ()
+    return handler.recent() if handler is not None else ()
 
 
 class _Recent(logging.Handler):
-    """Keeps the latest warnings and errors, for the daemon's status."""
+    """Keeps the latest warnings and errors, for the daemon's status.
+
+    A record about a state that can end, such as a missing kubelet, has an attribute `is_current` (logging's `extra`): a
+    function that returns whether the state lasts. The record is dropped once it does not.
+    """
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self.events: deque[Logged] = deque(maxlen=_MOST_RECENT)
+        self._events: deque[tuple[Logged, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = shown(record.getMessage(), _LONGEST_FIELD)
-        self.events.append(Logged(record.created, record.levelname.lower(), text, dict(_extra(record))))
+        event = Logged(record.created, record.levelname.lower(), text, dict(_extra(record)))
+        is_current: Callable[[], bool] = getattr(record, "is_current", _always)
+        self._events.append((event, is_current))
+
+    def recent(self) -> tuple[Logged, ...]:
+        """Return the events whose state lasts, and forget the others."""
+        with self.lock or contextlib.nullcontext():
+            for entry in tuple(self._events):
+                if not entry[1]():
+                    self._events.remove(entry)
+            return tuple(event for event, _ in self._events)
+
+
+def _always() -> bool:
+    return True
 
 
 def _recent_handler() -> _Recent | None:

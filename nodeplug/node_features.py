@@ -96,7 +96,8 @@ class NodeFeatures:
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available
             problem = f"features of this node are not written: {error}"
             if problem != self._problem:
-                log.warning("%s; nodeplug tries again every %g s", problem, RETRY)
+                extra = {"is_current": lambda: self._problem == problem}
+                log.warning("%s; nodeplug tries again every %g s", problem, RETRY, extra=extra)
             self._problem = problem
             return False
         self._problem = ""

@@ -91,7 +91,8 @@ class NodeLabels:
         except _FAILURES as error:
             why = f"the labels of node {self._node} cannot be read: {error}"
             if why != self._problem:
-                log.warning("%s; %s", why, "no labels are known" if self._known is None else "they stay as they were")
+                effect = "no labels are known" if self._known is None else "they stay as they were"
+                log.warning("%s; %s", why, effect, extra={"is_current": lambda: self._problem == why})
             self._problem = why
             self._failed(why)
             return False

@@ -84,7 +84,7 @@ class _File(Generic[T]):
                 self.seen = None  # the file itself can be unchanged: read it again next time
             problem = f"cannot read the kubelet's file {self._path}: {error}; leases of ended pods may not end"
         if problem and problem != self._problem:
-            log.warning("%s", problem)
+            log.warning("%s", problem, extra={"is_current": lambda: self._problem == problem})
         self._problem = problem
         return self._content
 

@@ -89,7 +89,9 @@ class PodResources:
 
     def _report(self, problem: str) -> None:
         if problem and problem != self.problem:
-            log.warning("%s", problem)
+            kubelet = self._kubelet()
+            extra = {"is_current": lambda: self.problem == problem and self._kubelet() == kubelet}
+            log.warning("%s", problem, extra=extra)
         self.problem = problem
 
 

@@ -49,6 +49,7 @@ from controlplane.apiserver.negotiation import (
     read_body,
     read_delete_options,
 )
+from controlplane.apiserver.observing import Observer, answered_request
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import (
@@ -93,8 +94,10 @@ log = logging.getLogger(__name__)
 class Application:
     """The ASGI application."""
 
-    def __init__(self, rest: Rest, authenticator: Authenticator, authorizer: Authorizer) -> None:
-        self._rest = rest
+    def __init__(
+        self, rest: Rest, authenticator: Authenticator, authorizer: Authorizer, observe: Observer | None = None
+    ) -> None:
+        self._rest, self._observe = rest, observe
         self._registry, self._store = rest.registry, rest.store
         self._authenticator, self._authorizer = authenticator, authorizer
         self._openapi = OpenApi(rest.registry, rest.release)
@@ -106,19 +109,23 @@ class Application:
         scope = self._authenticator.move_token_to_header(scope)
         request = Request(scope, receive)
         request.state.deprecation, request.state.warnings = "", ()
+        refusal: Exception | None = None
         try:
             response = await self._answer(request)
         except ClientDisconnect:
             return
-        except PlainNotFound:
-            response = Response("404 page not found\n", 404, media_type="text/plain")
+        except PlainNotFound as error:
+            response, refusal = Response(f"{error}\n", 404, media_type="text/plain"), error
         except ApiError as error:
-            response, request.state.warnings = refused(request, error), error.warnings
+            response, request.state.warnings, refusal = refused(request, error), error.warnings, error
             if isinstance(error, UnroutedError):
                 request.state.deprecation = ""
         except Exception:  # a bug: answered as a real server answers its own
             log.exception("%s %s", request.method, request.url.path)
-            response = refused(request, internal("Internal error occurred: see the log of the server"))
+            refusal = internal("Internal error occurred: see the log of the server")
+            response = refused(request, refusal)
+        if self._observe is not None:
+            self._observe(answered_request(request, self._registry, response.status_code, refusal))
         await drain_body(request)
         warn(response, (request.state.deprecation, *request.state.warnings))
         response.headers["Cache-Control"] = response.headers.get("Cache-Control", "no-cache, private")

@@ -32,6 +32,7 @@ from controlplane.apiserver.controllers import Controllers
 from controlplane.apiserver.definitions.custom_kinds import Definitions, kind_of
 from controlplane.apiserver.journal import FileJournal
 from controlplane.apiserver.kinds import Plain, Registry
+from controlplane.apiserver.observing import Observer
 from controlplane.apiserver.options import WriteOptions
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.quota_usage import Usage
@@ -59,7 +60,8 @@ class Server:
     None runs none. With `tls`, the server has its own certificate authority, which issues its certificate and signs
     certificate requests; `ca` is the authority's certificate once the server runs. A random token and the authority are
     stored beside `data`. It answers like the API server of the `release`. With `authorization` RBAC, the stored roles
-    decide what a user can do; otherwise every authenticated user can do everything.
+    decide what a user can do; otherwise every authenticated user can do everything. `observe` is called with each
+    request once its answer is known.
 
     async with Server(port=0) as server: server.url, server.token, server.ca
     """
@@ -76,6 +78,7 @@ class Server:
         tls: bool = False,
         release: Release = LATEST,
         authorization: AuthorizationMode = "AlwaysAllow",
+        observe: Observer | None = None,
     ) -> None:
         self._host, self._port, self._is_tls = host, port, tls
         self.ca = ""
@@ -97,7 +100,7 @@ class Server:
         self.rest = Rest(self.store, self.registry, _now, stored, release, admission, quotas)
         self.tokens = Tokens(self.store, _now)
         authenticator = Authenticator(self.token, self.tokens, has_anonymous=authorization == "RBAC")
-        self.application = Application(self.rest, authenticator, authorizer)
+        self.application = Application(self.rest, authenticator, authorizer, observe)
         if self._journal is not None:
             self.store.load(self._journal.version(), self._journal.objects())
         stored.load()

@@ -57,6 +57,9 @@ def added_warnings(warnings: tuple[str, ...]) -> Iterator[None]:
 class PlainNotFound(Exception):
     """A path under which nothing is served; the answer is plain text."""
 
+    def __init__(self) -> None:
+        super().__init__("404 page not found")
+
 
 def go_name(value: Any) -> str:
     """Return the type name that Go's JSON decoder has for a value."""

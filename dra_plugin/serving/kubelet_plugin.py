@@ -175,7 +175,7 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
     def log_reason(reason: str) -> None:
         if is_missing(folder):
             text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
-            log.warning(text, folder)
+            log.warning(text, folder, extra={"is_current": lambda: is_missing(folder)})
         else:
             log.error("cannot serve %s: %s; nodeplug tries again", what, reason)
 

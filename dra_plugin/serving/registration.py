@@ -53,8 +53,9 @@ class Registrar:
         """Record that the kubelet which accepted the driver no longer runs; the next one asks again."""
         if self.status is not None and self.status.registered:
             reason = f"waiting for the kubelet: nothing listens at {kubelet_socket}"
-            self.status = Registration(False, reason)
-            log.warning("the DRA driver is not registered any more: %s", reason)
+            self.status = status = Registration(False, reason)
+            extra = {"is_current": lambda: self.status == status}
+            log.warning("the DRA driver is not registered any more: %s", reason, extra=extra)
 
     async def get_info(self, request: api.InfoRequest, context: Context) -> api.PluginInfo:
         """Describe the driver."""
@@ -71,7 +72,8 @@ class Registrar:
             span.set("nodeplug.driver", self._info.name)
             if not request.plugin_registered:
                 span.fail(request.error)
-        before, self.status = self.status, Registration(request.plugin_registered, request.error)
+        before, status = self.status, Registration(request.plugin_registered, request.error)
+        self.status = status
         if request.plugin_registered:
             self.registrations += 1
             self.registered.set()
@@ -80,6 +82,7 @@ class Registrar:
             message = f"the kubelet has accepted the DRA driver {self._info.name}"
             self._telemetry.events.record("registered", message)
             return api.RegistrationStatusResponse()
-        if self.status != before:
-            log.error("the kubelet refused the DRA driver: %s", request.error)
+        if status != before:
+            extra = {"is_current": lambda: self.status == status}
+            log.error("the kubelet refused the DRA driver: %s", request.error, extra=extra)
         raise RpcError(Status.FAILED_PRECONDITION, f"the kubelet refused the driver: {request.error}")

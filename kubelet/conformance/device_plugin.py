@@ -14,7 +14,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from grpcunix import Client, RpcError, is_live
-from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
+from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder, remove_dead_sockets
 from kubelet.devicemanager import HEALTHY, UNHEALTHY
 from kubelet.devicemanager.endpoint import Endpoint
 from kubelet.errors import PluginCallError
@@ -23,10 +23,13 @@ from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import await_unary, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from resourceapi.objects.core import PodStatus
 
 RESTARTS = 3
 SLOW_ANSWER = 1.0  # seconds; a kubelet admits no other pod meanwhile
 MAX_ID_LENGTH = 63
+HOLDER = "verify-holder"
+"""The pod that has devices while the plugin restarts."""
 
 _UNKNOWN = "nodeplug-no-such-device"
 _BAD_REQUESTS: list[tuple[str, str, Message]] = [
@@ -60,12 +63,16 @@ class Conformance(Run):
         report: Callable[[Check], None],
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
+        *,
+        has_plugin_restarts: bool = True,
     ) -> None:
         """`{dir}` in `command` is replaced with the folder of kubelet.sock; `seconds` is the timeout of each step.
 
-        The kubelet's own folder is `folder`, by default a new one.
+        The kubelet's own folder is `folder`, by default a new one. Without `has_plugin_restarts`, the plugin is stopped
+        only at the end.
         """
-        super().__init__(seconds, report)
+        super().__init__(seconds, report, has_plugin_restarts=has_plugin_restarts)
+        self._since = ""  # what has happened since the registration that is expected to be repeated
         self._command = command
         self._kubernetes: Version = kubernetes
         self._folder = folder
@@ -87,7 +94,8 @@ class Conformance(Run):
         self._lists(node)
         if await self._check_calls(node, resources):
             self.group = "restarts of the kubelet"
-            await self._restarts(node, resources)
+            if await self._restarts(node, resources):
+                await self._plugin_restarts(node, process, resources)
         self.group = "shutdown"
         await self._shutdown(node, process)
 
@@ -103,13 +111,19 @@ class Conformance(Run):
             await self._bad_requests(node, resource, endpoint)
         return True
 
-    async def _registers(self, node: Node, name: str, wanted: Sequence[str] = ()) -> bool:
-        """Wait until every endpoint has sent a list, and no new endpoint has registered for a second."""
+    async def _registers(
+        self, node: Node, name: str, wanted: Sequence[str] = (), healthy: Collection[str] = ()
+    ) -> bool:
+        """Wait until every endpoint has sent a list, and no new endpoint has registered for a second.
+
+        `wanted` are the resources that must be among them, `healthy` those that must have a healthy device.
+        """
         started = time.monotonic()
 
         def is_ready() -> bool:
             known = [resource for resource, endpoint in node.endpoints().items() if not endpoint.is_stopped]
-            return bool(known) and set(known) >= set(wanted) and set(known) <= node.devices().keys()
+            has_lists = bool(known) and set(known) >= set(wanted) and set(known) <= node.devices().keys()
+            return has_lists and all(node.allocatable().get(resource) for resource in healthy)
 
         try:
             await node.until(is_ready, self.seconds)
@@ -120,13 +134,16 @@ class Conformance(Run):
             await node.until(is_ready, self.seconds)
         except TimeoutError:
             listed = node.endpoints().keys() & node.devices().keys()
-            missing = sorted(set(wanted) - listed)
+            missing = sorted(resource for resource in wanted if resource not in listed or _is_past(node, resource))
             unlisted = sorted(node.endpoints().keys() - listed)
+            unhealthy = sorted(resource for resource in healthy if not node.allocatable().get(resource))
             what = "nothing was registered and listed"
             if missing:
                 what = f"still missing: {', '.join(missing)}"
             elif unlisted:
                 what = f"no list of {', '.join(unlisted)} came"
+            elif unhealthy:
+                what = f"no list with a healthy device of {', '.join(unhealthy)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
             why = "" if unlisted and not missing else self._why_unregistered(node, missing)
@@ -142,8 +159,9 @@ class Conformance(Run):
             return f"; {' and '.join(silent)}, where nothing listens: serve below {{dir}} before you register"
         if offered or self.reasons:
             return ""
-        again = ", which is a new socket since the kubelet restarted" if missing else ""
-        return f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{again}"
+        text = f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{self._since}"
+        has_folder = self._folder is not None or any("{dir}" in part for part in self._command)
+        return text if has_folder else f"{text}; the command has no {{dir}}, which becomes the folder of this socket"
 
     def _lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
@@ -198,8 +216,7 @@ class Conformance(Run):
                     return self.note(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
-                    waiting = next((each.state.waiting for each in status.container_statuses), None)
-                    self.note(name, "fail", status.message or (waiting.message if waiting is not None else ""))
+                    self.note(name, "fail", _why_not_running(status))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
@@ -263,15 +280,84 @@ class Conformance(Run):
             pass
         return False
 
-    async def _restarts(self, node: Node, resources: Sequence[str]) -> None:
-        before = {resource: sorted(devices) for resource, devices in node.devices().items()}
+    async def _restarts(self, node: Node, resources: Sequence[str]) -> bool:
+        """Restart the kubelet; return whether the plugin came back."""
+        self._since = ", which is a new socket since the kubelet restarted"
+        before = _listed(node)
         for number in range(1, RESTARTS + 1):
             await node.restart()
             if not await self._registers(node, f"comes back after restart {number}", resources):
-                return
-        after = {resource: sorted(devices) for resource, devices in node.devices().items()}
-        same = before == after
+                return False
+        same = before == _listed(node)
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
+        return True
+
+    async def _plugin_restarts(self, node: Node, process: PluginProcess, resources: Sequence[str]) -> None:
+        """Restart the plugin, once after SIGTERM and once after SIGKILL, while a container has devices."""
+        self._since = " since the plugin was started again"
+        names = {
+            "restart of the plugin": "comes back after its restart",
+            "crash of the plugin": "comes back after a crash",
+        }
+        if not self.has_plugin_restarts:
+            for self.group, name in names.items():
+                self.note(name, "skip", "left out, as requested")
+            return
+        healthy = [resource for resource in resources if _healthy(node, resource)]
+        held = healthy[0] if healthy and not await self._hold(node, healthy[0]) else ""
+        for is_crash, (self.group, name) in enumerate(names.items()):
+            before, answer = _listed(node), node.plugin_responses(HOLDER, "c")[held] if held else None
+            node.manager.server.offered.clear()  # it contains the registrations of the plugin before
+            gone, folder = partial(_are_stopped, node), node.device_plugins
+            if not await self.stop_plugin(node, process, name, folder, gone, is_crash=bool(is_crash)):
+                return
+            if not node.kubelet_socket.exists():
+                text = f"it has removed {node.kubelet_socket}; no plugin can register until the kubelet starts again"
+                self.note(name, "fail", text)
+                return
+            await process.start()
+            if not await self._registers(node, name, resources, healthy):
+                return
+            self._compare_lists(before, _listed(node), held)
+            if answer is not None:
+                await node.remove(HOLDER)
+                held = held if await self._allocates_again(node, held, answer) else ""
+        remove_dead_sockets(node.device_plugins)
+        if held:
+            await node.remove(HOLDER)
+
+    async def _hold(self, node: Node, resource: str) -> str:
+        """Run a container with all devices of a resource; return why it does not run, empty if it does."""
+        wanted = pod(HOLDER, container("c", {resource: len(_healthy(node, resource))}), restart_policy="Never")
+        try:
+            status = await self.within_timeout(node.admit(wanted))
+        except TimeoutError:
+            return f"no answer after {self.seconds:.0f} s; no other pod is admitted meanwhile"
+        if status.phase == "Running":
+            return ""
+        await node.remove(HOLDER)
+        return _why_not_running(status)
+
+    def _compare_lists(
+        self, before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]], held: str
+    ) -> None:
+        name = "offers the same devices"
+        if lost := sorted(set(before.get(held, ())) - set(after.get(held, ()))):
+            shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+            text = f"{held} no longer lists {shown}, which a container has: others can get the same hardware"
+            self.note(name, "fail", text)
+        else:
+            self.note(name, "pass" if before == after else "warn", "" if before == after else "the lists differ")
+
+    async def _allocates_again(self, node: Node, resource: str, before: api.ContainerAllocateResponse) -> bool:
+        """Allocate all devices again, and compare the CDI names: containers that restart use the answer from before."""
+        name = "allocates the same devices again"
+        if reason := await self._hold(node, resource):
+            return self.note(name, "fail", reason)
+        answer = node.plugin_responses(HOLDER, "c")[resource]
+        old, new = (sorted(cdi.name for cdi in each.cdi_devices) for each in (before, answer))
+        text = f"other CDI names; a container that restarts uses those from before: {', '.join(old) or 'none'}"
+        return self.note(name, "pass" if old == new else "warn", "" if old == new else text)
 
     async def _shutdown(self, node: Node, process: PluginProcess) -> None:
         if not await self.stop_and_check(process):
@@ -337,6 +423,24 @@ def _evaluate_preferred(
 
 def _healthy(node: Node, resource: str) -> list[str]:
     return [id_ for id_, device in node.devices()[resource].items() if device.is_healthy]
+
+
+def _why_not_running(status: PodStatus) -> str:
+    waiting = next((each.state.waiting for each in status.container_statuses), None)
+    return status.message or (waiting.message if waiting is not None else "")
+
+
+def _listed(node: Node) -> dict[str, list[str]]:
+    return {resource: sorted(devices) for resource, devices in node.devices().items()}
+
+
+def _is_past(node: Node, resource: str) -> bool:
+    """Return whether a resource has only the registration of a plugin that was stopped."""
+    return node.endpoints()[resource].is_stopped and resource not in node.manager.server.offered
+
+
+def _are_stopped(node: Node) -> bool:
+    return all(endpoint.is_stopped for endpoint in node.endpoints().values())
 
 
 def _has_changed(node: Node, endpoints: Mapping[str, Endpoint]) -> bool:

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder
+from kubelet.conformance.api_requests import ApiRequests
+from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder, remove_dead_sockets
+from kubelet.conformance.slices import wait_for_devices, what_is_missing
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -24,9 +26,8 @@ from kubelet.node import Node
 from kubelet.pods import container, pod
 from kubelet.release import DEFAULT_VERSION, Version
 from kubelet.rpc import DEFAULT_TIMEOUTS, Timeouts
-from resourceapi.client import ClientError, Event, Informer
 from resourceapi.client.blocking import Client
-from resourceapi.objects import DecodeError, v1
+from resourceapi.objects import v1
 from resourceapi.objects.core import Pod
 from resourceapi.objects.names import dns_subdomain_in_any_case
 
@@ -50,9 +51,12 @@ class DriverConformance(Run):
         report: Callable[[Check], None],
         client: Client,
         kubeconfig: Path,
+        requests: ApiRequests,
         device: str = "",
         kubernetes: Version = DEFAULT_VERSION,
         folder: Path | None = None,
+        *,
+        has_plugin_restarts: bool = True,
     ) -> None:
         """A test with an API server that contains only a node `node`.
 
@@ -60,19 +64,23 @@ class DriverConformance(Run):
             command: the driver's command line. `{dir}` in it is replaced with the folder of registration sockets,
                 `{kubelet}` with the kubelet's folder, `{kubeconfig}` with the kubeconfig, `{node}` with the node name.
             seconds: the timeout of each step.
-            tell: is called with each check.
+            report: is called with each check.
             client: a client with an administrator's credentials.
             kubeconfig: the kubeconfig for the driver.
+            requests: records the driver's requests to the API server.
             device: `pool/device` to claim; by default the first that the driver publishes.
             kubernetes: the kubelet's Kubernetes release.
             folder: the kubelet's own folder; by default a new one.
+            has_plugin_restarts: whether to restart the driver; otherwise it is stopped only at the end.
         """
-        super().__init__(seconds, report)
+        super().__init__(seconds, report, has_plugin_restarts=has_plugin_restarts)
         self._command = command
         self._client = client
+        self._cluster = ApiCluster(client)
         self._claims = client.resource(v1.ResourceClaim)
         self._slices = client.resource(v1.ResourceSlice)
         self._kubeconfig = kubeconfig
+        self._requests = requests
         self._kubernetes: Version = kubernetes
         self._folder = folder
         self._device = device
@@ -84,7 +92,7 @@ class DriverConformance(Run):
         with kubelet_folder(self._folder) as folder:
             node = Node(
                 folder,
-                cluster=ApiCluster(self._client),
+                cluster=self._cluster,
                 node_name=NODE,
                 timeouts=Timeouts(claims=min(self.seconds, DEFAULT_TIMEOUTS.claims)),
                 reconcile_period=0.1,
@@ -108,20 +116,43 @@ class DriverConformance(Run):
         device = await self._published()
         if device:
             self.group = "claims"
-            await self._claim_and_restarts(node, device)
-            self.group = "bad requests"
-            await self._bad_requests(node, device)
+            if await self._claim_and_restarts(node, process, device):
+                self.group = "bad requests"
+                await self._bad_requests(node, device)
         self.group = "shutdown"
         await self._shutdown(node, process)
+        self.group = "API server"
+        self._writes()
 
-    async def _registers(self, node: Node, name: str) -> bool:
-        """Wait until a driver is registered and connected; after the first time, that same driver."""
+    def new_refusals(self) -> str:
+        """Return what the API server has refused since the last call, to append to the text of a failed check."""
+        refused = self._requests.unreported()
+        return f"; the API server refused: {refused}" if refused else ""
+
+    def _writes(self) -> None:
+        name, count = "its writes are accepted", self._requests.refused_writes()
+        if not self._requests.count:
+            self.note(name, "skip", "it sent no request")
+        elif count:
+            self.note(name, "warn", self._requests.unreported_writes() or f"{count} refused, see the failed checks")
+        else:
+            self.note(name, "pass")
+
+    async def _registers(self, node: Node, name: str, previous: Collection[DRAPlugin] = ()) -> bool:
+        """Wait until a driver is registered and connected; after the first time, that same driver.
+
+        `previous` are registrations that do not count: the kubelet's connection can return before the registration.
+        """
         started = time.monotonic()
         plugins = node.dra_manager.plugins
 
         def usable_drivers() -> list[str]:
             drivers = [self._driver] if self._driver else plugins.drivers()
-            return [driver for driver in drivers if plugins.is_usable(driver)]
+            return [
+                driver
+                for driver in drivers
+                if any(each.is_connected and each not in previous for each in plugins.instances(driver))
+            ]
 
         try:
             self._driver, *_ = await node.until(usable_drivers, self.seconds)
@@ -131,7 +162,7 @@ class DriverConformance(Run):
             what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
             if not self.reasons and not any(path.is_socket() for path in node.plugins_registry.rglob("*")):
                 what = f"no socket is in {node.plugins_registry}, where {{dir}} leads,"
-            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}")
+            return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{self.new_refusals()}")
         if wrong := dns_subdomain_in_any_case(self._driver):
             return self.note(name, "fail", f"GetInfo returns the name {self._driver!r}: {wrong[0]}")
         versions = ", ".join(self._plugin(node).versions)
@@ -146,11 +177,14 @@ class DriverConformance(Run):
         if self._device:
             self.note("publishes devices", "skip", f"{self._device} is claimed, as requested")
             return self._device
-        devices = await self._wait_for_slices(self.seconds)
+        devices = await wait_for_devices(self._client.aio, self._driver, self.seconds)
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
-            what = _what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
-            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s")
+            what = what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
+            why = self.new_refusals()
+            if not self._requests.count:
+                why = "; it sent no request to the API server, whose kubeconfig is {kubeconfig} in the command"
+            self.note("publishes devices", "fail", f"{what} after {self.seconds:.0f} s{why}")
             return ""
         self.note("publishes devices", "pass", f"{len(devices)} device(s)")
         other_nodes = sorted({each.spec.node_name or NODE for each in found.items} - {NODE})
@@ -160,46 +194,8 @@ class DriverConformance(Run):
         self._published_as = devices
         return next(iter(devices))
 
-    async def _wait_for_slices(self, seconds: float, previous: Collection[str] = ()) -> dict[str, v1.Device]:
-        """Return the devices of the first complete pool, by `pool/device`; empty after `seconds`.
-
-        Slices with `previous` uids do not count.
-        """
-        slices: dict[str, v1.ResourceSlice] = {}
-        published: asyncio.Future[dict[str, v1.Device]] = asyncio.get_running_loop().create_future()
-
-        def on_event(event: Event[v1.ResourceSlice]) -> None:
-            if event.type == "LISTED":
-                slices.clear()
-            for slice_ in event.items:
-                if event.type == "DELETED":
-                    slices.pop(slice_.metadata.name, None)
-                else:
-                    slices[slice_.metadata.name] = slice_
-            devices = _whole_pool(slice_ for slice_ in slices.values() if slice_.metadata.uid not in previous)
-            if devices and not published.done():
-                published.set_result(devices)
-
-        def on_failure(error: ClientError | DecodeError) -> None:
-            is_passing = isinstance(error, ClientError) and error.is_transient
-            if not is_passing and not published.done():
-                published.set_exception(error)
-
-        resource = self._client.aio.resource(v1.ResourceSlice)
-        informer = Informer(resource, on_event, on_failure, field_selector=f"spec.driver={self._driver}")
-        watching = asyncio.create_task(informer.run())
-        try:
-            async with asyncio.timeout(seconds):
-                return await published
-        except TimeoutError:
-            return {}
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching])  # awaiting the task itself would confuse its cancellation with our own
-            if not watching.cancelled():
-                watching.result()
-
-    async def _claim_and_restarts(self, node: Node, device: str) -> None:
+    async def _claim_and_restarts(self, node: Node, process: PluginProcess, device: str) -> bool:
+        """Check a claim from its pod's start to its end; return whether the driver came back after each restart."""
         info = await self._claim("verify", device)
         started = time.monotonic()
         await node.admit(_user("verify"))
@@ -208,15 +204,18 @@ class DriverConformance(Run):
         if node.status("verify").phase != "Running":
             text = await self._pod_reasons(node, "verify")
         if text:
-            self.note("a pod with a claim runs", "fail", text)
+            self.note("a pod with a claim runs", "fail", f"{text}{self.new_refusals()}")
         else:
             slow = took > SLOW_ANSWER
             self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
             self._answer(node, device)
-            await self._prepare_again(node, info)
-            if not await self._restarts(node):
-                return
+            await self._prepare_again(node, info, "preparing again changes nothing")
+            self.group = "restarts of the kubelet"
+            if not await self._restarts(node) or not await self._driver_restarts(node, process, info):
+                return False
+        self.group = "end of the claim"
         await self._end(node, info)
+        return True
 
     async def _pod_reasons(self, node: Node, name: str) -> str:
         """Return why a pod's claims cannot be prepared; empty if they are prepared now."""
@@ -252,9 +251,8 @@ class DriverConformance(Run):
         else:
             self.note("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
 
-    async def _prepare_again(self, node: Node, info: ClaimInfo) -> None:
+    async def _prepare_again(self, node: Node, info: ClaimInfo, name: str) -> None:
         """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""
-        name = "preparing again changes nothing"
         before = node.dra_manager.cache.claims()[0].devices[self._driver] or []
         answers = await self._call(node, PREPARE, name, info)
         if answers is None:
@@ -262,9 +260,12 @@ class DriverConformance(Run):
         found = answers.get(info.uid)
         if found is None or found.error:
             self.note(name, "fail", found.error if found is not None else "the claim is not in the answer")
-            return
-        same = sorted(_device_key(entry) for entry in before) == sorted(_device_key(entry) for entry in found.devices)
-        self.note(name, "pass" if same else "fail", "" if same else "other devices")
+        elif sorted(map(_device_key, before)) != sorted(map(_device_key, found.devices)):
+            self.note(name, "fail", "other devices")
+        elif _cdi_ids(before) != _cdi_ids(found.devices):
+            self.note(name, "fail", f"other CDI ids: {_cdi_ids(found.devices)} instead of {_cdi_ids(before)}")
+        else:
+            self.note(name, "pass")
 
     async def _restarts(self, node: Node) -> bool:
         """Restart the kubelet, which deletes its node's slices at each start; then wait once for the new slices."""
@@ -276,12 +277,61 @@ class DriverConformance(Run):
             if not await self._registers(node, f"comes back after restart {number}"):
                 return False
         if deleted:
-            began, seconds = time.monotonic(), HELPER_PAUSE + self.seconds
-            republished = await self._wait_for_slices(seconds, deleted)
-            late = f"they are not there after {seconds:.0f} s; the kubelet deletes them when it starts"
-            detail = f"in {time.monotonic() - began:.1f} s" if republished else late
-            self.note("publishes its devices again", "pass" if republished else "fail", detail)
+            why = "the kubelet deletes them when it starts"
+            await self._publishes_again("publishes its devices again", deleted, HELPER_PAUSE + self.seconds, why)
         return True
+
+    async def _driver_restarts(self, node: Node, process: PluginProcess, info: ClaimInfo) -> bool:
+        """Restart the driver, once after SIGTERM and once after SIGKILL, while a pod has a claim.
+
+        Returns whether it came back. After the crash the claim is not prepared again, so that it is unprepared by a
+        driver that has not prepared it.
+        """
+        phases = (("restart of the driver", "its restart", False), ("crash of the driver", "a crash", True))
+        for self.group, event, is_crash in phases:
+            if not self.has_plugin_restarts:
+                self.note(f"comes back after {event}", "skip", "left out, as requested")
+                continue
+            if not await self._restart_driver(node, process, event, is_crash=is_crash):
+                return False
+            if not is_crash:
+                await self._prepare_again(node, info, f"preparing again after {event} changes nothing")
+        remove_dead_sockets(node.plugins_registry)
+        return True
+
+    async def _restart_driver(self, node: Node, process: PluginProcess, event: str, *, is_crash: bool) -> bool:
+        """Restart the driver; return whether it came back. Its slices are deleted, as by a kubelet after 30 s."""
+        plugins, name = node.dra_manager.plugins, f"comes back after {event}"
+        previous, folder = plugins.instances(self._driver), node.plugins_registry
+
+        def is_gone() -> bool:
+            return not plugins.is_usable(self._driver)
+
+        if not await self.stop_plugin(node, process, name, folder, is_gone, is_crash=is_crash):
+            return False
+        deleted = await self._delete_slices()
+        await process.start()
+        if not await self._registers(node, name, previous):
+            return False
+        if deleted:
+            why = "the kubelet deletes them while no driver runs"
+            await self._publishes_again(f"publishes its devices after {event}", deleted, self.seconds, why)
+        return True
+
+    async def _delete_slices(self) -> set[str]:
+        """Delete the node's slices, and return their uids."""
+        listed = await asyncio.to_thread(self._slices.list, field_selector=f"spec.nodeName={NODE}")
+        await self._cluster.delete_slices(NODE, self._driver)
+        return {each.metadata.uid for each in listed.items if each.spec.driver == self._driver}
+
+    async def _publishes_again(self, name: str, deleted: set[str], seconds: float, why: str) -> None:
+        """Wait for the slices of a driver whose slices were deleted."""
+        began = time.monotonic()
+        republished = await wait_for_devices(self._client.aio, self._driver, seconds, deleted)
+        if republished:
+            self.note(name, "pass", f"in {time.monotonic() - began:.1f} s")
+        else:
+            self.note(name, "fail", f"they are not there after {seconds:.0f} s; {why}{self.new_refusals()}")
 
     async def _end(self, node: Node, info: ClaimInfo) -> None:
         """Check unprepare after the claim was deleted, which can happen in a cluster."""
@@ -388,6 +438,10 @@ def _device_key(device: Any) -> str:
     return f"{device.pool_name}/{device.device_name}"
 
 
+def _cdi_ids(devices: Iterable[Any]) -> str:
+    return ", ".join(sorted(id_ for device in devices for id_ in device.cdi_device_ids or ())) or "none"
+
+
 def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v1.ResourceClaimStatus:
     """Return the status as a scheduler writes it: a device that claims can share gets a share id and amounts.
 
@@ -402,32 +456,3 @@ def _as_scheduled(status: v1.ResourceClaimStatus, device: v1.Device | None) -> v
     devices = status.allocation.devices
     results = tuple(replace(x, share_id=str(uuid.uuid4()), consumed_capacity=amounts) for x in devices.results)
     return replace(status, allocation=replace(status.allocation, devices=replace(devices, results=results)))
-
-
-def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
-    """Return the devices, by `pool/device`, of the first pool with all slices of its newest generation."""
-    for name, current in _newest(slices):
-        devices = {f"{name}/{device.name}": device for each in current for device in each.spec.devices}
-        if devices and len(current) == current[0].spec.pool.resource_slice_count:
-            return devices
-    return {}
-
-
-def _what_is_missing(slices: Iterable[v1.ResourceSlice]) -> str:
-    """Return why a pool cannot be used; empty without slices."""
-    for name, current in _newest(slices):
-        pool = current[0].spec.pool
-        if len(current) != pool.resource_slice_count:
-            return f"{len(current)} of {pool.resource_slice_count} slices of pool {name}, generation {pool.generation},"
-        return f"no devices in pool {name}"
-    return ""
-
-
-def _newest(slices: Iterable[v1.ResourceSlice]) -> Iterator[tuple[str, Sequence[v1.ResourceSlice]]]:
-    """Yield each pool's name and the slices of its newest generation, sorted by name."""
-    pools: dict[str, list[v1.ResourceSlice]] = {}
-    for each in slices:
-        pools.setdefault(each.spec.pool.name, []).append(each)
-    for name, found in sorted(pools.items()):
-        newest = max(each.spec.pool.generation for each in found)
-        yield name, [each for each in found if each.spec.pool.generation == newest]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import tempfile
@@ -13,10 +14,15 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from grpcunix import is_live
 from kubelet.node import Node
 
 Outcome = Literal["pass", "warn", "fail", "skip"]
 T = TypeVar("T")
+
+GRACE = 30.0  # seconds between SIGTERM and SIGKILL; a pod's default
+PAUSE = 1.0
+"""Seconds before a plugin starts again: a kubelet looks once a second for containers that have ended."""
 
 CDI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
 
@@ -31,17 +37,25 @@ class Check(Struct, frozen=True):
 
 
 class PluginProcess:
-    """The plugin under test."""
+    """The process of the plugin under test. It can be stopped and started again.
+
+    Like a container's runtime, it sends SIGTERM to the command only, and kills what the command leaves behind.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         """`command` is the command line."""
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
-        self._is_stopping = False
+        self._is_running = asyncio.Event()  # from a start until we stop it
+        self.starts = 0
 
     async def start(self) -> None:
         """Start the process; its output goes to our stderr. Raises OSError."""
-        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2)
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=2, process_group=0
+        )
+        self.starts += 1
+        self._is_running.set()
 
     @property
     def exit_code(self) -> int | None:
@@ -49,26 +63,46 @@ class PluginProcess:
         return self._process.returncode if self._process is not None else None
 
     async def unexpected_exit(self) -> None:
-        """Return when the process has ended without being told to."""
-        assert self._process is not None, "it was started"
-        await self._process.wait()
-        if self._is_stopping:
-            await asyncio.Event().wait()
+        """Return when the process has ended although it was not stopped."""
+        while True:
+            await self._is_running.wait()
+            process = self._process
+            assert process is not None, "it was started"
+            await process.wait()
+            if self._is_running.is_set() and process is self._process:
+                return
 
     async def terminate(self, seconds: float) -> int | None:
-        """Stop the process with SIGTERM; return its exit code, or None if it had to be killed."""
-        self._is_stopping = True
-        if self._process is None:
-            return None
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
+        """Stop the process with SIGTERM; return its exit code, or None if it had to be killed after `seconds`."""
+        return await self._end(signal.SIGTERM, seconds)
+
+    async def kill(self) -> None:
+        """End the process as a crash does."""
+        await self._end(signal.SIGKILL, None)
+
+    async def _end(self, number: signal.Signals, seconds: float | None) -> int | None:
+        process = self._process
+        if process is None or not self._is_running.is_set():  # never started, or stopped before
+            return self.exit_code
+        self._is_running.clear()
+        if process.returncode is None:
+            process.send_signal(number)
         try:
             async with asyncio.timeout(seconds):
-                return await self._process.wait()
+                return await process.wait()
         except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+            process.kill()
+            await process.wait()
             return None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: setuid programs
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def remove_dead_sockets(folder: Path) -> None:
+    """Remove the sockets that a killed plugin has left, so that they are not counted as left by a later one."""
+    for path in _dead_sockets(folder):
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -85,13 +119,18 @@ def kubelet_folder(folder: Path | None) -> Iterator[Path]:
 class Run(ABC):
     """One conformance test; `checks` contains the checks so far."""
 
-    def __init__(self, seconds: float, report: Callable[[Check], None]) -> None:
-        """`seconds` is the timeout of each step; `report` is called with each check."""
+    def __init__(self, seconds: float, report: Callable[[Check], None], *, has_plugin_restarts: bool) -> None:
+        """`seconds` is the timeout of each step; `report` is called with each check.
+
+        Without `has_plugin_restarts`, the plugin is stopped only at the end.
+        """
         self.checks: list[Check] = []
         self.group = ""  # the group of the current checks
         self.seconds = seconds
+        self.has_plugin_restarts = has_plugin_restarts
         self._report = report
         self._refusal = self._ending = ""  # the kubelet's texts since the last successful registration
+        self._left = ""  # the sockets that a stopped plugin has left, until it registers again
         self.repeated: dict[str, str] = {}  # resource -> the repeated id in its list
 
     @property
@@ -116,14 +155,18 @@ class Run(ABC):
             elif event.kind == "unprepare failed":
                 self._ending = event.text
             elif event.kind in ("registered", "driver registered"):
-                self._refusal = self._ending = ""
+                self._refusal = self._ending = self._left = ""
             elif event.kind == "devices" and event.text:
                 self.repeated[event.about] = event.text
 
     @property
     def reasons(self) -> str:
         """The recorded reasons, to append to the text of a failed check."""
-        return "".join(f"; {each}" for each in (self._refusal, self._ending) if each)
+        return "".join(f"; {each}" for each in (self._refusal, self._ending, self._left) if each)
+
+    def new_refusals(self) -> str:
+        """Return what an API server has refused since the last call, to append to the text of a failed check."""
+        return ""
 
     async def within_timeout(self, call: Awaitable[T]) -> T:
         """Await a call within `seconds` and return its result. Raises TimeoutError."""
@@ -144,7 +187,7 @@ class Run(ABC):
             await process.terminate(self.seconds)
 
     async def _check_while_running(self, node: Node, process: PluginProcess) -> None:
-        """Perform the checks; if the process ends without being told to, they end too."""
+        """Perform the checks; if the process ends although it was not stopped, they end too."""
         checking, ended = asyncio.create_task(self.check(node, process)), asyncio.create_task(process.unexpected_exit())
         listening = asyncio.create_task(self._listen(node))
         try:
@@ -153,17 +196,50 @@ class Run(ABC):
                 checking.result()
             else:
                 refusal = f"; the kubelet had {self._refusal}" if self._refusal else ""
-                self.note("still runs", "fail", f"the command ended with {_exit_message(process.exit_code)}{refusal}")
+                command = "the command" if process.starts == 1 else "the command, which was started again,"
+                left = f"; {self._left}" if self._left else ""
+                text = f"{command} ended with {_exit_message(process.exit_code)}{refusal}{left}{self.new_refusals()}"
+                self.note("still runs", "fail", text)
         finally:
             tasks = [checking, ended, listening]
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
+    async def stop_plugin(
+        self,
+        node: Node,
+        process: PluginProcess,
+        name: str,
+        folder: Path,
+        is_gone: Callable[[], bool],
+        *,
+        is_crash: bool,
+    ) -> bool:
+        """Stop the plugin with SIGTERM, or kill it, so that it can start again; return whether the kubelet has lost it.
+
+        If `is_gone` remains false, the check `name` fails. `folder` is that of the plugin's sockets.
+        """
+        if is_crash:
+            await process.kill()
+        else:
+            await process.terminate(min(self.seconds, GRACE))
+        try:
+            await node.until(is_gone, self.seconds)
+        except TimeoutError:
+            text = f"it is still connected {self.seconds:.0f} s after its end: another process serves its socket"
+            return self.note(name, "fail", text)
+        self._refusal = self._ending = ""  # of the plugin before
+        await asyncio.sleep(PAUSE)
+        if left := sorted(path.name for path in _dead_sockets(folder)):
+            text = "which an earlier start has left, was there when it started again; remove it before you listen"
+            self._left = f"the socket {', '.join(left)}, {text}"
+        return True
+
     async def stop_and_check(self, process: PluginProcess) -> bool:
         """Stop the plugin and record how it ended; return whether it stopped without being killed."""
         started = time.monotonic()
-        code = await process.terminate(min(self.seconds, 30.0))
+        code = await process.terminate(min(self.seconds, GRACE))
         took = f"{time.monotonic() - started:.2f} s"
         if code is None:
             self.note("stops on SIGTERM", "fail", f"had to be killed after {took}")
@@ -171,6 +247,10 @@ class Run(ABC):
         message = _exit_message(code) if code >= 0 else f"{_exit_message(code)}, which it does not handle,"
         self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{message} after {took}")
         return True
+
+
+def _dead_sockets(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_socket() and not is_live(path)]
 
 
 def _exit_message(code: int | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubelet import DEFAULT_VERSION, Version
+from kubelet.conformance import ApiRequests
 from nodeplug.commands.apiserver import load_manifests
 from resourceapi.client import Credentials, from_kubeconfig
 from resourceapi.client.blocking import Client
@@ -18,8 +19,12 @@ from resourceapi.objects.release import RELEASES
 
 if TYPE_CHECKING:
     from controlplane.apiserver import Server
+    from controlplane.apiserver.observing import AnsweredRequest
 
 KUBECONFIG = "kubeconfig"
+
+_OWN_AGENT = "nodeplug-verify"
+"""Distinguishes the requests of a conformance test from those of the driver under test, which can be nodeplug."""
 
 
 class ClusterUnavailable(Exception):
@@ -76,23 +81,31 @@ async def bundled_cluster(
 
 
 @contextlib.asynccontextmanager
-async def api_server_with_node(node: str, kubernetes: Version = DEFAULT_VERSION) -> AsyncIterator[tuple[Client, Path]]:
-    """Provide an API server that has only a node, without a scheduler or a kubelet: a client, and a kubeconfig.
+async def api_server_with_node(
+    node: str, kubernetes: Version = DEFAULT_VERSION
+) -> AsyncIterator[tuple[Client, Path, ApiRequests]]:
+    """Provide an API server that has only a node, without a scheduler or a kubelet.
 
-    Raises ClusterUnavailable.
+    Yields a client, a kubeconfig for others, and the requests of others. Raises ClusterUnavailable.
     """
     try:
         from controlplane.apiserver import Server, ServerError, write_kubeconfig
     except ImportError as error:
         raise ClusterUnavailable(f"{error}; install nodeplug[controlplane]") from error
+    requests = ApiRequests()
+
+    def observe(each: "AnsweredRequest") -> None:
+        if each.user_agent != _OWN_AGENT:
+            requests.record(each.verb, each.kind, each.name, each.code, each.message, each.causes)
+
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         kubeconfig = Path(folder) / KUBECONFIG
         try:
-            async with Server(release=RELEASES[kubernetes]) as server:
+            async with Server(release=RELEASES[kubernetes], observe=observe) as server:
                 write_kubeconfig(kubeconfig, server.url, server.token)
                 server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-                with _client(from_kubeconfig(kubeconfig)) as client:
-                    yield client, kubeconfig
+                with _client(from_kubeconfig(kubeconfig), _OWN_AGENT) as client:
+                    yield client, kubeconfig, requests
         except ServerError as error:
             raise ClusterUnavailable(str(error)) from error
 
@@ -133,9 +146,9 @@ async def until_first(tasks: Collection["asyncio.Task[Any]"]) -> None:
 
 
 @contextlib.contextmanager
-def _client(read: Source) -> Iterator[Client]:
+def _client(read: Source, user_agent: str = "nodeplug") -> Iterator[Client]:
     """Provide a client that is closed after its use."""
-    client = Client(read)
+    client = Client(read, user_agent=user_agent)
     try:
         yield client
     finally:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -66,6 +67,13 @@ class _NotRun(click.ClickException):
     "--device", default="", metavar="POOL/DEVICE", help="The device to claim if the DRA driver publishes none."
 )
 @click.option(
+    "--plugin-restarts/--no-plugin-restarts",
+    "restarts",
+    default=True,
+    show_default=True,
+    help="Stop COMMAND and kill it, and start it again each time.",
+)
+@click.option(
     "--as-host",
     is_flag=True,
     help="Put the kubelet at /var/lib/kubelet, visible only to the command; needs root or user namespaces.",
@@ -78,6 +86,7 @@ def verify(
     failures_only: bool,
     is_driver: bool,
     device: str,
+    restarts: bool,
     as_host: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -86,6 +95,9 @@ def verify(
     {dir} in COMMAND becomes the folder of kubelet.sock, where the plugin must put its sockets. With --dra it becomes
     the folder of registration sockets, {kubeconfig} leads to an API server, {node} is the node's name there, and
     {kubelet} is the kubelet's own folder. What COMMAND prints goes to standard error.
+
+    COMMAND is started three times: it is stopped with SIGTERM, and killed, while a container has a device, and has to
+    come back. --no-plugin-restarts leaves this out.
 
     With --as-host that folder is /var/lib/kubelet, for commands whose paths are fixed. Only COMMAND sees this folder:
     the machine's own /var/lib/kubelet, if it has one, is neither read nor changed.
@@ -99,7 +111,12 @@ def verify(
         raise click.BadParameter(f"{device!r} is not POOL/DEVICE, as in node/gpu-0.", param_hint="--device")
     on_check = _CheckPrinter(failures_only) if form == "text" else lambda _: None
     folder = _host_folder() if as_host else None
-    conformance = asyncio.run(_verified(command, seconds, kubernetes, on_check, device, folder, is_driver=is_driver))
+    try:
+        conformance = asyncio.run(
+            _verified(command, seconds, kubernetes, on_check, device, folder, is_driver=is_driver, restarts=restarts)
+        )
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)
     shown = [x for x in conformance.checks if not failures_only or x.outcome in ("warn", "fail")]
     if form == "json":
         report = {"passed": conformance.is_passed, "checks": msgspec.to_builtins(shown)}
@@ -123,15 +140,31 @@ async def _verified(
     folder: Path | None,
     *,
     is_driver: bool,
+    restarts: bool,
 ) -> Run:
     logging.disable(logging.CRITICAL)  # the report contains the results
+    running = asyncio.current_task()
+    assert running is not None, "a coroutine runs in a task"
+    # COMMAND has its own process group, so whoever stops the group of this process does not stop it
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     try:
         if not is_driver:
-            plugin = Conformance(command, seconds, on_check, kubernetes, folder)
+            plugin = Conformance(command, seconds, on_check, kubernetes, folder, has_plugin_restarts=restarts)
             await plugin.run()
             return plugin
-        async with api_server_with_node(NODE, kubernetes) as (client, kubeconfig):
-            driver = DriverConformance(command, seconds, on_check, client, kubeconfig, device, kubernetes, folder)
+        async with api_server_with_node(NODE, kubernetes) as (client, kubeconfig, requests):
+            driver = DriverConformance(
+                command,
+                seconds,
+                on_check,
+                client,
+                kubeconfig,
+                requests,
+                device,
+                kubernetes,
+                folder,
+                has_plugin_restarts=restarts,
+            )
             await driver.run()
         return driver
     except OSError as error:

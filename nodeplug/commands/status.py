@@ -28,8 +28,8 @@ def status(state: Path, output: Output) -> None:
     """Show what the running daemon offers, which pods have it, and what is wrong.
 
     Shows resources with their registration, devices that are not available, leases with pod and container, the
-    configuration that is in effect, and the latest warnings and errors. Exits with 0 if all is well, with 1 if
-    something is wrong, and with 4 if no daemon answers.
+    configuration that is in effect, and the latest warnings and errors, except those whose cause is known to be gone.
+    Exits with 0 if all is well, with 1 if something is wrong, and with 4 if no daemon answers.
     """
     found = ask(state, Question(), Answer)
     if output in ("json", "yaml"):

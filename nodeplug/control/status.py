@@ -123,7 +123,7 @@ class LedgerView(Struct, frozen=True, rename="camel"):
 
 
 class Answer(Struct, frozen=True):
-    """The state of everything. `recent` are the latest warnings and errors of the log, the oldest first."""
+    """The state of everything. `recent` are the latest warnings and errors of the log, see `logs.recent`."""
 
     daemon: DaemonView
     configuration: ConfigurationView

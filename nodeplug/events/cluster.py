@@ -217,7 +217,8 @@ class ClusterEvents:
         """Count an Event that is not written, and log the reason once."""
         self._telemetry.cluster_events["failed"] += 1
         if not self._problem:
-            log.warning("Events are not written: %s; they are dropped", problem)
+            extra = {"is_current": lambda: bool(self._problem)}
+            log.warning("Events are not written: %s; they are dropped", problem, extra=extra)
         self._problem = problem
 
 

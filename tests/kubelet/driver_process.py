@@ -4,6 +4,7 @@ It publishes devices only with `sharing`: one device that several claims can sha
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from dra_plugin.publishing.slices import Controller, DriverResources, Owner, Poo
 from kubelet import ApiCluster, ClusterError
 from kubelet.stubs import DRAPluginStub, PluginFault, StubReply, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
-from resourceapi.client import from_kubeconfig
+from resourceapi.client import Refused, from_kubeconfig
 from resourceapi.client.blocking import Client
 from resourceapi.objects import ObjectMeta, Quantity, v1
 
@@ -24,8 +25,8 @@ NAME, NODE = "driver.example.com", "node"
 class Driver:
     """The driver's answers, valid or faulty."""
 
-    def __init__(self, cluster: ApiCluster, behaviour: str) -> None:
-        self._cluster = cluster
+    def __init__(self, client: Client, behaviour: str) -> None:
+        self._client, self._cluster = client, ApiCluster(client)
         self._behaviour = behaviour
         self._calls = 0
 
@@ -44,7 +45,17 @@ class Driver:
                 response.claims[asked.uid].error = error
             else:
                 response.claims[asked.uid].devices.append(self._device())
+        if self._behaviour == "reporting" and len(request.claims) == 1:
+            await self._report(request.claims[0])
         return response
+
+    async def _report(self, asked: Any) -> None:
+        """Report a device that the claim does not have, which the API server refuses."""
+        reported = {"driver": NAME, "pool": "pool", "device": "g9"}
+        path = f"/apis/resource.k8s.io/v1/namespaces/{asked.namespace}/resourceclaims/{asked.name}/status"
+        with contextlib.suppress(Refused):
+            patch, kind = {"status": {"devices": [reported]}}, "application/merge-patch+json"
+            await self._client.aio.request("PATCH", path, patch, content_type=kind)
 
     async def unprepare(self, request: api.NodeUnprepareResourcesRequest) -> StubReply:
         """Succeed without an action."""
@@ -73,7 +84,8 @@ class Driver:
         if self._behaviour == "careless":
             return claimed(["somebody"], "pool", "other", "no-cdi-name")
         device = f"g{self._calls}" if self._behaviour == "fickle" else "g0"
-        return claimed(["verify"], "pool", device, f"example.com/gpu={device}")
+        id_ = f"gpu-{os.getpid()}" if self._behaviour == "amnesiac" else device
+        return claimed(["verify"], "pool", device, f"example.com/gpu={id_}")
 
 
 def _shared() -> DriverResources:
@@ -91,19 +103,26 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     client = Client(from_kubeconfig(kubeconfig))
-    driver = Driver(ApiCluster(client), behaviour)
+    driver = Driver(client, behaviour)
     folder = registry.parent if behaviour == "silent" else registry
     running: list[asyncio.Task[None]] = []
     async with DRAPluginStub(folder, NAME) as plugin, asyncio.TaskGroup() as tasks:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
         if behaviour == "sharing":
             running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
-        if behaviour in ("lost", "partial"):
-            pool = v1.ResourcePool(name="pool", generation=1, resource_slice_count=1 if behaviour == "lost" else 2)
-            node, devices = ("other", (v1.Device(name="g0"),)) if behaviour == "lost" else (NODE, ())
-            spec = v1.ResourceSliceSpec(driver=NAME, pool=pool, node_name=node, devices=devices)
-            made = v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec)
-            await asyncio.to_thread(client.resource(v1.ResourceSlice).create, made)
+        if behaviour in ("lost", "partial", "invalid"):
+            pool = v1.ResourcePool(name="pool", generation=1, resource_slice_count=2 if behaviour == "partial" else 1)
+            node, devices = {"lost": ("other", ("g0",)), "partial": (NODE, ()), "invalid": (NODE, ("G_0",))}[behaviour]
+            made = tuple(v1.Device(name=each) for each in devices)
+            spec = v1.ResourceSliceSpec(driver=NAME, pool=pool, node_name=node, devices=made)
+            slice_ = v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec)
+            for _ in range(2 if behaviour == "invalid" else 1):
+                with contextlib.suppress(Refused):
+                    await client.aio.resource(v1.ResourceSlice).create(slice_)
+        if behaviour == "clueless":
+            with contextlib.suppress(Refused):
+                await client.aio.request("GET", "/api/v1/nodes/elsewhere")
+            sys.exit(4)
         if behaviour == "misnamed":
             plugin.info.name = "Driver Example"
         if behaviour == "ancient":

@@ -19,13 +19,21 @@ LISTS = {"double": "abb", "four": "abcd", "nine": "abcdefghi"}
 async def allocate(request: api.AllocateRequest) -> StubReply:
     """Allocate known devices, and refuse unknown ones."""
     asked = [id_ for each in request.container_requests for id_ in each.devices_ids]
-    if not set(asked) <= {*"abcdefghi"}:
+    if not all(id_ in {*"abcdefghi"} or id_.isdigit() for id_ in asked):
         raise PluginFault(f"{asked[0]}: no such device")
     responses = [
         api.ContainerAllocateResponse(devices=[api.DeviceSpec(host_path="/d", container_path="/d", permissions="rw")])
         for _ in request.container_requests
     ]
     return api.AllocateResponse(container_responses=responses)
+
+
+async def allocate_by_process(request: api.AllocateRequest) -> StubReply:
+    """Allocate a CDI device whose name is new in each process."""
+    cdi = api.CDIDevice(name=f"example.com/x={os.getpid()}")
+    return api.AllocateResponse(
+        container_responses=[api.ContainerAllocateResponse(cdi_devices=[cdi]) for _ in request.container_requests]
+    )
 
 
 async def die(_: api.AllocateRequest) -> StubReply:
@@ -49,7 +57,14 @@ async def main(folder: Path, behaviour: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
     health = UNHEALTHY if behaviour == "ill" else HEALTHY
-    devices = [Device(id_, health) for id_ in LISTS.get(behaviour, "ab")]
+    if behaviour == "cautious" and (folder / "p.sock").exists():
+        sys.exit(6)
+    if behaviour == "once":
+        mark = folder.parent / "ran"
+        behaviour = "silent" if mark.exists() else "good"
+        mark.touch()
+    ids = [str(os.getpid())] if behaviour == "renaming" else LISTS.get(behaviour, "ab")
+    devices = [Device(id_, health) for id_ in ids]
     serves = folder.parent if behaviour == "misplaced" else folder
     plugin = DevicePluginStub(serves / "p.sock", name, devices, preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
@@ -59,6 +74,7 @@ async def main(folder: Path, behaviour: str) -> None:
         "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened
         "listless": {"ListAndWatch": failing("no list")},
         "odd": {"ListAndWatch": answering(api.ListAndWatchResponse(devices=[api.Device(health="Healthy")]))},
+        "changing": {"Allocate": allocate_by_process},
         "dying": {"Allocate": die},
         "hanging": {"Allocate": Gate(api.AllocateResponse())},  # never opened
         "sloppy": {

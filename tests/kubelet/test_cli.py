@@ -480,8 +480,23 @@ def test_a_device_that_cannot_be_claimed(arguments: list[str], message: str) -> 
     assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {message}")
 
 
+def test_a_verification_that_is_stopped_stops_its_command() -> None:
+    """The command has its own process group, so a signal to the group of `verify` does not reach it."""
+    script = "echo $$ >&2; exec sleep 600"
+    arguments = [sys.executable, "-m", "nodeplug", "kubelet", "verify", "--", "sh", "-c", script]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT) as running:
+        assert running.stderr is not None
+        sleeping = int(running.stderr.readline())
+        running.terminate()
+        assert running.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeping, 0)
+
+
 def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    output = nodeplug("verify", "--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful").stdout
+    command = ("--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful")
+    output = nodeplug("verify", "--no-plugin-restarts", *command).stdout
+    assert "skip comes back after its restart  left out, as requested" in output
     assert "\x1b" not in output
     assert "desc = \\x1b[31mno\\x1b[0m" in output

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from kubelet.conformance import Check, Conformance
 
 LAST_QUESTION = "a second ListAndWatch gets the list, too"
-FIRST_RESTART = "comes back after restart 1"
+FIRST_RESTART, PLUGIN_RESTART = "comes back after restart 1", "comes back after its restart"
+SAME_DEVICES = "offers the same devices"
+PLUGIN_GROUPS = ["restart of the plugin", "crash of the plugin"]
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
 GO_PLUGIN = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug-baselines")) / "goplugin"
@@ -22,17 +25,21 @@ IN_VAIN = 1.0  # seconds, the timeout where a test expects one
 PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
-async def verify(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
+async def verify(
+    *command: str, waits: Mapping[str, float] = MappingProxyType({}), restarts: bool = False
+) -> list[Check]:
     """The failures and warnings, without the warnings about slow answers."""
     return [
         check
-        for check in await every_check(*command, waits=waits)
+        for check in await every_check(*command, waits=waits, restarts=restarts)
         if check.outcome == "fail" or (check.outcome == "warn" and not check.detail.startswith("took "))
     ]
 
 
-async def every_check(*command: str, waits: Mapping[str, float] = MappingProxyType({})) -> list[Check]:
-    """All results.
+async def every_check(
+    *command: str, waits: Mapping[str, float] = MappingProxyType({}), restarts: bool = False
+) -> list[Check]:
+    """All results. The plugin is restarted only with `restarts`, because most tests are about something else.
 
     `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
@@ -42,7 +49,7 @@ async def every_check(*command: str, waits: Mapping[str, float] = MappingProxyTy
         told.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
-    run = Conformance(command, waits.get("start", PATIENCE), tell)
+    run = Conformance(command, waits.get("start", PATIENCE), tell, has_plugin_restarts=restarts)
     await run.run()
     assert told == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in told))
@@ -65,12 +72,12 @@ def ours(behaviour: str) -> tuple[str, ...]:
 
 
 async def test_a_plugin_that_behaves() -> None:
-    assert await verify(*ours("good")) == []
+    assert await verify(*ours("good"), restarts=True) == []
 
 
 async def test_the_example_behaves() -> None:
     example = CHECKOUT / "examples/device-plugin/plugin.py"
-    assert await verify(sys.executable, str(example), "{dir}") == []
+    assert await verify(sys.executable, str(example), "{dir}", restarts=True) == []
 
 
 async def test_a_plugin_that_never_registers() -> None:
@@ -80,6 +87,11 @@ async def test_a_plugin_that_never_registers() -> None:
         "nothing was registered and listed after 1 s; v1beta1.Registration/Register was not called at DIR/kubelet.sock"
     )
     assert without_folder(check) == expected
+
+
+async def test_a_command_without_the_folder() -> None:
+    (check,) = await verify("sleep", "60", waits={"start": IN_VAIN})
+    assert check.detail.endswith("; the command has no {dir}, which becomes the folder of this socket")
 
 
 async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
@@ -138,6 +150,50 @@ async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
     ]
 
 
+async def test_a_plugin_that_does_not_come_back_after_its_restart() -> None:
+    waits = {SAME_DEVICES: IN_VAIN, PLUGIN_RESTART: PATIENCE}
+    check, *_ = await verify(*ours("once"), waits=waits, restarts=True)
+    assert (check.group, check.name) == ("restart of the plugin", PLUGIN_RESTART)
+    assert without_folder(check) == (
+        "still missing: example.com/x after 1 s; v1beta1.Registration/Register was not called at DIR/kubelet.sock"
+        " since the plugin was started again"
+    )
+
+
+async def test_a_plugin_that_cannot_replace_the_socket_of_its_last_start() -> None:
+    """The command is a shell, which ends without its child. The child is killed and leaves the socket."""
+    script = '"$@" & wait $!'
+    (check,) = await verify("sh", "-c", script, "-", *ours("cautious"), restarts=True)
+    assert check.detail == (
+        "the command, which was started again, ended with exit code 6; the socket p.sock, which an earlier start has"
+        " left, was there when it started again; remove it before you listen"
+    )
+
+
+async def test_a_plugin_whose_ids_are_new_after_its_restart() -> None:
+    checks = await verify(*ours("renaming"), restarts=True)
+    lost = r"example.com/x no longer lists \d+, which a container has: others can get the same hardware"
+    assert [check.group for check in checks if re.fullmatch(lost, check.detail)] == PLUGIN_GROUPS
+
+
+async def test_a_plugin_whose_cdi_names_are_new_after_its_restart() -> None:
+    checks = await verify(*ours("changing"), restarts=True)
+    others = r"other CDI names; a container that restarts uses those from before: example.com/x=\d+"
+    assert [check.group for check in checks if re.fullmatch(others, check.detail)] == PLUGIN_GROUPS
+
+
+async def test_a_plugin_that_serves_after_its_command_has_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f'setsid "$@" & echo $! > {pid}; wait'
+    try:
+        waits = {SAME_DEVICES: IN_VAIN}
+        checks = await verify("sh", "-c", script, "-", *ours("good"), waits=waits, restarts=True)
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    still = "it is still connected 1 s after its end: another process serves its socket"
+    assert (checks[0].name, checks[0].detail) == (PLUGIN_RESTART, still)
+
+
 async def test_a_plugin_that_does_not_answer() -> None:
     """A kubelet would wait for the plugin without a limit, and admit no other pod."""
     first = "a container with one device"
@@ -148,8 +204,12 @@ async def test_a_plugin_that_does_not_answer() -> None:
 
 
 async def test_a_plugin_that_takes_the_kubelets_socket_away() -> None:
-    checks = await verify(*ours("tidy"))
-    assert [(check.name, check.outcome) for check in checks] == [("leaves the kubelet its socket", "fail")]
+    checks = await verify(*ours("tidy"), restarts=True)
+    removed = "it has removed DIR/kubelet.sock; no plugin can register until the kubelet starts again"
+    assert [(check.name, check.outcome, without_folder(check)) for check in checks] == [
+        (PLUGIN_RESTART, "fail", removed),
+        ("leaves the kubelet its socket", "fail", "no plugin can register until the kubelet starts again"),
+    ]
 
 
 async def test_a_plugin_that_gives_what_it_does_not_have() -> None:
@@ -182,7 +242,8 @@ async def test_a_plugin_that_is_killed() -> None:
 
 @pytest.mark.skipif(not GO_PLUGIN.exists(), reason=f"the Go plugin is not built: {GO_PLUGIN}")
 async def test_a_plugin_in_go_that_nobody_here_tuned() -> None:
-    assert await verify(str(GO_PLUGIN), "-dir", "{dir}", "-resources", "2", "-devices", "4") == []
+    command = (str(GO_PLUGIN), "-dir", "{dir}", "-resources", "2", "-devices", "4")
+    assert await verify(*command, restarts=True) == []
 
 
 async def test_the_page_says_what_its_plugin_lacks(folder: Path) -> None:

@@ -20,9 +20,12 @@ PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
 
 
 async def verify(
-    *command: str, device: str = "pool/g0", waits: Mapping[str, float] = MappingProxyType({})
+    *command: str,
+    device: str = "pool/g0",
+    waits: Mapping[str, float] = MappingProxyType({}),
+    restarts: bool = False,
 ) -> list[Check]:
-    """The failures and warnings, without the warnings about slow answers.
+    """The failures and warnings, without the warnings about slow answers. The driver is restarted only with `restarts`.
 
     `waits` maps a check's name to the timeout after this check; `start` is the initial timeout.
     """
@@ -32,8 +35,11 @@ async def verify(
         checks.append(check)
         run.seconds = waits.get(check.name, run.seconds)
 
-    async with api_server_with_node(NODE) as (client, kubeconfig):
-        run = DriverConformance(command, waits.get("start", PATIENCE), tell, client, kubeconfig, device)
+    async with api_server_with_node(NODE) as (client, kubeconfig, requests):
+        seconds = waits.get("start", PATIENCE)
+        run = DriverConformance(
+            command, seconds, tell, client, kubeconfig, requests, device, has_plugin_restarts=restarts
+        )
         await run.run()
     assert checks == run.checks
     assert run.is_passed == (not any(check.outcome == "fail" for check in checks))
@@ -59,13 +65,17 @@ def texts(checks: list[Check]) -> list[tuple[str, str]]:
 
 
 async def test_a_driver_that_behaves() -> None:
-    assert await verify(*ours("good")) == []
+    assert await verify(*ours("good"), restarts=True) == []
 
 
 async def test_a_driver_that_publishes_nothing() -> None:
     waits = {"registers": IN_VAIN, "publishes devices": PATIENCE}
     assert texts(await verify(*ours("good"), device="", waits=waits)) == [
-        ("publishes devices", "no ResourceSlice of driver.example.com after 1 s")
+        (
+            "publishes devices",
+            "no ResourceSlice of driver.example.com after 1 s; it sent no request to the API server, whose kubeconfig"
+            " is {kubeconfig} in the command",
+        )
     ]
 
 
@@ -76,13 +86,45 @@ async def test_a_driver_that_publishes_part_of_a_pool() -> None:
     ]
 
 
+async def test_a_driver_whose_slice_is_refused_is_shown_the_reason() -> None:
+    waits = {"registers": 5.0, "publishes devices": PATIENCE}
+    invalid = (
+        'ResourceSlice.resource.k8s.io "s" is invalid: spec.devices[0].name: Invalid value: "G_0": a lowercase RFC 1123'
+        " label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric"
+        " character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    )
+    refused = f"create ResourceSlice s (422, 2 times): {invalid}"
+    assert texts(await verify(*ours("invalid"), device="", waits=waits)) == [
+        ("publishes devices", f"no ResourceSlice of driver.example.com after 5 s; the API server refused: {refused}"),
+        ("its writes are accepted", "2 refused, see the failed checks"),
+    ]
+
+
+async def test_a_driver_that_ends_because_of_a_refused_request_is_shown_it() -> None:
+    (check,) = await verify(*ours("clueless"))
+    assert check.detail == (
+        "the command ended with exit code 4; the API server refused: get Node elsewhere (404):"
+        ' nodes "elsewhere" not found'
+    )
+
+
+async def test_a_later_write_that_is_refused_is_a_warning() -> None:
+    (check,) = await verify(*ours("reporting"))
+    assert (check.name, check.outcome) == ("its writes are accepted", "warn")
+    assert re.sub(r"\d+ times", "N times", check.detail) == (
+        'patch ResourceClaim/status verify (422, N times): ResourceClaim.resource.k8s.io "verify" is invalid:'
+        ' status.devices[0]: Invalid value: {"Driver":"driver.example.com","Pool":"pool","Device":"g9","ShareID":""}:'
+        " must be an allocated device in the claim"
+    )
+
+
 async def test_a_driver_that_publishes_for_another_node() -> None:
     checks = await verify(*ours("lost"), device="")
     assert texts(checks) == [("publishes for its node", "for other, but it runs on node: no pod can get them")]
 
 
 async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
-    assert await verify(*ours("sharing"), device="") == []
+    assert await verify(*ours("sharing"), device="", restarts=True) == []
 
 
 async def test_a_driver_that_is_refused_hears_why() -> None:
@@ -113,6 +155,12 @@ async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
         ("its answer lists the prepared devices", "pool/g1 was not allocated"),
         ("preparing again changes nothing", "other devices"),
     ]
+
+
+async def test_a_driver_that_prepares_other_cdi_ids_after_its_restart() -> None:
+    (check,) = await verify(*ours("amnesiac"), restarts=True)
+    assert (check.group, check.name) == ("restart of the driver", "preparing again after its restart changes nothing")
+    assert re.fullmatch(r"other CDI ids: example.com/gpu=gpu-\d+ instead of example.com/gpu=gpu-\d+", check.detail)
 
 
 async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:

@@ -221,3 +221,15 @@ def test_a_process_without_standard_error_logs_nowhere(monkeypatch: pytest.Monke
     logs.setup()
     log.warning("to nobody at all")
     assert logs.recent()[-1].message == "to nobody at all"
+
+
+def test_a_warning_is_not_recent_once_its_cause_is_gone() -> None:
+    logs.setup("warning", "json", io.StringIO())
+    causes = {"one", "two"}
+    log.warning("of a moment")
+    log.warning("one is missing", extra={"is_current": lambda: "one" in causes})
+    log.warning("two is missing", extra={"is_current": lambda: "two" in causes})
+    causes.remove("one")
+    assert [each.message for each in logs.recent()][-2:] == ["of a moment", "two is missing"]
+    causes.add("one")  # this is another time, which is logged again
+    assert [each.message for each in logs.recent()][-2:] == ["of a moment", "two is missing"]

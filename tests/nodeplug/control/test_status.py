@@ -3,12 +3,15 @@
 import asyncio
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
 from kubelet.node import Node
+from nodeplug import logs
 from nodeplug.cli import main
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
@@ -197,6 +200,23 @@ async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machi
     assert f"the DRA driver is not registered with the kubelet: {reason}" in found["problems"]
     await machine.stand.node.start()
     await until_registered(True)
+
+
+@pytest.mark.usefixtures("own_logging")
+async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: DaemonUnderTest, socket_dir: Path) -> None:
+    async def recent() -> list[str]:
+        found = json.loads((await daemon.run("status", "-o", "json")).stdout)
+        return [each["message"] for each in found["recent"]]
+
+    logs.setup("warning")
+    await daemon.start(FUSE)
+    missing = f"pod-resources socket {socket_dir}/pod-resources/kubelet.sock not found"
+    waiting = f"waiting for the kubelet: there is no {socket_dir}/device-plugins; set settings.kubeletRoot"
+    shown = await recent()
+    assert [any(each.startswith(text) for each in shown) for text in (missing, waiting)] == [True, True]
+    async with Node(socket_dir) as node:
+        await node.until(lambda: node.allocatable().get("example.com/fuse"), 30)
+        assert await recent() == []
 
 
 async def test_status_agrees_with_the_kubelet_after_each_change(
