@@ -142,7 +142,9 @@ async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> No
 
     async def ask(*words: str) -> Any:
         arguments = [*words, "--state", str(machine.state), "-o", "json"]
-        return json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        assert "error" not in (answer := json.loads(result.stdout)), result.output
+        return answer
 
     found = await ask("status")
     assert (found["dra"]["driver"], found["dra"]["isRegistered"], found["dra"]["claims"]) == ("nodeplug.dev", True, 1)
