@@ -45,7 +45,8 @@ from controlplane.apiserver.negotiation import (
 from controlplane.apiserver.openapi import OpenApi
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import APPLY_PATCH, Patch, is_read_late, patch_type_of, read_patch, unread
-from controlplane.apiserver.pods.binding import bind, evict
+from controlplane.apiserver.pods.binding import bind
+from controlplane.apiserver.pods.eviction import evict
 from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, form_of, listed, refused, warn, written_apart
