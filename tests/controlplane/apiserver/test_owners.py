@@ -4,6 +4,7 @@ from tests.controlplane.apiserver.definitions.test_definitions import DEFINITION
 from tests.controlplane.apiserver.running import Http, Plain
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 def owner(kind: str, name: str, uid: str, version: str = "v1") -> Plain:
@@ -41,8 +42,12 @@ def test_only_what_certainly_has_no_owner_is_deleted(api: Http) -> None:
     make(api, "other-uid", owner("ConfigMap", "owner", "u5"))
     make(api, "other-name", owner("ConfigMap", "x", uid))
     make(api, "other-kind", owner("Secret", "owner", uid))
+    metadata = {"name": "of-a-map", "ownerReferences": [owner("ConfigMap", "x", "u7")]}
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1}
+    api.ok("POST", CLASSES, body)
     make(api, "gone", owner("ConfigMap", "x", "u6"))
     until_only(api, "owner", "unknown-kind", "unknown-version", "one-unknown")
+    api.ok("GET", f"{CLASSES}/of-a-map")
 
 
 def test_references_to_missing_owners_are_removed(api: Http) -> None:
