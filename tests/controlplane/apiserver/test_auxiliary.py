@@ -177,3 +177,21 @@ def test_a_deployment_is_scaled(api: Http) -> None:
 def test_some_namespaces_stay(api: Http) -> None:
     refused = api.send("DELETE", "/api/v1/namespaces/kube-system")
     assert refused.message == 'namespaces "kube-system" is forbidden: this namespace may not be deleted'
+
+
+def test_what_extends_the_api_has_a_category(api: Http) -> None:
+    """`kubectl get api-extensions` lists these."""
+    found = [
+        each["name"]
+        for group in ("admissionregistration", "apiextensions", "apiregistration")
+        for each in api.ok("GET", f"/apis/{group}.k8s.io/v1")["resources"]
+        if each.get("categories") == ["api-extensions"]
+    ]
+    assert sorted(found) == [
+        "apiservices",
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    ]
