@@ -195,3 +195,9 @@ def test_what_extends_the_api_has_a_category(api: Http) -> None:
         "validatingadmissionpolicybindings",
         "validatingwebhookconfigurations",
     ]
+
+
+def test_namespaces_are_deleted_one_by_one(api: Http) -> None:
+    verbs = {each["name"]: each["verbs"] for each in api.ok("GET", "/api/v1")["resources"]}
+    assert ("deletecollection" in verbs["namespaces"], "deletecollection" in verbs["nodes"]) == (False, True)
+    assert api.send("DELETE", "/api/v1/namespaces").status == 405
