@@ -60,7 +60,8 @@ from controlplane.apiserver.patch import (
     patch_type_of,
     read_patch,
 )
-from controlplane.apiserver.pods.binding import bind, evict
+from controlplane.apiserver.pods.binding import bind
+from controlplane.apiserver.pods.eviction import evict
 from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, encode_off_loop, form_of, listed, refused, warn

@@ -116,6 +116,7 @@ _ROWS = (
             namespaced=False,
             counts_generations=True,
             must_be_current=True,
+            categories=("api-extensions",),
         )
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ),
@@ -402,6 +403,7 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             check=check,
             fill=fill,
             must_be_current=True,
+            categories=("api-extensions",),
         )
 
 

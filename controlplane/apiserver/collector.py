@@ -1,7 +1,8 @@
 """The controllers that handle deleted objects: with an owner, its dependents are deleted (allocator.md 5.10).
 
-Dependents of missing owners are deleted. `foregroundDeletion` and `orphan` are executed. A namespace that is being
-deleted is emptied first.
+Dependents of which all owners are missing are deleted; of others, references to missing owners are removed. An owner
+whose kind is not served might exist: its dependents stay. `foregroundDeletion` and `orphan` are executed. A namespace
+that is being deleted is emptied first.
 """
 
 from collections.abc import Iterator
@@ -23,13 +24,16 @@ class Collector:
     def __init__(self, rest: Rest) -> None:
         self._rest, self._store, self._registry = rest, rest.store, rest.registry
         self._seen = 0
+        self._live: dict[str, tuple[Kind, Plain]] = {}  # uid -> the object, at the last pass
+        self._gone: set[str] = set()  # uids of objects that were removed with their kind
 
     async def collect(self) -> bool:
         """Make one pass over all objects. Return whether the pass, or another write meanwhile, changed anything."""
         version = self._store.version
         if version == self._seen:
             return False
-        live = {obj["metadata"]["uid"] for _, obj in self._objects()}
+        before, self._live = self._live, {obj["metadata"]["uid"]: (kind, obj) for kind, obj in self._objects()}
+        self._gone |= {uid for uid, (kind, _) in before.items() if uid not in self._live and kind not in self._registry}
         dependents: dict[str, list[tuple[Kind, Plain]]] = {}
         for kind, obj in self._objects():
             for reference in obj["metadata"].get("ownerReferences") or ():
@@ -39,10 +43,15 @@ class Collector:
             if current is None:
                 continue
             metadata = current["metadata"]
-            owners = {each["uid"] for each in metadata.get("ownerReferences") or ()}
+            references = metadata.get("ownerReferences") or ()
             known = {each["uid"] for each in seen["metadata"].get("ownerReferences") or ()}
-            if owners and owners <= known and not owners & live:  # new owners: next pass
+            there = [self._is_there(each, metadata) for each in references]
+            is_new = not known >= {each["uid"] for each in references}  # new owners: next pass
+            if references and not is_new and all(state is False for state in there):
                 await self._delete(kind, current)
+            elif True in there and False in there and None not in there and not is_new:
+                missing = {each["uid"] for each, state in zip(references, there, strict=True) if not state}
+                self._disown(kind, current, missing)
             elif metadata.get("deletionTimestamp"):
                 await self._finish(kind, current, dependents.get(metadata["uid"], []))
         self._seen = version
@@ -52,7 +61,7 @@ class Collector:
         finalizers = obj["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
             for each_kind, seen in dependents:
-                self._disown(each_kind, seen, obj["metadata"]["uid"])
+                self._disown(each_kind, seen, {obj["metadata"]["uid"]})
             self._release(kind, obj, ORPHAN)
         elif FOREGROUND in finalizers:
             blocking = 0
@@ -88,12 +97,27 @@ class Collector:
         except ApiError:
             return  # deleted already, or replaced: the next pass handles it
 
-    def _disown(self, kind: Kind, seen: Plain, uid: str) -> None:
+    def _is_there(self, reference: Plain, metadata: Plain) -> bool | None:
+        """Return whether the owner of an object with the `metadata` exists; None if that cannot be known."""
+        kind, namespace = self._registry.by_kind(reference["apiVersion"], reference["kind"]), metadata.get("namespace")
+        if kind is None and reference["uid"] in self._gone:
+            return False
+        if kind is None or (kind.namespaced and not namespace):
+            return None
+        found_kind, found = self._live.get(reference["uid"], (None, {}))
+        if found_kind is None or found_kind.id != kind.id or found["metadata"]["name"] != reference["name"]:
+            return False
+        return not kind.namespaced or bool(found["metadata"]["namespace"] == namespace)
+
+    def _disown(self, kind: Kind, seen: Plain, uids: set[str]) -> None:
         obj = self._current(kind, seen)
-        if obj is None or not _references(obj, uid):
+        if obj is None:
             return
         metadata = {**obj["metadata"]}
-        kept = [each for each in metadata.pop("ownerReferences") if each["uid"] != uid]
+        references = metadata.pop("ownerReferences", None) or []
+        kept = [each for each in references if each["uid"] not in uids]
+        if len(kept) == len(references):
+            return
         if kept:
             metadata["ownerReferences"] = kept
         self._rest.replace(kind, {**obj, "metadata": metadata})

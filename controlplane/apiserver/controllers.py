@@ -1,10 +1,13 @@
-"""The controllers that run after changes: the garbage collector, and the controller that updates quotas."""
+"""The controllers that run after changes: the garbage collector, and those for the status of quotas and budgets."""
 
 import asyncio
 import logging
 from contextlib import suppress
+from typing import Any
 
 from controlplane.apiserver.collector import Collector
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.pods import budgets
 from controlplane.apiserver.quotas import QUOTAS
 from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import ApiError
@@ -41,7 +44,7 @@ class Controllers:
             self._store.unsubscribe(subscription)
 
     async def _count(self) -> bool:
-        """Update the usage in the status of quotas. Return whether any object has changed meanwhile."""
+        """Update the status of quotas and budgets. Return whether any object has changed meanwhile."""
         version = self._store.version
         for quota in list(self._store.objects(QUOTAS)) if version != self._counted else ():
             # takes long with thousands of pods
@@ -49,5 +52,15 @@ class Controllers:
             if counted is not None:
                 with suppress(ApiError):  # a write was charged to it meanwhile (done next time), or a policy refuses
                     self._rest.publish_usage(counted, _MANAGER)
+        for budget in list(self._store.objects(budgets.BUDGETS)) if version != self._counted else ():
+            with suppress(ApiError):
+                self._count_budget(budget)
         self._counted = version
         return self._store.version != version
+
+    def _count_budget(self, budget: dict[str, Any]) -> None:
+        rest = self._rest
+        counted = budgets.counted(self._store, rest.registry, budget, rest.clock())
+        if counted is not None:
+            target = budgets.status_target(rest.registry, budget)
+            rest.update(target, budgets.typed(counted), WriteOptions(), _MANAGER)

@@ -8,6 +8,7 @@ import msgspec
 
 from controlplane.apiserver.access.reviews import REVIEWS
 from controlplane.apiserver.kinds import Kind, Plain, Registry
+from controlplane.apiserver.preconditions import NAMESPACES
 from resourceapi.objects.release import Release
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -122,7 +123,7 @@ def _resources(kind: Kind) -> list[Plain]:
         "singularName": kind.singular_name,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": _VERBS_OF_DEFINITIONS if kind.from_definition else VERBS,
+        "verbs": _VERBS_OF_DEFINITIONS if kind.from_definition else _verbs(kind),
     }
     if kind.short_names:
         resource["shortNames"] = list(kind.short_names)
@@ -160,7 +161,7 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             "responseKind": response,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "singularResource": kind.singular_name,
-            "verbs": VERBS,
+            "verbs": _verbs(kind),
         }
         if kind.short_names:
             resource["shortNames"] = list(kind.short_names)
@@ -199,3 +200,8 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
 def _storage_hash(kind: Kind) -> str:
     text = f"{kind.group}/{kind.storage}/{kind.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
+
+
+def _verbs(kind: Kind) -> list[str]:
+    """The verbs of a built-in kind: namespaces cannot be deleted as a collection."""
+    return [each for each in VERBS if each != "deletecollection" or kind.id != NAMESPACES]

@@ -52,7 +52,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--tls", is_flag=True, help="Serve with TLS; the kubeconfig contains the generated certificate authority."
 )
 @click.option("--no-token", is_flag=True, help="Accept every client that can connect.")
-@click.option("--no-collector", is_flag=True, help="Do not delete dependents or count quotas, as without controllers.")
+@click.option("--no-collector", is_flag=True, help="Do not delete dependents, or count quotas and disruption budgets.")
 @click.option("--no-prototype", is_flag=True, help="Leave out the kinds of the k8srm prototype, as a real server does.")
 def apiserver(
     data: Path | None,

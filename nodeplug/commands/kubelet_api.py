@@ -6,7 +6,6 @@ are made on the event loop.
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
@@ -17,14 +16,13 @@ from kubelet import KubeletError, Node
 from kubelet.pods.run import UNSEEN, full_name
 from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_lease import NodeLease
-from nodeplug.commands.kubelet_node import node_labels, node_status, with_heartbeat
+from nodeplug.commands.kubelet_node_sync import NodeSync
 from nodeplug.commands.kubelet_status import pod_status
 from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
 from resourceapi.client.blocking import Client
 from resourceapi.objects import DecodeError, format_time
 from resourceapi.objects.core import Pod, PodStatus
-from resourceapi.objects.release import RELEASES
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -49,21 +47,19 @@ class ClusterNode:
         """`client` is closed by the caller."""
         self._node, self._client = node, client
         self._pods = client.resource(Pod)
-        self._nodes = client.raw("v1", "nodes", namespaced=False)
         self._events = EventRecorder(client, node.node_name)
         self._lease = NodeLease(node, client)
+        self._node_sync = NodeSync(node, client)
         self._bound: dict[str, Pod] = {}  # uid -> the server's pod
         self._admitted: dict[str, Pod] = {}  # uid -> the pod as the kubelet admitted it
         self._ending: dict[str, PodStatus | None] = {}  # uid of a pod being removed -> its last status, once it is gone
         self._pod_statuses: dict[str, Json] = {}  # uid -> the status that the server has
-        self._node_status: Json = {}
         self._to_remove: deque[Pod] = deque()
         self._unsent_events: deque[tuple[str, str, str, str]] = deque()  # events: pod, type, reason, message
         self._group: asyncio.TaskGroup  # of all tasks; while it runs
         self._changed = asyncio.Event()
         self._is_listed = False
         self._has_admitted = asyncio.Event()
-        self._is_known = asyncio.Event()  # whether the server has the node
         self._failures = 0
         self._informer_task: asyncio.Task[None] | None = None
         node.sources.api_server = self._list_again
@@ -74,6 +70,7 @@ class ClusterNode:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._listen())
                 self._group.create_task(self._keep_lease())
+                self._group.create_task(self._node_sync.run(self._changed.set))
                 self._group.create_task(self._keep_comparing())
                 self._start_informer()
         finally:
@@ -136,7 +133,7 @@ class ClusterNode:
                 self._unsent_events.append((event.about, "Normal", "Started", "Container started"))
 
     async def _keep_lease(self) -> None:
-        await self._is_known.wait()
+        await self._node_sync.is_registered.wait()
         await self._lease.run()
 
     async def _compare(self) -> None:
@@ -153,7 +150,7 @@ class ClusterNode:
         self._failures = self._failures + 1 if failed else 0
 
     def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
-        yield self._patch_node_status()
+        yield self._node_sync.sync()
         if self._is_listed:
             for uid, pod in list(self._bound.items()):
                 self._admit(uid, pod)
@@ -235,40 +232,6 @@ class ClusterNode:
         except Refused as refusal:
             if refusal.code not in (404, 409):
                 raise
-
-    async def _patch_node_status(self) -> None:
-        name, now = self._node.node_name, _now()
-        devices = self._node.capacity(), self._node.allocatable()
-        reported = node_status(name, RELEASES[self._node.release.version], *devices, self._node_status, now)
-        if reported == self._node_status:
-            return
-        if not self._node_status:
-            await self._register()
-        status = {"status": with_heartbeat(reported, now)}
-        write = functools.partial(self._nodes.patch, name, status, content_type=_STRATEGIC, subresource="status")
-        try:
-            await asyncio.to_thread(write)
-        except Refused as refusal:
-            if not refusal.is_missing:
-                raise
-            await self._register()
-            await asyncio.to_thread(write)
-        self._node_status = reported
-        self._is_known.set()
-
-    async def _register(self) -> None:
-        """Create the node on the server; if it exists, set the labels of a kubelet on it."""
-        name, labels = self._node.node_name, node_labels(self._node.node_name)
-        made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}}
-        try:
-            await asyncio.to_thread(self._nodes.create, made)
-        except Refused as refusal:
-            if refusal.reason not in ("AlreadyExists", "Forbidden"):  # it can exist all the same
-                raise
-            try:
-                await asyncio.to_thread(self._nodes.patch, name, {"metadata": {"labels": labels}})
-            except Refused as other:
-                raise refusal if other.is_missing else other from None
 
     async def _record(self, about_pod: str, type_: str, reason: str, message: str) -> None:
         """Record an event about a pod. A failure is only logged."""

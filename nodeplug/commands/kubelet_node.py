@@ -11,10 +11,14 @@ from typing import Any
 
 from nodeplug.commands.kubelet_status import stamped
 from nodeplug.version import VERSION
+from resourceapi.objects.names import is_extended_resource
 from resourceapi.objects.quantity import Quantity
 from resourceapi.objects.release import Release
 
 Json = dict[str, Any]
+
+NODE_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+"""The annotations that a kubelet with its defaults sets; clients add theirs by JSON patches to this map."""
 
 _MOST_PODS = 110  # the kubelet's default
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names, if they differ
@@ -35,22 +39,41 @@ def node_labels(name: str) -> Json:
 def node_status(
     name: str, release: Release, capacity: Mapping[str, int], allocatable: Mapping[str, int], before: Json, now: str
 ) -> Json:
-    """Return the fields of a node's status that a kubelet writes.
+    """Return the fields of a node's status that a kubelet writes; None deletes a field.
 
-    `capacity` and `allocatable` are of devices, `before` is the last result of this function, empty at first; `now` is
-    a time as the API writes it.
+    `capacity` and `allocatable` are of devices, `before` is the status that the server has, empty at first; `now` is a
+    time as the API writes it. Extended resources that others added to the capacity there are allocatable, too.
     """
     machine = _machine()
+    had = before.get("capacity", {})
+    others = {key: amount for key, amount in had.items() if is_extended_resource(key) and key not in capacity}
+    without = {key: None for key in before.get("allocatable", ()) if is_extended_resource(key) and key not in had}
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     found = [_condition(type_, "False", *why) for type_, why in _PRESSURES.items()]
     found.append(_condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
     return {
         "addresses": [{"type": "Hostname", "address": name}],
         "capacity": machine | _quantities(capacity),
-        "allocatable": machine | _quantities(allocatable),
+        "allocatable": without | others | machine | _quantities(allocatable),
         "conditions": [stamped(each, earlier.get(each["type"], {}), now) for each in found],
         "nodeInfo": _node_info(release),
     }
+
+
+def is_reported(reported: Json, status: Json) -> bool:
+    """Return whether the status that the server has contains what a kubelet reports; it can contain more."""
+    if not status:
+        return False
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    return (
+        all(_contains(status.get(key, {}), reported[key]) for key in ("capacity", "allocatable", "nodeInfo"))
+        and all(_contains(conditions.get(each["type"], {}), each) for each in reported["conditions"])
+        and all(each in status.get("addresses", ()) for each in reported["addresses"])
+    )
+
+
+def _contains(found: Json, wanted: Json) -> bool:
+    return all(found.get(key) == value for key, value in wanted.items())
 
 
 def with_heartbeat(status: Json, now: str) -> Json:

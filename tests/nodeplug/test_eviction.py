@@ -299,7 +299,7 @@ async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> No
     uid = await cluster.pod()
     body: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "app"}}
     path = f"{cluster.pods.path('default', 'app')}/eviction"
-    with pytest.raises(Refused, match=r"409 Conflict.*UID in precondition: x"):
+    with pytest.raises(Refused, match=r"409 Conflict.*the UID in the precondition \(x\) does not match"):
         await cluster.client.request("POST", path, {**body, "deleteOptions": {"preconditions": {"uid": "x"}}})
     answer = await cluster.client.request("POST", path, {**body, "deleteOptions": {"preconditions": {"uid": uid}}})
     assert (answer["kind"], answer["status"]) == ("Status", "Success")

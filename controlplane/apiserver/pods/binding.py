@@ -1,19 +1,19 @@
-"""Binding and evicting pods."""
+"""Binding pods to nodes."""
 
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.options import DeleteOptions, WriteOptions, delete_options
+from controlplane.apiserver.options import WriteOptions
+from controlplane.apiserver.pods.conditions import with_condition
 from controlplane.apiserver.preconditions import check_uid
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.status import ApiError, bad_request, conflict
 from controlplane.apiserver.target import Target
-from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
+from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.names import dns_subdomain
 
-_SCHEDULED = "PodScheduled"
-_DISRUPTED = "DisruptionTarget"
+_SCHEDULED = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
 _COPIED = ("annotations", "labels")
 
 
@@ -50,7 +50,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> O
         **pod,
         "metadata": to_dict(known),
         "spec": {**spec, "nodeName": node},
-        "status": _with_condition(rest, status, {"type": _SCHEDULED}),
+        "status": with_condition(status, _SCHEDULED, rest.clock()),
     }
     return Outcome(rest.put(target.kind, target.key, bound))
 
@@ -66,40 +66,6 @@ def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
     if errors:
         texts = list(map(str, errors))
         raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
-
-
-def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> Outcome:
-    """Delete a pod as an Eviction requests, after setting its condition. PodDisruptionBudgets are not respected.
-
-    Raises ApiError, also if the pod has another uid than the Eviction.
-    """
-    one = target._replace(subresource="")
-    if _object(eviction.get("metadata")).get("name") != target.name:
-        raise bad_request("name in URL does not match name in Eviction object")
-    pod = rest.get(one)
-    asked = delete_options({}, [], _object(eviction.get("deleteOptions")))
-    is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` sets it there
-    if asked.uid:
-        check_uid(one, pod, asked.uid, is_dry_run=is_dry_run)
-    if is_dry_run:
-        return Outcome(pod)
-    if not pod["metadata"].get("deletionTimestamp"):
-        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        _set_condition(rest, target, pod, {"type": _DISRUPTED, **why}, "eviction")
-    return rest.delete(one, DeleteOptions(uid=pod["metadata"]["uid"], grace=asked.grace))
-
-
-def _set_condition(rest: Rest, target: Target, pod: Plain, condition: Plain, manager: str) -> None:
-    """Write a true condition to a pod's status."""
-    changed = {**pod, "status": _with_condition(rest, pod.get("status") or {}, condition)}
-    rest.update(target._replace(subresource="status"), changed, WriteOptions(), manager)
-
-
-def _with_condition(rest: Rest, status: Plain, condition: Plain) -> Plain:
-    """A status with a true condition, whose transition time is now."""
-    others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
-    times = {"lastProbeTime": None, "lastTransitionTime": format_time(rest.clock())}
-    return {**status, "conditions": [*others, {**condition, "status": "True", **times}]}
 
 
 def _object(value: Any) -> Plain:

@@ -39,7 +39,8 @@ _REFERENCE_SERVER_ERRORS = re.compile(
     r"|(Internal error occurred: )?failed to allocate requested HealthCheck NodePort .*"
     r"|(Timeout: )?Too large resource version: .*"
     r"|map: map.* does not contain declared merge key: .*"
-    r"|list element types are not identical: .*",
+    r"|list element types are not identical: .*"
+    r"|This pod has more than one PodDisruptionBudget, .*",
     re.DOTALL,
 )
 

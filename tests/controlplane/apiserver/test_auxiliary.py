@@ -177,3 +177,27 @@ def test_deployment_scale_is_read_and_patched(api: Http) -> None:
 def test_system_namespace_cannot_be_deleted(api: Http) -> None:
     refused = api.send("DELETE", "/api/v1/namespaces/kube-system")
     assert refused.message == 'namespaces "kube-system" is forbidden: this namespace may not be deleted'
+
+
+def test_what_extends_the_api_has_a_category(api: Http) -> None:
+    """`kubectl get api-extensions` lists these."""
+    found = [
+        each["name"]
+        for group in ("admissionregistration", "apiextensions", "apiregistration")
+        for each in api.ok("GET", f"/apis/{group}.k8s.io/v1")["resources"]
+        if each.get("categories") == ["api-extensions"]
+    ]
+    assert sorted(found) == [
+        "apiservices",
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    ]
+
+
+def test_namespaces_are_deleted_one_by_one(api: Http) -> None:
+    verbs = {each["name"]: each["verbs"] for each in api.ok("GET", "/api/v1")["resources"]}
+    assert ("deletecollection" in verbs["namespaces"], "deletecollection" in verbs["nodes"]) == (False, True)
+    assert api.send("DELETE", "/api/v1/namespaces").status == 405

@@ -13,7 +13,7 @@ from controlplane.apiserver.collector import Collector
 from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
-from controlplane.apiserver.pods.binding import evict
+from controlplane.apiserver.pods.eviction import evict
 from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.scaling import patch_scale
 from controlplane.apiserver.status import ApiError

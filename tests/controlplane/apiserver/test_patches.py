@@ -127,19 +127,19 @@ def test_invalid_patch_is_refused_with_status_and_message(
 def test_strategic_merge_follows_list_strategies_and_directives(api: Http) -> None:
     """Lists merged by key and as sets, directives, atomic lists."""
     uid = api.ok("GET", "/api/v1/namespaces/default")["metadata"]["uid"]  # the owner must exist
-    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": uid}
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": uid}
     first = {"metadata": {"finalizers": ["a.b/c"], "ownerReferences": [owner | {"controller": True}]}}
     api.ok("PATCH", PATH, first, content=STRATEGIC)
     second = {
         "metadata": {
             "finalizers": ["d.e/f"],
-            "ownerReferences": [{"uid": uid, "name": "y"}],
+            "ownerReferences": [{"uid": uid, "blockOwnerDeletion": True}],
             "$deleteFromPrimitiveList/finalizers": ["a.b/c"],
         }
     }
     changed = api.ok("PATCH", PATH, second, content=STRATEGIC)
     assert changed["metadata"]["finalizers"] == ["d.e/f"]
-    assert changed["metadata"]["ownerReferences"] == [owner | {"name": "y", "controller": True}]
+    assert changed["metadata"]["ownerReferences"] == [owner | {"blockOwnerDeletion": True, "controller": True}]
     third = {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}, "spec": {"$patch": "delete"}}
     emptied = api.ok("PATCH", PATH, third, content=STRATEGIC)
     assert (emptied["spec"], "ownerReferences" in emptied["metadata"]) == ({}, False)

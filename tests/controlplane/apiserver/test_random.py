@@ -144,7 +144,7 @@ def _check_version(api: Http, collection: Collection, version: str, found: dict[
 
 
 def _wait_for_the_collector(running: Running, api: Http) -> None:
-    """Wait until every object has a remaining owner, no owner references, or a deletion mark."""
+    """Wait until every object has a remaining or unknowable owner, no owner references, or a deletion mark."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         objects = [item for each in ALWAYS_SERVED for item in api.ok("GET", each.path_in_all_namespaces)["items"]]
@@ -156,10 +156,17 @@ def _wait_for_the_collector(running: Running, api: Http) -> None:
             if "ownerReferences" in item["metadata"]
             and not any(each["uid"] in live for each in item["metadata"]["ownerReferences"])
             and "deletionTimestamp" not in item["metadata"]
+            and all(_is_knowable(running, each, item["metadata"]) for each in item["metadata"]["ownerReferences"])
         ]
         if not left:
             return
         assert time.monotonic() < deadline, f"not collected: {left}"
+
+
+def _is_knowable(running: Running, reference: Plain, metadata: Plain) -> bool:
+    """Return whether the owner's kind is served, and is not in a namespace that the object does not have."""
+    kind = running.server.registry.by_kind(reference["apiVersion"], reference["kind"])
+    return kind is not None and (not kind.namespaced or "namespace" in metadata)
 
 
 def _stored(running: Running, kind_id: str) -> list[Plain]:

@@ -258,6 +258,7 @@ async def test_node_has_labels_conditions_and_node_info(socket_dir: Path) -> Non
         await stand.until_phase("p", "Running")
         node = await stand.get("Node", NODE)
         assert node["metadata"]["labels"]["kubernetes.io/arch"] == node["status"]["nodeInfo"]["architecture"]
+        assert node["metadata"]["annotations"] == {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
         assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.1"
         assert node["status"]["allocatable"].keys() == {"cpu", "memory", "pods", "ephemeral-storage"}
         conditions = {each["type"]: each["status"] for each in node["status"]["conditions"]}
@@ -301,6 +302,33 @@ async def test_node_status_counts_the_devices_of_plugins(socket_dir: Path) -> No
         assert devices_of(node["status"]["allocatable"]) == {"example.com/x": "2"}
         assert condition(node, "Ready")["status"] == "True"
         assert stand.node.allocations("p", "c0")["example.com/x"]
+
+
+async def test_extended_resources_of_others_become_allocatable(socket_dir: Path) -> None:
+    """Extended resources of others are allocatable, the kubelet's own fields return to what it reports."""
+    async with ClusterStand(socket_dir) as stand:
+        await stand.plugin("example.com/x", "d0")
+
+        async def until(resources: Json) -> Json:
+            """Advance the clock until these, and one device, are allocatable."""
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    node = await stand.get("Node", NODE)
+                    if devices_of(node["status"]["allocatable"]) == resources | {"example.com/x": "1"}:
+                        return node
+                    await stand.clock.advance(10)
+
+        lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "lost"}
+        node = await stand.get("Node", NODE)
+        conditions = [each for each in node["status"]["conditions"] if each["type"] != "Ready"]
+        capacity = {"example.com/licence": "12", "example.com/x": "7"}
+        await stand.set_status("Node", NODE, capacity=capacity, conditions=[*conditions, lost])
+        node = await until({"example.com/licence": "12"})
+        assert devices_of(node["status"]["capacity"]) == {"example.com/licence": "12", "example.com/x": "1"}
+        ready = condition(node, "Ready")
+        assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
+        await stand.set_status("Node", NODE, capacity={"example.com/licence": None})
+        await until({})
 
 
 async def test_pods_that_are_not_on_the_server_keep_running(socket_dir: Path) -> None:

@@ -143,7 +143,8 @@ async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> No
     async def ask(*words: str) -> Any:
         arguments = [*words, "--state", str(machine.state), "-o", "json"]
         result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
-        assert "error" not in (answer := json.loads(result.stdout)), result.output
+        answer = json.loads(result.stdout)
+        assert "error" not in answer, result.output
         return answer
 
     found = await ask("status")

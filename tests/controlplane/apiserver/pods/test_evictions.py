@@ -1,0 +1,186 @@
+"""Evictions and disruption budgets. A real 1.37.1 answers as here: `tests/e2e/requests/evictions.txt`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
+
+PODS, BUDGETS = "/api/v1/namespaces/default/pods", "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+APPS = "/apis/apps/v1/namespaces/default"
+REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
+LABELS = {"a": "x"}
+
+
+@pytest.fixture(scope="module")
+def unattended() -> Iterator[Running]:
+    """A server without controllers: only tests write statuses."""
+    with Running(collect_after=None) as running:
+        yield running
+
+
+@pytest.fixture
+def alone(unattended: Running) -> Iterator[Http]:
+    """A client of the server without controllers, which has no objects yet."""
+    unattended.clear()
+    with unattended.http() as http:
+        yield http
+
+
+def run(api: Http, name: str, *, ready: bool = True, owner: Plain | None = None, phase: str = "Running") -> None:
+    """Create a pod with the labels, and set its status."""
+    metadata: Plain = {"name": name, "labels": LABELS}
+    if owner is not None:
+        metadata["ownerReferences"] = [
+            {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+            | {key: owner["metadata"][key] for key in ("name", "uid")}
+        ]
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    api.ok("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    api.ok("PATCH", f"{PODS}/{name}/status", {"status": {"phase": phase, "conditions": conditions}}, content=MERGE)
+
+
+def limit(api: Http, name: str = "b", **spec: Any) -> None:
+    """Create a budget for the pods with the labels."""
+    body = {"selector": {"matchLabels": LABELS}} | (spec or {"minAvailable": 1})
+    api.ok(
+        "POST",
+        BUDGETS,
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": body},
+    )
+
+
+def count(api: Http, **numbers: Any) -> None:
+    """Set numbers in the budget's status."""
+    api.ok("PATCH", f"{BUDGETS}/b/status", {"status": {"observedGeneration": 1} | numbers}, content=MERGE)
+
+
+def evict(api: Http, name: str, **query: str) -> tuple[int, str]:
+    """Evict a pod; return the status code, and the cause if the budget refuses."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    answer = api.send("POST", f"{PODS}/{name}/eviction", body, **query)
+    if answer.status != 429:
+        return answer.status, answer.message if answer.status > 299 else ""
+    assert answer.message == REFUSED
+    (cause,) = answer.body["details"]["causes"]
+    assert cause["reason"] == "DisruptionBudget"
+    return 429, cause["message"].removeprefix("The disruption budget b ")
+
+
+def test_each_eviction_takes_from_the_budget(alone: Http) -> None:
+    for name in ("p", "q", "r"):
+        run(alone, name)
+    limit(alone)
+    assert evict(alone, "p") == (429, "is still being processed by the server.")
+    count(alone, disruptionsAllowed=2, currentHealthy=3, desiredHealthy=1)
+    assert evict(alone, "p", dryRun="All") == (201, "")
+    assert alone.ok("GET", f"{BUDGETS}/b")["status"]["disruptionsAllowed"] == 2
+    assert evict(alone, "p") == evict(alone, "q") == (201, "")
+    budget = alone.ok("GET", f"{BUDGETS}/b")
+    assert budget["status"]["disruptionsAllowed"] == 0
+    assert budget["status"]["disruptedPods"].keys() == {"p", "q"}
+    (verdict,) = budget["status"]["conditions"]
+    assert (verdict["status"], verdict["reason"]) == ("False", "InsufficientPods")
+    assert "kube-apiserver" in {each["manager"] for each in budget["metadata"]["managedFields"]}
+    assert evict(alone, "r") == (429, "needs 1 healthy pods and has 3 currently")
+    alone.ok("GET", f"{PODS}/r")
+    limit(alone, "another", maxUnavailable="50%")
+    several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    assert evict(alone, "r") == (500, several)
+
+
+def test_a_refusal_says_why_pods_could_not_be_counted(alone: Http) -> None:
+    run(alone, "p")
+    limit(alone)
+    why = {"reason": "SyncFailed", "message": "no controller", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    count(alone, disruptionsAllowed=0, conditions=[{"type": "DisruptionAllowed", "status": "False", **why}])
+    text = "does not allow evicting pods currently because it failed sync: no controller"
+    assert evict(alone, "p") == (429, text)
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "code"),
+    [(None, 1, 429), (None, 2, 201), ("IfHealthyBudget", 1, 429), ("AlwaysAllow", 0, 201)],
+)
+def test_a_pod_that_is_not_ready(alone: Http, policy: str | None, healthy: int, code: int) -> None:
+    """It takes nothing from a budget that lets it go."""
+    run(alone, "p", ready=False)
+    limit(alone, minAvailable=2, **({"unhealthyPodEvictionPolicy": policy} if policy else {}))
+    count(alone, disruptionsAllowed=0, currentHealthy=healthy, desiredHealthy=2)
+    assert evict(alone, "p")[0] == code
+    assert "disruptedPods" not in alone.ok("GET", f"{BUDGETS}/b")["status"]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_budgets_do_not_guard_what_does_not_run(alone: Http, phase: str) -> None:
+    run(alone, "p", phase=phase)
+    limit(alone)
+    assert evict(alone, "p") == (201, "")
+
+
+def test_an_eviction_has_preconditions(alone: Http) -> None:
+    run(alone, "p")
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    for wrong in ("uid", "resourceVersion"):
+        options = {"deleteOptions": {"preconditions": {wrong: "7"}}}
+        answer = alone.send("POST", f"{PODS}/p/eviction", body | options)
+        assert (answer.status, answer.body["details"]["kind"]) == (409, "Pod")
+    version = alone.ok("GET", f"{PODS}/p")["metadata"]["resourceVersion"]
+    options = {"deleteOptions": {"preconditions": {"resourceVersion": version}}}
+    alone.ok("POST", f"{PODS}/p/eviction", body | options)
+
+
+def until_counted(api: Http, name: str, **wanted: Any) -> None:
+    """Wait until a budget's status has these numbers."""
+    with api.watch(BUDGETS, fieldSelector=f"metadata.name={name}", timeoutSeconds="60") as events:
+        status: Plain = {}
+        for event in events:
+            status = event["object"].get("status", {})
+            if wanted.items() <= status.items():
+                return
+    raise AssertionError(status)
+
+
+def workload(kind: str, name: str, replicas: int, owner: Plain | None = None) -> Plain:
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template}
+    metadata: Plain = {"name": name}
+    if owner is not None:
+        reference = {"apiVersion": "apps/v1", "kind": owner["kind"], "controller": True}
+        metadata["ownerReferences"] = [reference | {key: owner["metadata"][key] for key in ("name", "uid")}]
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def test_the_status_of_budgets_is_counted(api: Http) -> None:
+    """The numbers are those of a real controller manager: a Deployment counts once, for all of its replica sets."""
+    deployment = api.ok("POST", f"{APPS}/deployments", workload("Deployment", "d", 7))
+    for index in (1, 2):
+        owner = api.ok("POST", f"{APPS}/replicasets", workload("ReplicaSet", f"r{index}", index, deployment))
+        run(api, f"p{index}", owner=owner)
+    limit(api, "least", minAvailable=1)
+    until_counted(api, "least", expectedPods=2, currentHealthy=2, desiredHealthy=1, disruptionsAllowed=1)
+    limit(api, "half", minAvailable="50%")
+    until_counted(api, "half", expectedPods=7, currentHealthy=2, desiredHealthy=4, disruptionsAllowed=0)
+    limit(api, "third", maxUnavailable="30%")
+    until_counted(api, "third", expectedPods=7, desiredHealthy=4, observedGeneration=1)
+    for name in ("half", "third"):
+        api.ok("DELETE", f"{BUDGETS}/{name}")
+    assert evict(api, "p1") == (201, "")
+    until_counted(api, "least", expectedPods=1, currentHealthy=1, disruptionsAllowed=0)
+    assert evict(api, "p2")[0] == 429
+
+
+def test_pods_whose_owner_has_no_scale_cannot_be_counted(api: Http) -> None:
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    run(api, "p", owner=api.ok("POST", "/apis/batch/v1/namespaces/default/jobs", body))
+    limit(api, maxUnavailable=1)
+    with api.watch(BUDGETS, timeoutSeconds="60") as events:
+        status = next(each["object"]["status"] for each in events if each["object"].get("status", {}).get("conditions"))
+    (verdict,) = status["conditions"]
+    assert (verdict["reason"], verdict["message"]) == (
+        "SyncFailed",
+        "jobs.batch does not implement the scale subresource",
+    )
