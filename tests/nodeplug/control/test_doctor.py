@@ -14,7 +14,7 @@ from hostdevices import Host
 from kubelet.node import Node
 from nodeplug.cli import main
 from nodeplug.config import Settings, load
-from nodeplug.doctor import cluster, runtime
+from nodeplug.doctor import cluster, host, runtime
 from nodeplug.doctor.examination import findings
 from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
@@ -267,6 +267,15 @@ async def test_what_the_kernel_needs_to_give_devices_another_driver(tmp_path: Pa
     assert await said() == [("ok", f"{words}, which the kernel has")]
     kernel.unload("vfio-pci")
     assert await said() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_cgroups_that_do_not_report_processes(tmp_path: Path, version: int) -> None:
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    if version == 2:
+        (tmp_path / "sys/fs/cgroup/cgroup.controllers").touch()
+    found = [x.outcome for x in host.examine(Host(tmp_path), None) if x.says.startswith("cgroups have version 1")]
+    assert found == ["note"] * (version == 1)
 
 
 def test_who_is_told_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
