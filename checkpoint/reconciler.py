@@ -395,13 +395,12 @@ class Reconciler:
         """Find the units of pods that still run although the kubelet has forgotten them (unlisted.py)."""
         unlisted, holdings = self._ledger.unlisted, found.holdings
         unlisted.remove(lease for lease in unlisted.leases() if holdings.names(lease))
-        leases = self._leases()
-        pods = self._listed_pods.forgotten(holdings.listed, {pod_of(lease) for _, lease in leases})
+        leases = self._ledger.leases()
+        pods = self._listed_pods.forgotten(holdings.listed, {pod_of(lease) for lease in leases})
         forgotten = [
             lease
-            for key, lease in leases
+            for lease in leases
             if pod_of(lease) in pods
-            and found.verdicts.get(key) is Verdict.HELD
             and is_protected(lease)
             and not holdings.names(lease)
             and not self._is_recent(lease, found.began)

@@ -46,10 +46,6 @@ class Unlisted:
         self._observers: list[Observer] = []
         self._is_any = asyncio.Event()
 
-    def __len__(self) -> int:
-        """Return the number of unlisted units."""
-        return len(self._leases)
-
     def leases(self) -> tuple[Lease, ...]:
         """Return the leases of all unlisted units, as of when they were found."""
         return tuple(self._leases.values())

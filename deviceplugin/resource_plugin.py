@@ -159,9 +159,6 @@ class ResourcePlugin:
         before = self._unavailable.get(device.id, "")
         if reason == before:
             return
-        if self._ledger.unlisted:
-            self.rebuild()
-            return
         self._unavailable[device.id] = reason
         if self._advertised.set_health(self._units(device), not reason and device.health.healthy):
             self._log({self._change_message(device, not reason, before): [device.id]})

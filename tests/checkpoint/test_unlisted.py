@@ -1,5 +1,6 @@
 """Units of running pods that the kubelet has forgotten: what shows it, how long it lasts, and the words."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -90,6 +91,18 @@ async def test_without_the_evidence_of_all_witnesses_a_unit_counts_as_listed(
         assert unlisted(ledger) == []
 
 
+async def test_what_a_kubelet_has_listed_counts_for_as_long_as_it_runs(ledger: Ledger) -> None:
+    """The first pass after a deletion can lack evidence."""
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list, node.witnesses.file = GONE, NAMED
+        await node.passes(2)
+        node.witnesses.file = DeviceFile()
+        await node.passes()
+        assert unlisted(ledger) == ["gpu-0"]
+
+
 @pytest.mark.parametrize(
     "held",
     [
@@ -133,6 +146,9 @@ async def test_after_a_refusal_it_is_found_out_soon_and_holds_until_the_pod_has_
         node.witnesses.busy = frozenset()
         await until(lambda: not unlisted(ledger))
         assert ledger.get(HELD.key) == HELD  # the lease ends with the cgroup
+        with pytest.raises(TimeoutError):  # from now on nothing is read
+            async with asyncio.timeout(0.01):
+                await ledger.unlisted.wait_any()
 
 
 @pytest.mark.parametrize(

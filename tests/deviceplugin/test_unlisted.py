@@ -33,6 +33,8 @@ async def test_a_device_has_the_reason_that_applies_first(
     assert state(side) == (0, 0, 1, 0, "withheld: noise")
     side.update({"example.com/fuse": (replace(device, health=Health(False, "broken")),)})
     assert state(side) == (0, 0, 0, 0, "broken")
+    side.update({"example.com/fuse": ()})
+    assert state(side) == (0, 0, 0, 1, "it is not offered any more")
     caplog.clear()
     side.update({"example.com/fuse": (device,)})
     assert state(side) == (0, 1, 0, 0, why)
