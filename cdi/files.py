@@ -51,22 +51,28 @@ def file_name(kind: str, key: str = "") -> str:
 
 
 def replace_file(
-    path: str | Path, data: bytes, before_rename: Callable[[os.stat_result], object] | None = None
+    path: str | Path,
+    data: bytes,
+    before_rename: Callable[[os.stat_result], object] | None = None,
+    *,
+    is_synced: bool = False,
 ) -> None:
     """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
 
     Missing folders are created. An existing file is replaced, never written to: a process that has it open keeps the
-    old content. After a power cut the file can be empty, so this is for files that are checked and written again at
-    every start. `before_rename` is called with the file's status just before it appears.
+    old content. After a power cut the file can be empty, unless `is_synced`: otherwise this is for files that are
+    checked and written again at every start. `before_rename` is called with the file's status just before it appears.
     """
     try:
-        _replace(path, data, before_rename)
+        _replace(path, data, before_rename, is_synced=is_synced)
     except (FileNotFoundError, NotADirectoryError):  # the folder vanished, or another daemon removed the temporary file
         os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-        _replace(path, data, before_rename)
+        _replace(path, data, before_rename, is_synced=is_synced)
 
 
-def _replace(path: str | Path, data: bytes, before_rename: Callable[[os.stat_result], object] | None) -> None:
+def _replace(
+    path: str | Path, data: bytes, before_rename: Callable[[os.stat_result], object] | None, *, is_synced: bool
+) -> None:
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{os.urandom(4).hex()}.tmp"  # runtimes read *.json and *.yaml only
     try:
@@ -76,6 +82,8 @@ def _replace(path: str | Path, data: bytes, before_rename: Callable[[os.stat_res
             while data:
                 data = data[os.write(descriptor, data) :]
             status = os.fstat(descriptor)
+            if is_synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         if before_rename is not None:

@@ -55,14 +55,16 @@ class Listed(Struct, frozen=True):
     """What pod-resources lists: the holders of units, and the devices that claims have.
 
     `units`: (resource, unit) -> `pod/<namespace>/<name>/<container>`. `claims`: (namespace, name) -> units of
-    nodeplug's driver, `<device>` or `<device>/<share id>`. `knows_its_pods`: since its start this kubelet has listed a
-    pod from the API server; before that an empty list means nothing (static pods come from files and are listed at
-    once).
+    nodeplug's driver, `<device>` or `<device>/<share id>`. `pods`: `<namespace>/<name>` of all of them.
+    `knows_its_pods`: since its start this kubelet has listed a pod from the API server; before that an empty list means
+    nothing (static pods come from files and are listed at once). `kubelet` identifies it; None if that is unknown.
     """
 
     units: Mapping[tuple[str, str], str] = {}
     claims: Mapping[tuple[str, str], frozenset[str]] = {}
     knows_its_pods: bool = False
+    pods: frozenset[str] = frozenset()
+    kubelet: object = None
 
 
 class UnitEntry(Struct, frozen=True):
@@ -110,6 +112,11 @@ class Holdings(Struct, frozen=True):
     def verdict(self, lease: Lease) -> Verdict:
         """Return what happens to a lease according to the tables above."""
         return self._of_claim(lease) if lease.api == "dra" else self._of_unit(lease)
+
+    def names(self, lease: Lease) -> bool:
+        """Return whether the kubelet names a unit now. An older file proves nothing: it keeps what was forgotten."""
+        is_fresh = self.device_file is not None and self.device_file.is_fresh
+        return bool(self.holder_of(lease)) or (is_fresh and self.entry_of(lease) is not None)
 
     @property
     def files_name_any(self) -> bool:

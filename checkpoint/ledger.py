@@ -28,6 +28,7 @@ from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
 from checkpoint.ledger_thread import LedgerThread
 from checkpoint.observers import CommitObserver, Observer, Observers, RenewalObserver, WithheldObserver
 from checkpoint.requests import Request, answer
+from checkpoint.unlisted import Unlisted
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
 from telemetry.trace import part
@@ -61,6 +62,7 @@ class Ledger:
         """
         self.boot_id = boot_id
         self.guard: Guard | None = None
+        self.unlisted = Unlisted()
         self.is_complete = True  # False while pods might hold devices that a lost ledger does not have
         self._database = Database(directory)
         self._thread = LedgerThread(self._database.path)

@@ -15,13 +15,13 @@ Rules:
 5. An administrator can end a lease about which the witnesses do not answer (`release`): after a pass, and only by force
    if a witness reports that it is held. The next pass restores the lease of a pod that still runs. A lease that was
    granted, or was in an answer, since the administrator's request does not end.
-6. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
+6. Each pass finds the units of pods that still run although the kubelet has forgotten them (unlisted.py).
+7. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
 """
 
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +34,7 @@ from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Lis
 from checkpoint.lease import Change, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 from checkpoint.restoring import Restoring
+from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, pod_of, why_refused
 
 if TYPE_CHECKING:
     from checkpoint.testimony import Statement
@@ -45,8 +46,8 @@ _PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the las
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
 _REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
-_STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
 _RUNNING_STEP = 0.1  # seconds between two checks whether a pod that should have ended still has processes
+_UNLISTED_STEP = 0.5  # seconds between two checks whether the pods of unlisted units have ended
 _NO_PODS = "the kubelet does not know its pods yet"
 
 
@@ -121,6 +122,7 @@ class Reconciler:
         self._alive: set[str] = set()  # pods of leases that have cgroups
         self._ended: set[str] = set()  # and those whose cgroups are gone
         self._missed: dict[LeaseKey, float] = {}  # since when a lease without a known holder has been missing
+        self._listed_pods = ListedPods()
         self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
         self._restoring = Restoring(ledger)
         self._is_idle = False  # there is nothing to manage
@@ -136,7 +138,12 @@ class Reconciler:
         ledger.observe_commits(self._note_ended)
 
     async def run(self) -> None:
-        """Reconcile now, on request, and every `interval` while something might be held."""
+        """Reconcile now, on request, and every `interval` while something might be held; follow unlisted units."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_passes(), name="passes")
+            group.create_task(self._follow_unlisted(), name="unlisted units")
+
+    async def _run_passes(self) -> None:
         asked: list[asyncio.Future[_Pass | None]] = []
         try:
             while True:
@@ -255,17 +262,12 @@ class Reconciler:
         the kubelet requests them for the new pod while the old one ends, and starts the new one after that. It does
         not try again after a refusal.
         """
-        leases = [lease for lease in leases if not all(map(_STATIC_POD.fullmatch, lease.pods))]
+        leases = [lease for lease in leases if is_protected(lease)]
         deadline = asyncio.get_running_loop().time() + self._patience
         while leases and (running := await self.of_running_pods(leases)):
             if asyncio.get_running_loop().time() >= deadline:
-                lease = running[0]
-                raise LeaseRefused(
-                    f"device {lease.unit}: {lease}, and that pod (uid {min(lease.pods)}) still runs, although the"
-                    " kubelet requests the device again; if the pod was deleted by force, wait until its processes have"
-                    " ended, otherwise delete it: the kubelet has lost its kubelet_internal_checkpoint",
-                    lease.unit,
-                )
+                self._pass_soon()
+                raise LeaseRefused(why_refused(running), running[0].unit)
             await asyncio.sleep(_RUNNING_STEP)
 
     async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
@@ -291,7 +293,7 @@ class Reconciler:
             return None  # each request reports that
         self._ledger.check_file()
         found = await self._ask_witnesses()
-        for do in (self._learn, self._end, self._restore):
+        for do in (self._learn, self._end, self._find_unlisted, self._restore):
             await asyncio.sleep(0)  # with thousands of leases each step takes some time
             await do(found)
         return found
@@ -389,6 +391,34 @@ class Reconciler:
             return True
         return found.began - self._missed.setdefault(key, found.began) >= self._grace
 
+    async def _find_unlisted(self, found: _Pass) -> None:
+        """Find the units of pods that still run although the kubelet has forgotten them (unlisted.py)."""
+        unlisted, holdings = self._ledger.unlisted, found.holdings
+        unlisted.remove(lease for lease in unlisted.leases() if holdings.names(lease))
+        leases = self._ledger.leases()
+        pods = self._listed_pods.forgotten(holdings.listed, {pod_of(lease) for lease in leases})
+        forgotten = [
+            lease
+            for lease in leases
+            if pod_of(lease) in pods
+            and is_protected(lease)
+            and not holdings.names(lease)
+            and not self._is_recent(lease, found.began)
+        ]
+        if forgotten:
+            running = await self.of_running_pods(forgotten)
+            unlisted.add(x for x in running if is_of_same_pod(self._ledger.get(x.key), x))
+
+    async def _follow_unlisted(self) -> None:
+        """Offer unlisted units again soon after their pods have ended."""
+        unlisted = self._ledger.unlisted
+        while True:
+            await unlisted.wait_any()
+            await asyncio.sleep(_UNLISTED_STEP)
+            known = unlisted.leases()
+            running = {x.key for x in await self.of_running_pods(known)}
+            unlisted.remove(x for x in known if x.key not in running or not is_of_same_pod(self._ledger.get(x.key), x))
+
     async def _restore(self, found: _Pass) -> None:
         """Lease again what is held without a lease, and was when the pass began."""
         self._restoring.begin()
@@ -457,14 +487,16 @@ class Reconciler:
             self._missed.pop(lease.key, None)
         if self._is_idle:
             self._wake.set()
-        elif (
-            self._pause is not None
-            and not self._pause.expired()  # or the pass is about to begin
-            and any(not lease.holder for lease in leases or ())
-        ):
-            due = asyncio.get_running_loop().time() + self._soon()
-            if due < (self._pause.when() or 0.0):
-                self._pause.reschedule(due)
+        elif any(not lease.holder for lease in leases or ()):
+            self._pass_soon()
+
+    def _pass_soon(self) -> None:
+        """Make the next pass earlier than the regular one, if it is not about to begin."""
+        if self._pause is None or self._pause.expired():
+            return
+        due = asyncio.get_running_loop().time() + self._soon()
+        if due < (self._pause.when() or 0.0):
+            self._pause.reschedule(due)
 
 
 def _answer(asked: Iterable["asyncio.Future[_Pass | None]"], found: _Pass | None) -> None:

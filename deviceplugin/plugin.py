@@ -108,6 +108,7 @@ class DevicePlugins:
         self._related: Mapping[str, Sequence[tuple[ResourcePlugin, Device]]] = {}
         self._updated = asyncio.Event()
         ledger.observe(self._leases_changed)
+        ledger.unlisted.observe(self._unlisted_changed)
 
     def configure(self, resources: Sequence[Resource]) -> None:
         """Offer these resources from the next `update` on. Raises nothing; units that pods have stay theirs."""
@@ -351,6 +352,12 @@ class DevicePlugins:
             self._describe()
         elif self._claims_keep_files and any(x.api == "dra" for x in leases or ()):
             self._describe_for_multus()
+
+    def _unlisted_changed(self, leases: Sequence[Lease]) -> None:
+        """List units of forgotten pods as unhealthy, or offer them again."""
+        for name in dict.fromkeys(lease.resource for lease in leases):
+            if self._updated.is_set() and name in self._plugins:
+                self._plugins[name].rebuild()
 
     def _affected(self, device_id: str) -> Iterator[tuple[ResourcePlugin, Device]]:
         """Yield offered devices that a lease of this device affects: itself, and those on the same hardware."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 import cdi
 from checkpoint import Lease, Ledger
+from checkpoint.unlisted import why_unlisted
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import NOT_DESCRIBED, Allocator
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
 _MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
 _NOT_OFFERED = "it is not offered any more, and a pod has it"
+_AVAILABLE_AGAIN = "device is available again"
 log = logging.getLogger("nodeplug.deviceplugin")
 
 
 class ResourceStatus(Struct, frozen=True):
     """The state of one resource, for people and metrics.
 
-    `devices` are units. `withheld` and `in_use` are those that are not `healthy` because an administrator withholds
-    them, or because a holder has them that this API does not count.
+    `devices` are units. `withheld`, `in_use` and `unlisted` are those that are not `healthy` because an administrator
+    withholds them, because a holder has them that this API does not count, or because a pod still has them that the
+    kubelet has forgotten (`checkpoint.unlisted`).
     """
 
     name: str
@@ -54,12 +57,14 @@ class ResourceStatus(Struct, frozen=True):
     last_error: str
     withheld: int = 0
     in_use: int = 0
+    unlisted: int = 0
 
 
 class DeviceStatus(Struct, frozen=True):
-    """The state of one device, or of a missing unit that a pod has; the reason is empty while it is healthy.
+    """The state of one device, or of a unit that a pod has: a missing one, or a share of a pod that was forgotten.
 
-    `unavailable` is a healthy device that is withheld or has a holder that this API does not count.
+    The reason is empty while it is healthy. `unavailable` is a healthy device that is withheld, or has a holder that
+    this API or the kubelet does not count.
     """
 
     id: str
@@ -110,6 +115,7 @@ class ResourcePlugin:
         self._ledger = ledger
         self._advertised = Advertised()
         self._unavailable: dict[str, str] = {}  # device -> why it cannot be allocated although it is healthy
+        self._unlisted: dict[str, str] = {}  # unit -> which forgotten pod has it
         self._held: dict[str, cdi.Device | None] = {}  # devices described as they were leased
         self._gone: dict[str, str] = {}  # unit that a pod has -> that it is missing, or no longer offered
         self._is_moved = True  # some device might be leased at other paths than it is offered at
@@ -235,6 +241,7 @@ class ResourcePlugin:
             withheld=sum(len(self._units(device)) for device in offered if device.withheld),
             in_use=sum(len(self._units(device)) for device in offered if self._is_in_use(device))
             + sum(why == _NOT_OFFERED for why in [*self._gone.values()]),
+            unlisted=len(self._unlisted),
         )
 
     def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
@@ -252,6 +259,12 @@ class ResourcePlugin:
                 yield DeviceStatus(device.id, "unhealthy", device.health.reason)
             elif reason := self._unavailable.get(device.id, ""):
                 yield DeviceStatus(device.id, "unavailable", self._why_unavailable(device) or reason)
+            elif self._unlisted and (unlisted := self._unlisted_units(device)):
+                if len(unlisted) == len(self._units(device)):
+                    yield DeviceStatus(device.id, "unavailable", next(iter(unlisted.values())))
+                else:
+                    yield DeviceStatus(device.id, "healthy")
+                    yield from (DeviceStatus(unit, "unavailable", why) for unit, why in unlisted.items())
             else:
                 yield DeviceStatus(device.id, "healthy")
         for unit, why in self._gone.items():
@@ -263,13 +276,15 @@ class ResourcePlugin:
         A leased unit that is gone stays listed: a kubelet reads a missing id as healthy.
         """
         devices = self.allocator.devices
-        before = {x.id: self._advertised.is_healthy(self._units(x)[0]) for x in devices.values()}
-        was_unavailable = self._unavailable
+        before = {i: self._was_healthy(self._units(x)[0]) for i, x in devices.items()}
+        was_unavailable, was_unlisted = self._unavailable, self._unlisted
         self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
         has_topology = self.resource.topology
+        self._unlisted = self._find_unlisted(healthy)
         units = {
-            unit: (healthy[x.id], x.numa_nodes if has_topology else ()) for unit, x in self.allocator.units.items()
+            unit: (healthy[x.id] and unit not in self._unlisted, x.numa_nodes if has_topology else ())
+            for unit, x in self.allocator.units.items()
         }
         leased = (x for x in self._ledger.of_resource(self.resource.name, API) if x.unit not in units)
         gone = {lease.unit: self._why_gone(lease) for lease in sorted(leased, key=lambda x: x.unit)}
@@ -286,6 +301,10 @@ class ResourcePlugin:
             }
         )
         self._gone = gone
+        for unit, why in self._unlisted.items():
+            if unit not in was_unlisted:
+                self._log({(logging.WARNING, f"device is unavailable: {why}"): [unit]})
+        self._log({(logging.INFO, _AVAILABLE_AGAIN): [x for x in was_unlisted if units.get(x, (False,))[0]]})
         if self._advertised.replace(units):
             changes: dict[tuple[int, str], list[str]] = {}
             for device in devices.values():
@@ -332,6 +351,20 @@ class ResourcePlugin:
         reason = self._unavailable.get(device.id, "")
         return device.health.healthy and reason not in ("", NOT_DESCRIBED) and not _needs_admin(device)
 
+    def _find_unlisted(self, healthy: Mapping[str, bool]) -> dict[str, str]:
+        """Return the units of `healthy` devices that forgotten pods have, with the reasons."""
+        keys = (x.key for x in self._ledger.unlisted.leases() if x.resource == self.resource.name)
+        units = self.allocator.units
+        leases = (x for x in filter(None, map(self._ledger.get, keys)) if x.unit in units)
+        return {x.unit: why_unlisted(x) for x in leases if healthy[units[x.unit].id]}
+
+    def _unlisted_units(self, device: Device) -> dict[str, str]:
+        return {unit: why for unit in self._units(device) if (why := self._unlisted.get(unit))}
+
+    def _was_healthy(self, unit: str) -> bool | None:
+        """Return whether the kubelet last got a unit as healthy, or its device was; None: it was not listed."""
+        return True if unit in self._unlisted else self._advertised.is_healthy(unit)
+
     def _why_gone(self, lease: Lease) -> str:
         """Return the reason for a held unit whose device is not offered."""
         return _NOT_OFFERED if any(map(self._presence.has_device, lease.exclusive)) else _GONE
@@ -361,7 +394,7 @@ class ResourcePlugin:
             return level, f"device is unavailable: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
             return logging.INFO, "device is offered"
-        return logging.INFO, "device is available again" if was_unavailable else "device is healthy again"
+        return logging.INFO, _AVAILABLE_AGAIN if was_unavailable else "device is healthy again"
 
     def _log(self, changes: Mapping[tuple[int, str], Sequence[str]]) -> None:
         """Log changes of devices: a line for each, or one line for very many equal ones."""

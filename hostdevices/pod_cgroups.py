@@ -57,6 +57,11 @@ def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
         return frozenset()
 
 
+def shows_processes(host: Host) -> bool:
+    """Return whether the kernel reports which pods have processes: only the unified hierarchy does (version 2)."""
+    return host.exists(f"{_CGROUPS}/{_CGROUP_V2}")
+
+
 class _Folders:
     """Lists folders, up to a limit. Without `needs_all`, those that cannot be listed are empty."""
 
@@ -75,7 +80,7 @@ class _Folders:
 
 
 def _hierarchies(host: Host, folders: _Folders) -> list[str]:
-    if host.exists(f"{_CGROUPS}/{_CGROUP_V2}"):
+    if shows_processes(host):
         return [_CGROUPS]
     return [f"{_CGROUPS}/{name}" for name in folders.below(_CGROUPS)]
 

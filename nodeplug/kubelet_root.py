@@ -8,9 +8,12 @@ Rules:
    inode): that folder was renamed, or a container mounts it at another path.
 2. The same path is enough: a kubelet that was set up again has new folders, and device numbers change at a reboot.
 3. Without leases or without a record (a first start, a ledger of an older version), any kubelet is accepted.
+4. A record that cannot be read is not a missing one: with leases, no kubelet is accepted. The record is synced to the
+   disk before it appears, so that a power cut does not leave an empty one.
 """
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,7 @@ from checkpoint.held import Identity, identity
 from nodeplug.config import Settings
 
 _MARK: Final = "kubelet-root"
+log = logging.getLogger("nodeplug")
 
 
 class _KubeletRecord(Struct, frozen=True):
@@ -29,9 +33,25 @@ class _KubeletRecord(Struct, frozen=True):
     folder: Identity | None = None  # of `device-plugins`, which a DaemonSet mounts; None: it was not there
 
 
+class _Unreadable(Exception):
+    """The record exists and cannot be read; the text says why."""
+
+
 def other_kubelet(settings: Settings) -> str:
-    """Return why the leases belong to pods of another kubelet, and the fix; empty if they do not."""
-    recorded, now = _recorded(settings), _current(settings)
+    """Return why the leases belong, or might belong, to pods of another kubelet, and the fix; empty if they do not.
+
+    Raises PermissionError.
+    """
+    now = _current(settings)
+    try:
+        recorded = _recorded(settings)
+    except _Unreadable as error:
+        mark = _mark(settings)
+        return (
+            f"{mark} names the kubelet whose pods have the leases, and cannot be read: {error}; another kubelet cannot"
+            f" say when the leases end; if they are of pods of the kubelet at {now.root} (settings.kubeletRoot), remove"
+            f" {mark} and start nodeplug again"
+        )
     if recorded is None or recorded.root == now.root or (now.folder is not None and recorded.folder == now.folder):
         return ""
     return (
@@ -43,13 +63,17 @@ def other_kubelet(settings: Settings) -> str:
 
 def record_kubelet(settings: Settings) -> None:
     """Record this kubelet as the one whose pods have the leases. Call it once this process owns the state."""
-    recorded, now = _recorded(settings), _current(settings)
+    recorded, now, mark = None, _current(settings), _mark(settings)
+    try:
+        recorded = _recorded(settings)
+    except (_Unreadable, PermissionError) as error:
+        log.warning("%s is replaced, because it cannot be read: %s", mark, error)
     if recorded is not None and recorded.root == now.root and now.folder in (None, recorded.folder):
         return
-    mark = _mark(settings)
     try:
-        cdi.replace_file(mark, msgspec.json.encode(now))
-    except OSError:  # the ledger in the same folder reports what is wrong with the disk
+        cdi.replace_file(mark, msgspec.json.encode(now), is_synced=True)
+    except OSError as error:
+        log.warning("the root directory of the kubelet cannot be recorded in %s: %s", mark, error)
         with contextlib.suppress(OSError):
             mark.unlink()  # no record is better than that of another kubelet
 
@@ -62,10 +86,17 @@ def _current(settings: Settings) -> _KubeletRecord:
 
 
 def _recorded(settings: Settings) -> _KubeletRecord | None:
+    """Return the record; None if there is none. Raises `_Unreadable` and PermissionError."""
     try:
         return msgspec.json.decode(_mark(settings).read_bytes(), type=_KubeletRecord)
-    except (OSError, msgspec.DecodeError):  # empty, perhaps, after a power cut
+    except (FileNotFoundError, NotADirectoryError):  # the ledger reports that the folder is none
         return None
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _Unreadable(error.strerror or str(error)) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _Unreadable(f"its content is not a record ({error})") from error
 
 
 def _mark(settings: Settings) -> Path:

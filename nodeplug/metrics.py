@@ -122,6 +122,7 @@ def collect(
         *(({"resource": x.name, "health": "unhealthy"}, _unhealthy(x)) for x in resources),
         *(({"resource": x.name, "health": "in-use"}, x.in_use) for x in resources),
         *(({"resource": x.name, "health": "withheld"}, x.withheld) for x in resources),
+        *(({"resource": x.name, "health": "unlisted"}, x.unlisted) for x in resources),
     )
     yield _gauge(
         "nodeplug_leases", "Units that containers hold.", *(({"resource": x.name}, x.leased) for x in resources)
@@ -148,7 +149,7 @@ def collect(
 
 
 def _unhealthy(resource: ResourceStatus) -> int:
-    return resource.devices - resource.healthy - resource.withheld - resource.in_use
+    return resource.devices - resource.healthy - resource.withheld - resource.in_use - resource.unlisted
 
 
 def _leases(leases: Sequence[Lease]) -> Iterator[Metric]:

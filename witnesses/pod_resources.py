@@ -76,7 +76,7 @@ class PodResources:
         elif self._suffixes and any(not pod.name.endswith(self._suffixes) for pod in answer.pod_resources):
             self._synced_kubelet = kubelet
         knows_its_pods = kubelet is not None and self._synced_kubelet == kubelet
-        listed = partial(listed_in, answer, self._serves, self._driver, knows_its_pods=knows_its_pods)
+        listed = partial(listed_in, answer, self._serves, self._driver, knows_its_pods=knows_its_pods, kubelet=kubelet)
         return (await in_thread(listed) if answer.ByteSize() > _MAX_ON_LOOP else None) or listed()
 
     def _kubelet(self) -> object:
@@ -96,10 +96,21 @@ class PodResources:
 
 
 def listed_in(
-    answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool], driver: str, *, knows_its_pods: bool
+    answer: podresources.ListPodResourcesResponse,
+    serves: Callable[[str], bool],
+    driver: str,
+    *,
+    knows_its_pods: bool,
+    kubelet: object = None,
 ) -> Listed:
     """Return what an answer lists of the resources that `serves` accepts and the claims of `driver` (empty: none)."""
-    return Listed(units=_units(answer, serves), claims=_claims(answer, driver), knows_its_pods=knows_its_pods)
+    return Listed(
+        units=_units(answer, serves),
+        claims=_claims(answer, driver),
+        knows_its_pods=knows_its_pods,
+        pods=frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources),
+        kubelet=kubelet,
+    )
 
 
 def _units(answer: podresources.ListPodResourcesResponse, serves: Callable[[str], bool]) -> dict[tuple[str, str], str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from inotify_simple import INotify
 
 from hostdevices import Host, HostDevicesError, scan
+from hostdevices.pod_cgroups import shows_processes
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import Config
 from nodeplug.doctor.finding import Finding
@@ -38,6 +39,13 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
             says = f"{resource.name}: {why_empty(resource, inventory, assignment)}"
             yield Finding("note", _SUBJECT, says, f"nodeplug check {config.source} shows the reason for each device")
         yield from _bound(host, config)
+    if host.exists("/sys/fs/cgroup") and not shows_processes(host):
+        says = (
+            "cgroups have version 1, which does not report processes: if a pod is deleted by force, or if the kubelet"
+            " loses its kubelet_internal_checkpoint, another pod can get the device of a pod that still runs"
+        )
+        do = "use version 2; until then delete no pod by force, and drain the node before you remove that file"
+        yield Finding("note", _SUBJECT, says, do)
     yield from _watching(host)
 
 

@@ -278,3 +278,18 @@ def test_huge_file_is_replaced_without_being_read(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     assert folder.write("a", spec())
     assert decode((tmp_path / "nodeplug-dra~a.json").read_bytes()) == spec()
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_synced_file_is_on_the_disk_before_it_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_synced: bool
+) -> None:
+    path, synced = tmp_path / "file", list[tuple[bytes, bool]]()
+
+    def fsync(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").read_bytes(), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    replace_file(path, b"content", is_synced=is_synced)
+    assert synced == [(b"content", False)] * is_synced
+    assert path.read_bytes() == b"content"

@@ -1,7 +1,7 @@
 """A ledger and its reconciler, with scripted witnesses."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
 from checkpoint import Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
@@ -26,6 +26,7 @@ class Scripted:
         self.lists = 0
         self.asked: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None  # runs while pod-resources is asked
+        self.meanwhile_running: Callable[[], Awaitable[object]] | None = None  # runs while the kernel is asked
         self.hold = asyncio.Event()
         self.hold.set()
 
@@ -51,6 +52,8 @@ class Scripted:
         return self.cgroups
 
     async def running(self, pods: Set[str]) -> frozenset[str]:
+        if self.meanwhile_running is not None:
+            await self.meanwhile_running()
         return self.busy & pods
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool] | None:

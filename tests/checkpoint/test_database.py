@@ -299,6 +299,42 @@ async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Pa
     await ledger.close()
 
 
+async def test_the_log_stays_short(tmp_path: Path) -> None:
+    """Renewals do not lengthen the database, so only their number makes it due."""
+    ledger = await opened(tmp_path)
+    await ledger.grant([lease("a")])
+    for number in range(200):
+        await ledger.grant([lease("a", granted_at=float(number))])
+    assert (tmp_path / f"{NAME}-wal").stat().st_size < 300_000  # 200 commits need 800 kB
+    await ledger.close()
+
+
+async def test_pages_that_a_grant_has_added_do_not_stay_in_the_log(tmp_path: Path) -> None:
+    """Others could take the space that the database needs for them."""
+    ledger = await opened(tmp_path)
+    before = (tmp_path / NAME).stat().st_size
+    await ledger.grant([lease(f"u{number}") for number in range(500)])
+    await until(lambda: (tmp_path / NAME).stat().st_size > before)
+    await ledger.close()
+
+
+async def test_leases_that_are_only_in_the_log_are_not_left_out_on_a_read_only_disk(small_disk: Path) -> None:
+    """SQLite cannot read the log without an index. The database alone has fewer leases."""
+    await filled(small_disk / "state", 1)
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("a")])
+    killed = small_disk / "killed"
+    killed.mkdir()
+    for name in (NAME, f"{NAME}-wal"):
+        shutil.copy(small_disk / "state" / name, killed)
+    await ledger.close()
+    remount(small_disk, "ro")
+    with pytest.raises(LedgerUnavailable, match="cannot read the lease database"):
+        Database(killed).peek()
+    remount(small_disk, "rw")
+    assert [each.unit for each in Database(killed).peek()] == ["u0", "a"]
+
+
 @pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
 async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused(
     tmp_path: Path, place: Callable[[Path], object]

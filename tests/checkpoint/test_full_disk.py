@@ -160,6 +160,22 @@ async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> Non
     await ledger.close()
 
 
+async def test_a_lease_that_is_renewed_needs_the_reserve_like_a_new_one(small_disk: Path) -> None:
+    ledger = await opened(small_disk / "state")
+    await ledger.grant([lease("a")])
+    reserve = small_disk / "state" / "reserve"
+    reserve.unlink()
+    rest = fill(small_disk)
+    with pytest.raises(LedgerUnavailable):
+        await ledger.grant([again := lease("a", granted_at=200.0)])
+    assert ledger.leases() == (lease("a"),)
+    rest.unlink()
+    await ledger.grant([again])
+    assert ledger.leases() == (again,)
+    assert reserve.is_file()
+    await ledger.close()
+
+
 async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     kept = [lease(f"u{number}") for number in range(500)]

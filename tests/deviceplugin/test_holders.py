@@ -143,11 +143,24 @@ async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
         await until_ended(side, ledger, "misc-fuse")
 
 
+def show_processes(cgroup: Path | None) -> Path:
+    """Show processes in a pod's cgroup, until the returned file is gone."""
+    assert cgroup is not None
+    cgroup.mkdir(exist_ok=True)
+    (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    return cgroup / "cgroup.events"
+
+
+async def delete_by_force(node: Node, name: str) -> Path:
+    """Delete a pod whose processes do not end; return the file that shows them."""
+    cgroup = node.cgroup(name)
+    await node.remove(name, force=True)
+    return show_processes(cgroup)  # the stand-in for the kubelet has ended it
+
+
 async def restart_without_checkpoint(node: Node, kubelet_root: Path, running: str) -> None:
     """Restart a kubelet that has lost its checkpoint, while the processes of a pod run."""
-    cgroup = node.cgroup(running)
-    assert cgroup is not None
-    (cgroup / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    show_processes(node.cgroup(running))
     await node.stop()
     (kubelet_root / "device-plugins/kubelet_internal_checkpoint").unlink()
     await node.start()
@@ -168,8 +181,10 @@ async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to
         assert node.allocations("a", "c") == {}
         refused = await node.admit(pod("b"))
         assert refused.phase == "Failed"
-        assert "pod/default/a/c, and that pod" in refused.message
+        assert "device misc-fuse: pod default/a still runs with it" in refused.message
         assert leases(ledger) == A
+        await looked_after(side, ledger)
+        assert node.allocatable()["example.com/fuse"] == 1  # the scheduler counts the pod
         await node.remove("a")
         assert (await node.admit(pod("c"))).phase == "Running"
         assert [x.unit for x in ledger.leases()] == ["misc-fuse"]
@@ -189,3 +204,43 @@ async def test_a_kubelet_that_takes_a_running_pod_s_share_for_free_gives_the_nex
         assert (await node.admit(pod("b"))).phase == "Running"
         assert len(ledger.leases()) == 2
         assert (await node.admit(pod("c"))).phase == "Failed"
+
+
+async def test_pods_wait_for_the_device_of_a_pod_that_was_deleted_by_force_while_its_processes_do_not_end(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    """The scheduler and the kubelet have forgotten the pod. A kubelet that starts has the same list at once."""
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource()], grace=GRACE, patience=0.2)
+        await offered(node)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        processes = await delete_by_force(node, "a")
+        refused = await node.admit(pod("b"))
+        assert (refused.phase, "pod default/a still runs with it" in refused.message) == ("Failed", True)
+        await offered(node, count=0)
+        (device,) = side.plugins.devices()["example.com/fuse"]
+        assert device.health == "unavailable"
+        assert device.reason.startswith("pod default/a still runs with misc-fuse, although the kubelet does not list")
+        await node.restart()
+        await node.until(lambda: node.capacity().get("example.com/fuse") == 1)
+        assert node.allocatable()["example.com/fuse"] == 0
+        assert leases(ledger) == A
+        processes.unlink()
+        await offered(node)
+        assert (await node.admit(pod("c"))).phase == "Running"
+
+
+async def test_one_share_of_a_pod_that_was_deleted_by_force_is_unhealthy(
+    start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    async with node_of(made_up, socket_dir) as node:
+        side = await start([resource(shares=2)], grace=GRACE)
+        await offered(node, count=2)
+        await node.admit(pod("a"))
+        await looked_after(side, ledger)
+        await delete_by_force(node, "a")
+        await looked_after(side, ledger)
+        await offered(node, count=1)
+        assert (await node.admit(pod("b"))).phase == "Running"
+        assert sorted(lease.unit for lease in ledger.leases()) == ["misc-fuse.0", "misc-fuse.1"]

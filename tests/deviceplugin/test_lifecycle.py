@@ -40,6 +40,20 @@ def test_a_kubelet_that_never_opens_the_stream_is_asked_again() -> None:
     assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT)[-1] == (State.WAITING, Action.BACK_OFF)
 
 
+def test_a_refusal_is_followed_by_another_attempt() -> None:
+    assert walk(Event.REFUSED, Event.BACKOFF_EXPIRED) == [
+        (State.WAITING, Action.BACK_OFF),
+        (State.REGISTERING, Action.REGISTER),
+    ]
+
+
+def test_a_kubelet_that_opens_the_stream_late_is_not_asked_again() -> None:
+    assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT, Event.STREAM_OPENED, Event.BACKOFF_EXPIRED)[-2:] == [
+        (State.STREAMING, Action.NOTHING),
+        None,
+    ]
+
+
 @pytest.mark.parametrize("state", [s for s in State if s is not State.STREAMING])
 def test_a_new_kubelet_is_registered_with_at_once(state: State) -> None:
     assert step(state, Event.KUBELET_SEEN) == (State.REGISTERING, Action.REGISTER)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,17 @@ class DaemonProcess:
         resources: list[dict[str, Any]] | None = None,
         *,
         root: Path = Path("/"),
+        wrapper: Sequence[str] = (),
         **settings: Any,
     ) -> None:
-        """Prepare the daemon; `root` contains the host's sys/, proc/ and dev/."""
+        """Prepare the daemon; `root` contains the host's sys/, proc/ and dev/.
+
+        `wrapper` is a command that runs the daemon's.
+        """
         self.state = folder / "state"
         self.log = folder / "daemon.log"
         self.config = folder / "config.yaml"
-        self._command = [*PROGRAM, "run", "--config", str(self.config), "--root", str(root)]
+        self._command = [*wrapper, *PROGRAM, "run", "--config", str(self.config), "--root", str(root)]
         self._settings = {
             "kubeletRoot": str(node.kubelet_dir),
             "stateDirectory": str(self.state),

@@ -1,5 +1,7 @@
-"""Holders on a real node: without an API server, and while a device moves between the two APIs."""
+"""Holders on a real node: without an API server, after a deletion by force, and between the two APIs."""
 
+import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from tests.e2e.claims import claim, claiming, request
 from tests.e2e.cluster import Cluster, device_classes, dra_daemon, offering
+from tests.e2e.conftest import DaemonProcess
 from tests.e2e.realnode import RealNode, pod
 
 pytestmark = pytest.mark.e2e
@@ -15,6 +18,8 @@ PASSES = 40.0  # seconds, enough for at least one pass of the reconciler
 FUSE = {"name": "e2e.example/fuse", "select": "fuse"}
 KVM = {"name": "e2e.example/kvm", "select": "kvm", "api": "both"}
 TUN = {"name": "e2e.example/tun", "select": "tun", "api": "both"}
+UNIFIED = Path("/sys/fs/cgroup/unified")
+IN_UNIFIED = ["unshare", "--mount", "sh", "-c", f'mount --bind {UNIFIED} /sys/fs/cgroup && exec "$0" "$@"']
 HOLDS = "exec 3<>/dev/{} && sleep 3600"
 
 
@@ -83,6 +88,51 @@ def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
     node.delete_pod("plugin-pod")
     node.delete_pod("claim-pod")
     node.until(lambda: holders(cluster) == {"misc-tun": "claim/default/waits"}, "what ended is free")
+
+
+@contextlib.contextmanager
+def endless_process(uid: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a pod's cgroup that the kubelet does not end, as one that the kernel cannot end.
+
+    The cgroup is in the unified hierarchy, where the kernel reports processes; the kubelet here uses the old ones.
+    """
+    folder = UNIFIED / "kubepods" / f"pod{uid}"
+    folder.mkdir(parents=True)
+    process = subprocess.Popen(["sleep", "3600"])
+    try:
+        (folder / "cgroup.procs").write_text(str(process.pid))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+@pytest.mark.skipif(not (UNIFIED / "cgroup.controllers").exists(), reason="this host has no hybrid cgroups")
+def test_pods_wait_for_the_device_of_a_pod_that_was_deleted_by_force_and_still_runs(
+    node: RealNode, tmp_path: Path
+) -> None:
+    daemon = DaemonProcess(node, tmp_path, [FUSE], wrapper=IN_UNIFIED)
+    with offering(node, daemon) as cluster:
+        node.until(lambda: registrations(cluster), "it is registered")  # the node's status can be an older daemon's
+        node.wait_resource("e2e.example/fuse", 1)
+        cluster.make(pod("first", HOLDS.format("fuse"), {"e2e.example/fuse": 1}))
+        cluster.running("first")
+        with endless_process(node.get("pod", "first")["metadata"]["uid"]) as process:
+            node.until(lambda: holders(cluster) == {"misc-fuse": "pod/default/first"}, "the daemon knows who has it")
+            node.kubectl("delete", "pod", "first", "--force", "--grace-period=0")
+            cluster.make(pod("second", HOLDS.format("fuse"), {"e2e.example/fuse": 1}))
+            node.wait("pod/second", ".status.reason", "UnexpectedAdmissionError")
+            assert "pod default/first still runs with it" in node.get("pod", "second")["status"]["message"]
+            node.wait_resource("e2e.example/fuse", 0)
+            cluster.make(pod("third", HOLDS.format("fuse"), {"e2e.example/fuse": 1}))
+            node.until_event("third", "FailedScheduling")
+            node.restart_kubelet()
+            node.always(lambda: node.get("pod", "third")["status"]["phase"] == "Pending", 5.0)
+            process.kill()
+            process.wait()
+            cluster.running("third")
 
 
 def offerings(cluster: Cluster) -> int:

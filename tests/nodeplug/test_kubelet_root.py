@@ -12,7 +12,7 @@ from kubelet.node import Node
 from nodeplug.config import Settings
 from nodeplug.fronts import CannotOffer, check_kubelet
 from nodeplug.kubelet_root import other_kubelet, record_kubelet
-from tests.checkpoint.build import opened
+from tests.checkpoint.build import lease, opened
 from tests.nodeplug.conftest import StartDaemon, ended, pod
 from tests.nodeplug.control.test_doctor import examined
 
@@ -53,12 +53,7 @@ def remove_the_note(folder: Path) -> str:
     return "b"
 
 
-def empty_the_note(folder: Path) -> str:
-    (folder / "state/kubelet-root").write_bytes(b"")  # as a power cut can leave it
-    return "b"
-
-
-@pytest.mark.parametrize("change", [rename, link, set_up_again, remove_the_note, empty_the_note])
+@pytest.mark.parametrize("change", [rename, link, set_up_again, remove_the_note])
 def test_a_kubelet_that_is_the_same_or_that_nobody_has_noted(noted: Path, change: Callable[[Path], str]) -> None:
     now = settings(noted, change(noted))
     assert other_kubelet(now) == ""
@@ -83,6 +78,45 @@ def test_a_kubelet_that_has_not_started_yet_is_still_known_by_its_folder(noted: 
     (noted / "a").rename(noted / "c")
     record_kubelet(settings(noted, "a"))
     assert other_kubelet(settings(noted, "c")) == ""
+
+
+def as_a_folder(mark: Path) -> None:
+    mark.unlink()
+    mark.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda mark: mark.write_bytes(b""), "its content is not a record"),
+        (lambda mark: mark.write_bytes(b'{"root": 7}'), "its content is not a record"),
+        (lambda mark: mark.write_bytes(b'{"root": "\xff"}'), "its content is not a record"),
+        (as_a_folder, "Is a directory"),
+    ],
+    ids=["empty", "another type", "no text", "a folder"],
+)
+async def test_a_record_that_cannot_be_read_is_not_a_missing_one(
+    noted: Path, damage: Callable[[Path], object], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With leases it is refused, also by the kubelet that it named; without any it is replaced, with a warning."""
+    mark = noted / "state/kubelet-root"
+    damage(mark)
+    words = other_kubelet(settings(noted, "a"))
+    assert words.startswith(f"{mark} names the kubelet whose pods have the leases, and cannot be read: {why}")
+    assert f"the kubelet at {noted}/a (settings.kubeletRoot), remove {mark} and start nodeplug again" in words
+    ledger = await opened(noted / "state")
+    check_kubelet(settings(noted, "a"), ledger)
+    record_kubelet(settings(noted, "a"))
+    assert f"{mark} is replaced, because it cannot be read: {why}" in caplog.text
+    await ledger.grant([lease("gpu-0")])
+    if mark.is_dir():
+        assert f"cannot be recorded in {mark}" in caplog.text
+        with pytest.raises(CannotOffer, match="cannot be read"):
+            check_kubelet(settings(noted, "a"), ledger)
+    else:
+        assert other_kubelet(settings(noted, "b")).startswith("settings.kubeletRoot is")
+        check_kubelet(settings(noted, "a"), ledger)
+    await ledger.close()
 
 
 async def test_no_lease_ends_by_the_words_of_another_kubelet(

@@ -22,7 +22,7 @@ from telemetry.exposition import Metric, render
 from tests.checkpoint.build import claimed, lease
 
 FUSE = ResourceStatus("example.com/fuse", 6, 3, 2, True, 7, "", in_use=1)
-AWAY = ResourceStatus("example.com/kvm", 1, 1, 0, False, 0, "no kubelet.sock")
+AWAY = ResourceStatus("example.com/kvm", 2, 1, 0, False, 0, "no kubelet.sock", unlisted=1)
 DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, slice_writes=9, last_error="")
 
 
@@ -50,7 +50,8 @@ def test_all_of_them() -> None:
     build = found.pop(next(key for key in found if key[0] == "nodeplug_build_info"))
     assert build == 1
     fuse, kvm = ("resource", "example.com/fuse"), ("resource", "example.com/kvm")
-    healthy, unhealthy, in_use, withheld = (("health", x) for x in ("healthy", "unhealthy", "in-use", "withheld"))
+    kinds = ("healthy", "unhealthy", "in-use", "withheld", "unlisted")
+    healthy, unhealthy, in_use, withheld, unlisted = (("health", x) for x in kinds)
     assert found == {
         ("nodeplug_devices", (healthy, fuse)): 3,
         ("nodeplug_devices", (unhealthy, fuse)): 2,
@@ -59,6 +60,8 @@ def test_all_of_them() -> None:
         ("nodeplug_devices", (in_use, fuse)): 1,
         ("nodeplug_devices", (in_use, kvm)): 0,
         ("nodeplug_devices", (withheld, fuse)): 0,
+        ("nodeplug_devices", (unlisted, fuse)): 0,
+        ("nodeplug_devices", (unlisted, kvm)): 1,
         ("nodeplug_devices", (withheld, kvm)): 0,
         ("nodeplug_leases", (fuse,)): 2,
         ("nodeplug_leases", (kvm,)): 0,

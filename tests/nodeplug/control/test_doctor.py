@@ -14,7 +14,7 @@ from hostdevices import Host
 from kubelet.node import Node
 from nodeplug.cli import main
 from nodeplug.config import Settings, load
-from nodeplug.doctor import cluster, runtime
+from nodeplug.doctor import cluster, host, runtime
 from nodeplug.doctor.examination import findings
 from nodeplug.doctor.observers import examine
 from tests.deviceplugin.host import MadeUpHost
@@ -271,6 +271,15 @@ async def test_kernel_is_checked_for_iommu_groups_and_the_bind_driver(tmp_path: 
     assert await bind_findings() == [("ok", f"{words}, which the kernel has")]
     kernel.unload("vfio-pci")
     assert await bind_findings() == [("wrong", f"{words}, and are refused: the kernel has no driver vfio-pci")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_cgroups_v1_is_noted(tmp_path: Path, version: int) -> None:
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    if version == 2:
+        (tmp_path / "sys/fs/cgroup/cgroup.controllers").touch()
+    found = [x.outcome for x in host.examine(Host(tmp_path), None) if x.message.startswith("cgroups have version 1")]
+    assert found == ["note"] * (version == 1)
 
 
 def test_receivers_of_traces_and_node_features_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,213 @@
+"""Units of running pods that the kubelet has forgotten: what shows it, how long it lasts, and the words."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Lease, LeaseRefused, Ledger
+from checkpoint.holdings import DeviceFile, Listed, UnitEntry
+from checkpoint.unlisted import MOST_NAMED, why_refused, why_unlisted
+from tests.checkpoint.build import claimed, lease, opened
+from tests.checkpoint.node import OTHER, UNIT, Node
+from tests.running import running, until
+
+STATIC = "0123456789abcdef" * 2
+HELD = lease("gpu-0", holder="pod/x/y/z", pods="u1")
+GONE = Listed({OTHER: "pod/x/other/z"}, knows_its_pods=True, pods=frozenset({"x/other"}), kubelet=1)
+THERE = replace(GONE, units={**GONE.units, UNIT: "pod/x/y/z"}, pods=frozenset({"x/other", "x/y"}))
+NAMED = DeviceFile({UNIT: UnitEntry("u1", "z")})
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    found = await opened(tmp_path)
+    found.is_complete = True
+    yield found
+    await found.close()
+
+
+async def forced(ledger: Ledger, held: Lease = HELD, **options: float) -> Node:
+    """A node whose pod runs and is listed; `GONE` is the list after it was deleted by force."""
+    node = Node(ledger, **options)
+    await ledger.grant([held], guarded=False)
+    node.witnesses.list = THERE
+    node.witnesses.cgroups = node.witnesses.busy = held.pods
+    return node
+
+
+def unlisted(ledger: Ledger) -> list[str]:
+    return [x.unit for x in ledger.unlisted.leases()]
+
+
+async def test_a_pod_that_the_kubelet_listed_and_lists_no_longer_keeps_its_unit_from_others(ledger: Ledger) -> None:
+    node = await forced(ledger)
+    seen: list[list[str]] = []
+    ledger.unlisted.observe(lambda leases: seen.append([x.unit for x in leases]))
+    async with running(node.reconciler.run()):
+        await node.passes()
+        assert unlisted(ledger) == []
+        node.witnesses.list = GONE
+        await node.passes(2)
+        assert unlisted(ledger) == ["gpu-0"]
+        assert seen == [["gpu-0"]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"list": None},
+        {"list": replace(GONE, knows_its_pods=False)},
+        {"list": replace(GONE, kubelet=2)},
+        {"list": replace(GONE, pods=THERE.pods)},
+        {"list": replace(GONE, units={UNIT: "pod/x/new/z"})},
+        {"file": NAMED},
+        {"busy": frozenset[str]()},
+        {"cgroups": None},
+    ],
+    ids=[
+        "it does not answer",
+        "it does not know its pods",
+        "another kubelet",
+        "it lists the pod without the unit",
+        "it names the unit for another pod",
+        "its file names the unit",
+        "no process",
+        "no cgroups",
+    ],
+)
+async def test_without_the_evidence_of_all_witnesses_a_unit_counts_as_listed(
+    ledger: Ledger, changes: dict[str, object]
+) -> None:
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        for name, value in changes.items():
+            setattr(node.witnesses, name, value)
+        await node.passes(2)
+        assert unlisted(ledger) == []
+
+
+async def test_what_a_kubelet_has_listed_counts_for_as_long_as_it_runs(ledger: Ledger) -> None:
+    """The first pass after a deletion can lack evidence."""
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list, node.witnesses.file = GONE, NAMED
+        await node.passes(2)
+        node.witnesses.file = DeviceFile()
+        await node.passes()
+        assert unlisted(ledger) == ["gpu-0"]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        replace(HELD, pods=frozenset({STATIC})),
+        claimed("gpu-0", "u1", pods="u1"),
+        replace(HELD, pods=frozenset()),
+    ],
+    ids=["a static pod", "a claim", "its uid is not known"],
+)
+async def test_other_units_are_listed(ledger: Ledger, held: Lease) -> None:
+    node = await forced(ledger, held)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes(2)
+        assert unlisted(ledger) == []
+
+
+async def test_a_kubelet_has_time_to_record_an_answer(ledger: Ledger) -> None:
+    node = await forced(ledger, grace=3600.0)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes(2)
+        assert unlisted(ledger) == []
+
+
+async def test_after_a_refusal_it_is_found_out_soon_and_holds_until_the_pod_has_ended(ledger: Ledger) -> None:
+    """A kubelet that starts does not change it, nor do witnesses that do not answer."""
+    node = await forced(ledger, patience=0.0)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        with pytest.raises(LeaseRefused, match="device gpu-0: pod x/y still runs with it"):
+            await ledger.grant([lease("gpu-0"), lease("gpu-1")])
+        await until(lambda: unlisted(ledger) == ["gpu-0"])
+        for later in (None, replace(GONE, kubelet=2, knows_its_pods=False), replace(GONE, kubelet=2)):
+            node.witnesses.list, node.witnesses.file = later, replace(NAMED, is_fresh=False)
+            await node.passes()
+            assert unlisted(ledger) == ["gpu-0"]
+        node.witnesses.busy = frozenset()
+        await until(lambda: not unlisted(ledger))
+        assert ledger.get(HELD.key) == HELD  # the lease ends with the cgroup
+        with pytest.raises(TimeoutError):  # from now on nothing is read
+            async with asyncio.timeout(0.01):
+                await ledger.unlisted.wait_any()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"list": replace(GONE, units={UNIT: "pod/x/y/z"})}, {"file": NAMED}],
+    ids=["its list", "its file"],
+)
+async def test_a_kubelet_that_names_the_unit_again_does_not_take_it_for_free(
+    ledger: Ledger, changes: dict[str, object]
+) -> None:
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        assert unlisted(ledger) == ["gpu-0"]
+        for name, value in changes.items():
+            setattr(node.witnesses, name, value)
+        await node.passes()
+        assert unlisted(ledger) == []
+
+
+@pytest.mark.parametrize("then", ["ends", "is another pod's"])
+async def test_a_unit_is_not_unlisted_for_longer_than_its_lease(ledger: Ledger, then: str) -> None:
+    node = await forced(ledger)
+    node.witnesses.busy |= {"u2"}
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        assert unlisted(ledger) == ["gpu-0"]
+        if then == "ends":
+            await ledger.end([HELD])
+        else:
+            await ledger.grant([replace(HELD, pods=frozenset({"u2"}))], guarded=False)
+            node.witnesses.list = None
+        await until(lambda: not unlisted(ledger))
+
+
+async def test_a_lease_that_passes_to_another_pod_during_a_pass_is_not_judged_by_it(ledger: Ledger) -> None:
+    node = await forced(ledger)
+    node.witnesses.meanwhile_running = lambda: ledger.grant([lease("gpu-0")], guarded=False)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        assert unlisted(ledger) == []
+
+
+def test_texts_name_the_pods_and_what_to_do() -> None:
+    unnamed = lease("gpu-1", pods="u2")
+    assert why_unlisted(HELD).startswith(
+        "pod x/y still runs with gpu-0, although the kubelet does not list this pod any more: it was deleted by force;"
+    )
+    assert why_refused([HELD, unnamed]).startswith(
+        "devices gpu-0, gpu-1: pods x/y, with the uid u2 still run with them, although the kubelet requests them again;"
+    )
+    one_pod = [HELD, replace(HELD, unit="gpu-2", holder="pod/x/y/other")]
+    assert why_refused(one_pod).startswith("devices gpu-0, gpu-2: pod x/y still runs with them")
+    many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MOST_NAMED + 7)]
+    assert "gpu-4 and 7 more: pods x/p0" in why_refused(many)
+    assert "x/p4 and 7 more still run" in why_refused(many)
