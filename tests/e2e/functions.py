@@ -50,13 +50,13 @@ class Functions:
         for each in await self.stand.all("ResourceSlice"):
             await self.stand.delete("ResourceSlice", each["metadata"]["name"])
 
-    async def until_said(self, words: str) -> None:
+    async def until_logged(self, words: str) -> None:
         """Wait until a line of the log matches a regular expression."""
 
-        async def said() -> bool:
+        async def is_logged() -> bool:
             return re.search(words, await self.log()) is not None
 
-        await self.until(said, words)
+        await self.until(is_logged, words)
 
     async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
         """Advance the kubelet's clock until a condition is true. Raises AssertionError with `what` and the log."""
