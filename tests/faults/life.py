@@ -105,7 +105,7 @@ class Life:
     def _start(self, uid: str, faults: Mapping[str, str] = MappingProxyType({})) -> Daemon:
         environment = os.environ | faults | {"POD_UID": uid}
         errors = self._folder.with_name(f"errors{len(self._daemons)}")
-        daemon = Daemon(self._machine.words(_resources(self._mode)), environment, errors)
+        daemon = Daemon(self._machine.arguments(_resources(self._mode)), environment, errors)
         self._daemons.append(daemon)
         return daemon
 
