@@ -1,8 +1,8 @@
-"""Random definitions to the stand-in API server and to a real one, and objects of those that both take.
+"""Send random definitions to the stand-in API server and a real one, and objects of those that both accept.
 
     python -m tests.e2e.compare_definitions COUNT [--seed N] [--show N]
 
-$K8S says which real server, and which release the stand-in answers as.
+$K8S selects the real server, and the release that the stand-in imitates.
 """
 
 import http.client

@@ -1,9 +1,10 @@
-"""Random quotas and limit ranges, and writes that meet them, on the stand-in API server and on a real one.
+"""Compare random quotas and limit ranges, and writes that they affect, on the stand-in API server and a real one.
 
     python -m tests.e2e.compare_quotas ROUNDS [--seed N] [--show N]
 
-In each round a namespace gets some, and then objects that fit or do not; answers are compared, and what the quotas say
-is used. No controllers run on either side: what is used by nobody yet is said here.
+In each round, quotas and limit ranges are created in a namespace, then objects that fit and objects that do not. The
+answers and the usage in the quotas' status are compared. No controllers run on either side; the command itself sets
+the initial usage.
 """
 
 import random

@@ -1,9 +1,10 @@
-"""Random requests to the stand-in API server and to a real one: codes and bodies agree, but for a list of reasons.
+"""Send random requests to the stand-in API server and a real one, and compare codes and bodies.
 
     python -m tests.e2e.compare_servers COUNT [--seed N] [--show N]
 
-$K8S says which real server, and which release the stand-in answers as. After a request that they do not agree on, the
-objects that it was about are removed from both, so that each difference counts once. No controllers run on either side.
+$K8S selects the real server, and the release that the stand-in imitates. After a request with different answers, its
+objects are removed from both servers, so that each difference counts once. Differences with a known reason are counted
+separately. No controllers run on either side.
 """
 
 import argparse
@@ -115,8 +116,8 @@ def run(
     parser = argparse.ArgumentParser(prog=f"python -m tests.e2e.{name}", description=description)
     parser.add_argument(amount, type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
-    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
+    parser.add_argument("--show", type=int, default=20, help="the number of unexplained differences to print")
+    parser.add_argument("--width", type=int, default=700, help="the number of characters to print of each")
     parsed = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):

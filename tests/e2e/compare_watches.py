@@ -1,10 +1,10 @@
-"""Random watches on the stand-in API server and on a real one: their frames agree, but for a list of reasons.
+"""Open random watches on the stand-in API server and a real one, and compare their frames.
 
     python -m tests.e2e.compare_watches ROUNDS [--seed N] [--show N]
 
-In each round some watches are opened, from versions of before and with selectors, then writes are made, and then all
-that came is compared: types of events, objects without what a server makes up, refusals. Writes that are not answered
-alike are the matter of `compare_servers`: their round is dropped.
+In each round, watches are opened from earlier versions and with selectors, and then writes are made. The event types,
+the objects without generated values, and refusals are compared. A round in which the two servers answer a write
+differently is skipped: `compare_servers` compares writes. Differences with a known reason are counted separately.
 """
 
 import random
