@@ -179,7 +179,7 @@ async def _stored(nodes: list[_Node]) -> None:
 def main() -> None:
     """Measure a real API server on this machine: `python -m bench.fleet KUBECONFIG --server PID [--nodes N...]`."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("kubeconfig", type=Path, help="of somebody who may make and delete nodes and slices")
+    parser.add_argument("kubeconfig", type=Path, help="of an account that can create and delete nodes and slices")
     parser.add_argument("--nodes", type=int, nargs="+", default=[SIZES[0]])
     parser.add_argument("--server", type=int, required=True, help="the server's process")
     options = parser.parse_args()

@@ -46,9 +46,9 @@ def test_every_pin_is_exact_and_has_hashes() -> None:
         ("License-Expression: GPL-3.0-only", {"COPYING": "text"}, ["GPL-3.0-only, which is not on the list"]),
         ("License: 3-Clause BSD License", {"LICENSE": "text"}, []),
         ("Classifier: License :: OSI Approved :: MIT License", {"NOTICE": "text"}, []),
-        ("License: whatever you like", {"LICENSE": "text"}, ["says no licence that is known"]),
-        ("License-Expression: MIT", {"LICENSE": ""}, ["brings no text of its licence"]),
-        ("", {}, ["says no licence", "brings no text"]),
+        ("License: whatever you like", {"LICENSE": "text"}, ["declares no known licence"]),
+        ("License-Expression: MIT", {"LICENSE": ""}, ["has no licence text"]),
+        ("", {}, ["declares no known licence", "has no licence text"]),
     ],
 )
 def test_library_without_allowed_licence_or_text_is_refused(
@@ -59,7 +59,7 @@ def test_library_without_allowed_licence_or_text_is_refused(
     assert len(found) == len(says)
     assert all(part in words for part, words in zip(says, found, strict=True))
     if says:
-        with pytest.raises(SystemExit, match="says what may be shipped"):
+        with pytest.raises(SystemExit, match="must not be shipped"):
             licences.check(tmp_path)
     else:
         licences.check(tmp_path)
@@ -76,7 +76,7 @@ def test_debian_package_not_free_or_without_copyright_is_refused(tmp_path: Path)
     with pytest.raises(SystemExit) as refused:
         licences.check_debian(tmp_path)
     first, second = str(refused.value).splitlines()
-    assert first == "bare brings no copyright file"
+    assert first == "bare has no copyright file"
     assert second.startswith("firmware is not of Debian's main section")
 
 
@@ -102,18 +102,18 @@ def fake_pip_audit(folder: Path, text: str, code: int = 0) -> str:
 
 def test_audit_distinguishes_vulnerabilities_from_failed_queries(tmp_path: Path) -> None:
     well = [{"name": pin.partition("==")[0], "version": "1", "vulns": []} for pin in audit.pinned()]
-    assert list(audit.weaknesses(fake_pip_audit(tmp_path, json.dumps({"dependencies": well})))) == []
+    assert list(audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": well})))) == []
 
     ill = [dict(well[0], vulns=[{"id": "PYSEC-1", "fix_versions": ["2.0"]}]), *well[1:]]
-    (known,) = audit.weaknesses(fake_pip_audit(tmp_path, json.dumps({"dependencies": ill}), 1))
-    assert known == (True, f"{well[0]['name']} 1: PYSEC-1, mended in 2.0")
+    (known,) = audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": ill}), 1))
+    assert known == (True, f"{well[0]['name']} 1: PYSEC-1, fixed in 2.0")
 
     skipped = [*well[1:], {"name": well[0]["name"], "skip_reason": "not found"}]
-    (unasked,) = audit.weaknesses(fake_pip_audit(tmp_path, json.dumps({"dependencies": skipped})))
-    assert not unasked.is_known
-    assert unasked.words.startswith(f"advisories of 1 of {len(well)} libraries")
-    assert unasked.words.endswith(": not found")
+    (unchecked,) = audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": skipped})))
+    assert not unchecked.is_known
+    assert unchecked.message.startswith(f"advisories of 1 of {len(well)} libraries")
+    assert unchecked.message.endswith(": not found")
 
     for program in (fake_pip_audit(tmp_path, "no JSON", 1), str(tmp_path / "nowhere")):
-        (failed,) = audit.weaknesses(program)
+        (failed,) = audit.vulnerabilities(program)
         assert not failed.is_known
