@@ -91,7 +91,7 @@ def _exchange(pair: Pair, path: str, body: Plain, **query: str) -> tuple[list[An
         return [], Compared(path, body, ["no answer"], "a real server ends the connection")
     ours, real, _ = pair.shown(answers, [read_value(answer) for answer in answers])
     return answers, Compared(
-        path, body, _of_causes(ours, real) or differences(_told(ours)._asdict(), _told(real)._asdict())
+        path, body, _of_causes(ours, real) or differences(_normalized(ours)._asdict(), _normalized(real)._asdict())
     )
 
 
@@ -116,7 +116,7 @@ def _causes(body: Any) -> list[str]:
     return [_SELF.sub("selfType", f"{each.get('field')}: {each['message']}") for each in causes or ()]
 
 
-def _told(shown: Shown) -> Shown:
+def _normalized(shown: Shown) -> Shown:
     """Sort warnings about schemas, which come in the order of Go's maps, and remove arbitrary numbers of types."""
     body = json.loads(_SELF.sub("selfType", json.dumps(shown.body)))
     return shown._replace(warnings=tuple(sorted(shown.warnings)), body=body)

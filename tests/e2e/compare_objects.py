@@ -50,15 +50,15 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="also print differences with a known reason")
     parsed = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
-    looks: Counter[tuple[str, str]] = Counter()
+    groups: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
         for each in compared(ours, real, parsed.count, parsed.seed, parsed.kinds):
             key = (each.kind, each.reason if each.found else "equal")
             counts[key] += 1
             if each.found and (parsed.all or not each.reason):
-                group = (each.kind, _look(each))
-                looks[group] += 1
-                if looks[group] == 1 and counts[key] <= parsed.show:
+                group = (each.kind, _group_of(each))
+                groups[group] += 1
+                if groups[group] == 1 and counts[key] <= parsed.show:
                     _print(each, parsed.width)
     for (kind, reason), count in sorted(counts.items()):
         print(f"{count:6} {kind}: {reason or 'DIFFER without a known reason'}")
@@ -185,15 +185,15 @@ def _print(each: Compared, width: int) -> None:
     is_refused = any(text.startswith(".status") for text in each.found)  # by one: then only these explain it
     found = [text for text in each.found if text.startswith((".status", ".body.message"))] if is_refused else each.found
     for text in found[:8]:
-        print(f"  {_around(text, width)}")
+        print(f"  {_around_the_difference(text, width)}")
 
 
-def _look(each: Compared) -> str:
+def _group_of(each: Compared) -> str:
     """Return the common part of similar differences."""
     return re.sub(r"\d+|\"[^\"]*\"", "", f"{each.found[0][:120]}")
 
 
-def _around(text: str, width: int) -> str:
+def _around_the_difference(text: str, width: int) -> str:
     """Return the part of a difference where the values begin to differ."""
     where, _, values = text.partition(": ours ")
     ours, _, real = values.partition("\n")

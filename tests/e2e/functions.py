@@ -30,7 +30,7 @@ class Functions:
             "units with CDI": lambda: self._runs("tun", "example.com/tun"),
             "slices": lambda: self.stand.all("ResourceSlice"),
             "claims": self._claim_runs,
-            "events": self._hears,
+            "events": self._receives_kernel_events,
         }
 
     async def prepare_claims(self) -> None:
@@ -85,5 +85,5 @@ class Functions:
         found = await self.stand.get("Pod", self._made[name])
         return bool(found.get("status", {}).get("phase") == "Running")
 
-    async def _hears(self) -> bool:
+    async def _receives_kernel_events(self) -> bool:
         return "registered" in (log := await self.log()) and "wait for a rescan" not in log

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.explorer import Graph, Step
-from tests.model.node import CONFIGURATIONS, Action, State, complaint, steps
+from tests.model.node import CONFIGURATIONS, Action, State, steps, violation
 from tests.model.real import compare, folder, live
 
 SMALL = [
@@ -50,5 +50,5 @@ def test_random_walks_match_the_model(seed: int) -> None:
 def _walk(rng: random.Random, state: State) -> Iterable[tuple[Action, State]]:
     for _ in range(rng.choice((5, 10, 20))):
         action, state = rng.choice(list(steps(state)))
-        assert not complaint(state), state
+        assert not violation(state), state
         yield action, state

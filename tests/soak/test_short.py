@@ -11,7 +11,7 @@ async def test_two_rounds_and_an_update_leave_nothing_behind() -> None:
         await life.round()
         first = life.measure()
         await life.round()
-        await life.settle(first.descriptors + 2)
+        await life.wait_for_descriptors(first.descriptors + 2)
         await life.update()
         assert life.left_behind() == []
     assert life.counts["kubelet restarts"] == life.counts["claims"] == 2
