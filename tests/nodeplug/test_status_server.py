@@ -162,7 +162,7 @@ async def test_incomplete_requests_are_closed(short_timeout: None) -> None:
         assert await asyncio.wait_for(asyncio.gather(*answers), 30) == [b"", b"", b""]
 
 
-async def test_clients_that_do_not_read_are_closed(short_timeout: None) -> None:
+async def test_client_that_does_not_read_is_disconnected(short_timeout: None) -> None:
     large = Metric("things", "gauge", "Things.", tuple(({"a": str(i)}, 1.0) for i in range(200_000)))
     async with serving((large,)) as server:
         with socket.socket() as slow:
