@@ -72,7 +72,7 @@ def run() -> Iterator[Table]:
         rows = {(problem.set, problem.name): _row(problem, upstream[problem.name]) for problem in problems}
     shown = [
         (row.name, row.ours, row.first, row.upstream if row.finished else f">{LIMIT}", row.ratio,
-         row.steps, row.upstream_steps, "" if row.same else "OTHER ANSWER")
+         row.steps, row.upstream_steps, "" if row.same else "DIFFERENT ANSWER")
         for _, row in sorted(rows.items())
     ]  # fmt: skip
     show(Table(("problem", "ours us", "first us", "upstream us", "ratio", "steps", "upstream", ""), tuple(shown)))
@@ -85,7 +85,7 @@ def run() -> Iterator[Table]:
         ("cluster-like problems, geometric mean", "of upstream's time", mean),
         ("cluster-like problems, best", "of upstream's time", min(ratios)),
         ("cluster-like problems, worst", "of upstream's time", max(ratios)),
-        (f"slowest of those on which searches explode: {slowest.name}", "ms", slowest.ours / 1000),
+        (f"slowest problem with a combinatorial search: {slowest.name}", "ms", slowest.ours / 1000),
         *((name, "MiB", value) for name, value in _memory().items()),
     )
     yield Table(("", "unit", "figure"), figures)

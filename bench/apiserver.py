@@ -40,10 +40,10 @@ def run() -> Iterator[Table]:
         ("one create with --data, p99", "ms", durable["create_p99"]),
         (f"list of {OBJECTS}", "s", memory["list"]),
         ("list, a page of 500", "ms", memory["page"]),
-        (f"a change seen by all of {WATCHERS} watchers, p50", "ms", memory["seen_p50"]),
-        ("resident, empty", "MiB", memory["resident_empty"]),
-        (f"resident with {OBJECTS} slices", "MiB", memory["resident_objects"]),
-        (f"resident with {WATCHERS} watchers besides", "MiB", memory["resident_watchers"]),
+        (f"a change received by all of {WATCHERS} watchers, p50", "ms", memory["seen_p50"]),
+        ("resident memory, empty", "MiB", memory["resident_empty"]),
+        (f"resident memory with {OBJECTS} slices", "MiB", memory["resident_objects"]),
+        (f"resident memory with these and {WATCHERS} watchers", "MiB", memory["resident_watchers"]),
     ]
     yield Table(("", "unit", "figure"), tuple(rows))
 
@@ -54,12 +54,12 @@ def _measure(options: list[str], objects: int = OBJECTS, watchers: int = WATCHER
         assert process.stdout is not None
         url = urllib.parse.urlsplit(process.stdout.readline().split()[-1])
         try:
-            return _against(url.hostname or "", url.port or 0, process.pid, objects, watchers)
+            return _measure_server(url.hostname or "", url.port or 0, process.pid, objects, watchers)
         finally:
             process.terminate()
 
 
-def _against(host: str, port: int, pid: int, objects: int, watchers: int) -> dict[str, float]:
+def _measure_server(host: str, port: int, pid: int, objects: int, watchers: int) -> dict[str, float]:
     connection = http.client.HTTPConnection(host, port)
     found = {"resident_empty": resident(pid)}
     took = [_timed(connection, "POST", PATH, _slice(index)) for index in range(objects)]
@@ -69,13 +69,13 @@ def _against(host: str, port: int, pid: int, objects: int, watchers: int) -> dic
     found["list"] = _timed(connection, "GET", PATH)
     found["page"] = 1e3 * _timed(connection, "GET", f"{PATH}?limit=500")
     if watchers:
-        found |= _watched(connection, host, port, watchers)
+        found |= _measure_watches(connection, host, port, watchers)
         found["resident_watchers"] = resident(pid)
     connection.close()
     return found
 
 
-def _watched(connection: http.client.HTTPConnection, host: str, port: int, watchers: int) -> dict[str, float]:
+def _measure_watches(connection: http.client.HTTPConnection, host: str, port: int, watchers: int) -> dict[str, float]:
     """Measure the time from a write until the last watcher has received its event."""
     connection.request("GET", f"{PATH}?limit=1")
     version = json.loads(connection.getresponse().read())["metadata"]["resourceVersion"]

@@ -17,7 +17,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 WARM = 50
 PAUSE = 0.005  # seconds between calls
-PATIENCE = 30.0  # seconds for an answer
+TIMEOUT = 30.0  # seconds for an answer
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 
 
@@ -25,7 +25,7 @@ async def _allocate(client: Client, unit: str) -> bool:
     """Allocate a unit; return False if the connection was cut off."""
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[unit])])
     try:
-        await client.call("Allocate", request, timeout=PATIENCE)
+        await client.call("Allocate", request, timeout=TIMEOUT)
     except RpcError as error:
         if error.code is Status.UNAVAILABLE:
             return False
@@ -33,7 +33,7 @@ async def _allocate(client: Client, unit: str) -> bool:
     return True
 
 
-async def _allocate_anew(socket: Path, unit: str) -> bool:
+async def _allocate_on_a_new_connection(socket: Path, unit: str) -> bool:
     """Allocate a unit on a new connection."""
     async with connect(socket) as channel:
         return await _allocate(Client(channel, _PLUGIN), unit)
@@ -53,7 +53,9 @@ async def _run(socket: Path, unit: str) -> None:
             number += 1
             kind = "lasting" if number % 10 else "new"
             began = time.perf_counter()
-            while not await (_allocate(lasting, unit) if kind == "lasting" else _allocate_anew(socket, unit)):
+            while not await (
+                _allocate(lasting, unit) if kind == "lasting" else _allocate_on_a_new_connection(socket, unit)
+            ):
                 cut_off += 1
                 await asyncio.sleep(PAUSE)
             found[kind].append((time.perf_counter() - began) * 1000)

@@ -69,5 +69,5 @@ def run() -> Iterator[Table]:
 
         evaluation, compilation = _microseconds(evaluate, 10_000), _microseconds(compile_, 50, rounds=3)
         rows.append((name, evaluation, compilation, selector.max_cost))
-    rows.append(("(preparing a device)", _microseconds(_view, 2000), None, None))
+    rows.append(("(creating the view of a device)", _microseconds(_view, 2000), None, None))
     yield Table(("selector", "evaluate µs", "compile µs", "estimated cost"), tuple(rows))

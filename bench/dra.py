@@ -43,8 +43,8 @@ GO_DRIVER = "gopher.example.com"
 NODEPLUG = (sys.executable, "-m", "nodeplug")
 _Figure: TypeAlias = tuple[str, str, float, Goal | None]
 _Times: TypeAlias = dict[str, list[float]]  # milliseconds, by method
-_AFTERWARDS = "resident memory after the claims"
-_NOTHING = "NodeUnprepareResources of no claim"
+_MEMORY_AFTER_CLAIMS = "resident memory after the claims"
+_UNPREPARE_NOTHING = "NodeUnprepareResources of no claim"
 _SERVICE = dra.DESCRIPTOR.services_by_name["DRAPlugin"]
 
 
@@ -107,7 +107,7 @@ async def _measure(folder: Path, client: Client, start: Callable[[], "subprocess
         ("exec to all published", "ms", published, None),
         *times,
         ("resident memory when published, both APIs", "MiB", memory, Goal(37)),
-        (_AFTERWARDS, "MiB", resident(daemon.pid), None),
+        (_MEMORY_AFTER_CLAIMS, "MiB", resident(daemon.pid), None),
     ]
 
 
@@ -145,7 +145,7 @@ async def _go(folder: Path, client: Client, driver: "subprocess.Popen[bytes]") -
         times = await _one_by_one(GrpcClient(channel, _SERVICE), [claim] * GO_CALLS, GO_PAUSE)
     memory = resident(driver.pid)
     driver.kill()
-    return {what: value for what, _, value, _ in _single(times)} | {_AFTERWARDS: memory}
+    return {what: value for what, _, value, _ in _single(times)} | {_MEMORY_AFTER_CLAIMS: memory}
 
 
 async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:
@@ -168,11 +168,11 @@ async def _claims(plugin: GrpcClient, client: Client) -> list[_Figure]:
 
 
 async def _one_by_one(plugin: GrpcClient, claims: Sequence[dra.Claim], pause: float) -> _Times:
-    times: _Times = {"NodePrepareResources": [], "NodeUnprepareResources": [], _NOTHING: []}
+    times: _Times = {"NodePrepareResources": [], "NodeUnprepareResources": [], _UNPREPARE_NOTHING: []}
     for claim in claims:
         for method, taken in times.items():
             began = time.perf_counter()
-            if method == _NOTHING:
+            if method == _UNPREPARE_NOTHING:
                 await plugin.call("NodeUnprepareResources", dra.NodeUnprepareResourcesRequest(), timeout=45)
             else:
                 await _call(plugin, method, claim)
@@ -193,7 +193,7 @@ def _single(times: _Times) -> list[_Figure]:
         ("NodePrepareResources p50, one claim, on disk", "ms", quantile(prepare, 0.5), Goal(3)),
         ("NodePrepareResources p99, one claim, on disk", "ms", quantile(prepare, 0.99), Goal(8)),
         ("NodeUnprepareResources p50", "ms", quantile(unprepare, 0.5), None),
-        (f"{_NOTHING}, p50", "ms", quantile(nothing, 0.5), None),
+        (f"{_UNPREPARE_NOTHING}, p50", "ms", quantile(nothing, 0.5), None),
     ]
 
 

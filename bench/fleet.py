@@ -43,17 +43,17 @@ def run() -> Iterator[Table]:
 
 def _table(sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> Table:
     figures = (
-        ("all nodes started at once, all slices stored", "s", "start"),
-        ("requests of a node at its start", "", "start_requests"),
-        ("one change of health stored, p50", "ms", "change_p50"),
-        ("one change of health stored, longest", "ms", "change_longest"),
-        ("requests of a change", "", "change_requests"),
-        ("a change on every node at once, all stored", "s", "storm"),
-        ("requests of a node in that", "", "storm_requests"),
-        ("requests that failed", "", "failures"),
-        ("the server's resident memory, empty", "MiB", "resident_empty"),
-        ("with all nodes", "MiB", "resident_started"),
-        ("after a change on every node", "MiB", "resident_storm"),
+        ("start of all nodes until all slices are stored", "s", "start"),
+        ("requests per node at its start", "", "start_requests"),
+        ("one health change stored, p50", "ms", "change_p50"),
+        ("one health change stored, longest", "ms", "change_longest"),
+        ("requests per health change", "", "change_requests"),
+        ("one health change on every node until all are stored", "s", "all_changes"),
+        ("requests per node meanwhile", "", "all_changes_requests"),
+        ("failed requests", "", "failures"),
+        ("resident memory of the server, empty", "MiB", "resident_empty"),
+        ("resident memory of the server, with all nodes", "MiB", "resident_started"),
+        ("resident memory of the server, after the changes", "MiB", "resident_all_changes"),
     )
     rows: list[tuple[Cell, ...]] = [(what, unit, *(each[name] for each in found)) for what, unit, name in figures]
     return Table(("", "unit", *(f"{size:,} nodes" for size in sizes)), tuple(rows))
@@ -70,7 +70,7 @@ def _with_server(size: int) -> dict[str, float]:
             server.terminate()
 
 
-class _Counted(AsyncClient):
+class _CountingClient(AsyncClient):
     """A client that counts its requests; `asked` is the sum of all clients."""
 
     asked: ClassVar[Counter[str]] = Counter()
@@ -92,7 +92,7 @@ class _Node:
     def __init__(self, credentials: Callable[[], Credentials], number: int, failures: list[str]) -> None:
         self.name = f"worker-{number}"
         self._devices = [device(number) for number in range(DEVICES)]
-        self.client = _Counted(credentials)
+        self.client = _CountingClient(credentials)
         self.controller = Controller(
             self.client,
             DRIVER,
@@ -117,7 +117,7 @@ async def _measure(credentials: Callable[[], Credentials], server: int, size: in
     failures: list[str] = []
     nodes = [_Node(credentials, number, failures) for number in range(size)]
     await _make(nodes)
-    asked = _Counted.asked
+    asked = _CountingClient.asked
     asked.clear()
 
     begin = time.perf_counter()
@@ -143,8 +143,8 @@ async def _measure(credentials: Callable[[], Credentials], server: int, size: in
     for node in nodes:
         node.change()
     await _stored(nodes)
-    found |= {"storm": time.perf_counter() - begin, "storm_requests": asked.total() / size}
-    found |= {"resident_storm": resident(server), "failures": len(failures)}
+    found |= {"all_changes": time.perf_counter() - begin, "all_changes_requests": asked.total() / size}
+    found |= {"resident_all_changes": resident(server), "failures": len(failures)}
     print(*failures[:10], sep="\n", file=sys.stderr)
 
     for task in running:
@@ -179,7 +179,7 @@ async def _stored(nodes: list[_Node]) -> None:
 def main() -> None:
     """Measure a real API server on this machine: `python -m bench.fleet KUBECONFIG --server PID [--nodes N...]`."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("kubeconfig", type=Path, help="of somebody who may make and delete nodes and slices")
+    parser.add_argument("kubeconfig", type=Path, help="of an account that can create and delete nodes and slices")
     parser.add_argument("--nodes", type=int, nargs="+", default=[SIZES[0]])
     parser.add_argument("--server", type=int, required=True, help="the server's process")
     options = parser.parse_args()

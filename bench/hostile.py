@@ -43,9 +43,9 @@ _Row: TypeAlias = tuple[float, int, float, float, float, float, int, str]
 def run() -> Iterator[Table]:
     """Measure the answer times of the other client in milliseconds, and the daemon's growth in MiB."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    transport: dict[str, Attack] = {name: _of_transport(attack) for name, attack in ATTACKS.items()}
-    attacks: dict[str, Attack] = {"nobody attacks": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
-    scenes = {name: _alone(attack) for name, attack in attacks.items()} | SCENES
+    transport: dict[str, Attack] = {name: _repeat_transport_attack(attack) for name, attack in ATTACKS.items()}
+    attacks: dict[str, Attack] = {"no attack": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
+    scenes = {name: _in_a_thread(attack) for name, attack in attacks.items()} | SCENES
     rows, notes = list[tuple[Cell, ...]](), list[str]()
     with tempfile.TemporaryDirectory(prefix="np-") as host:
         make_host(Path(host), 1, DEVICES)
@@ -56,7 +56,7 @@ def run() -> Iterator[Table]:
                 notes.append(f"{name}: left out: {reason}")
     header = (
         "attack",
-        "MiB more",
+        "memory growth, MiB",
         "answers",
         "p50 ms",
         "p99 ms",
@@ -109,7 +109,7 @@ async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
     return growth, len(ordered), p50, p99, ordered[-1], max(found["new"], default=0.0), found["cut_off"], goal
 
 
-def _alone(attack: Attack) -> Staged:
+def _in_a_thread(attack: Attack) -> Staged:
     """Return a scene with only a kubelet, in which the attack runs in a thread."""
 
     @contextlib.asynccontextmanager
@@ -120,15 +120,15 @@ def _alone(attack: Attack) -> Staged:
     return staged
 
 
-def _of_transport(attack: Callable[[Target, float], object]) -> Attack:
+def _repeat_transport_attack(attack: Callable[[Target, float], object]) -> Attack:
     """Return a repeated attack, because the daemon disconnects a flooding client at once."""
 
-    def again(victim: Victim) -> None:
+    def repeated(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         while (left := end - time.monotonic()) > 0:
             attack(victim, left)
 
-    return again
+    return repeated
 
 
 def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: bytes) -> Attack:
@@ -147,21 +147,21 @@ def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: byte
     return attack
 
 
-def _again_and_again(connect: Callable[[Victim], socket.socket], question: bytes) -> Attack:
+def _repeat(connect: Callable[[Victim], socket.socket], request: bytes) -> Attack:
     """Return an attack that sends a request on one connection after the other, as fast as they are answered."""
 
     def attack(victim: Victim) -> None:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
-                connection.sendall(question)
+                connection.sendall(request)
                 while connection.recv(1 << 16):
                     continue
 
     return attack
 
 
-def _without_an_end(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack:
+def _endless(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack:
     """Return an attack that sends an endless request, on a new connection whenever one is closed."""
 
     def attack(victim: Victim) -> None:
@@ -187,7 +187,7 @@ def _calls(method: str, request: Any) -> Attack:
     return attack
 
 
-def _files_that_come_and_go(victim: Victim) -> None:
+def _recreate_kubelet_socket(victim: Victim) -> None:
     """Create and remove a fake kubelet socket repeatedly."""
     path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + SECONDS
     while time.monotonic() < end:
@@ -205,17 +205,17 @@ _ALL = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devi
 _LONG = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["x" * 4_000_000])])
 _SCRAPE = b"GET /metrics HTTP/1.1\r\n\r\n"
 _OTHERS: dict[str, Attack] = {
-    "metrics: 1,000 connections that do nothing": _hold(Victim.metrics, 1_000, b""),
-    "metrics: 1,000 half requests": _hold(Victim.metrics, 1_000, b"GET /metrics HTTP/1.1\r\nA: b"),
-    "metrics: 1,000 scrapes that nobody reads": _hold(Victim.metrics, 1_000, _SCRAPE),
-    "metrics: scrapes in a row": _again_and_again(Victim.metrics, _SCRAPE),
-    "metrics: requests without an end": _without_an_end(Victim.metrics, b"A: " + b"b" * 60_000),
-    "control: 100 connections that do nothing": _hold(Victim.control, 100, b""),
-    "control: 100 questions that nobody reads": _hold(Victim.control, 100, b'{"question":"status"}\n'),
-    "control: status in a row": _again_and_again(Victim.control, b'{"question":"status"}\n'),
-    "control: questions without an end": _without_an_end(Victim.control, b"[" * 60_000),
-    "kubelet.sock comes and goes": _files_that_come_and_go,
-    "a pod asks for 2,000 of 5,000 units (GetPreferredAllocation)": _calls("GetPreferredAllocation", _PREFERRED),
+    "metrics: 1,000 idle connections": _hold(Victim.metrics, 1_000, b""),
+    "metrics: 1,000 incomplete requests": _hold(Victim.metrics, 1_000, b"GET /metrics HTTP/1.1\r\nA: b"),
+    "metrics: 1,000 unread scrapes": _hold(Victim.metrics, 1_000, _SCRAPE),
+    "metrics: continuous scrapes": _repeat(Victim.metrics, _SCRAPE),
+    "metrics: endless requests": _endless(Victim.metrics, b"A: " + b"b" * 60_000),
+    "control: 100 idle connections": _hold(Victim.control, 100, b""),
+    "control: 100 unread answers": _hold(Victim.control, 100, b'{"question":"status"}\n'),
+    "control: continuous status requests": _repeat(Victim.control, b'{"question":"status"}\n'),
+    "control: endless requests": _endless(Victim.control, b"[" * 60_000),
+    "kubelet.sock created and removed": _recreate_kubelet_socket,
+    "GetPreferredAllocation of 2,000 of 5,000 units": _calls("GetPreferredAllocation", _PREFERRED),
     "Allocate of 4,999 units": _calls("Allocate", _ALL),
-    "an id of 4 MB": _calls("Allocate", _LONG),
+    "Allocate of an id of 4 MB": _calls("Allocate", _LONG),
 }

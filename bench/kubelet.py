@@ -36,8 +36,8 @@ def run() -> Iterator[Table]:
         (f"one container among {DEVICES} devices, p50", "ms", one["p50"], Goal(5)),
         (f"one container among {DEVICES} devices, p99", "ms", one["p99"], Goal(5)),
         (f"{PODS} pods admitted", "s", many["seconds"], Goal(10)),
-        (f"resident after {ADMISSIONS // 10} admissions", "MiB", memory["early"], None),
-        (f"resident after {ADMISSIONS} admissions", "MiB", memory["late"], None),
+        (f"resident memory after {ADMISSIONS // 10} admissions", "MiB", memory["early"], None),
+        (f"resident memory after {ADMISSIONS} admissions", "MiB", memory["late"], None),
     ]
     judged = ((what, unit, value, goal.judge(value, {}) if goal else "") for what, unit, value, goal in rows)
     yield Table(("", "unit", "figure", "goal"), tuple(judged))

@@ -31,7 +31,7 @@ def run() -> Iterator[Table]:
         single, together, rate, commits = asyncio.run(_grants(Path(folder) / "state"))
     rows = {"write and fdatasync of 12 KiB": fsync, "one caller": single, f"{CALLERS} callers": together}
     table = ((name, quantile(times, 0.5), quantile(times, 0.99)) for name, times in rows.items())
-    note = f"{CALLERS} callers: {rate:,.0f} grants/s, {GRANTS / commits:.1f} to a commit."
+    note = f"{CALLERS} callers: {rate:,.0f} grants/s, {GRANTS / commits:.1f} per commit."
     yield Table(("", "p50 us", "p99 us"), tuple(table), (note,))
 
 

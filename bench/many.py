@@ -56,7 +56,7 @@ async def _measure(resource: dict[str, Any]) -> dict[str, float]:
             units = await _listed(kubelet, DEVICES)
             found["start until listed, ms"] = processor_time(daemon.pid)
             await _quiet(daemon.pid)
-            found["start, ms"] = processor_time(daemon.pid)
+            found["start until idle, ms"] = processor_time(daemon.pid)
             found["lines in the log"] = len((folder / "log").read_bytes().splitlines())
             found["resident, MiB"] = resident(daemon.pid)
             before = processor_time(daemon.pid)
@@ -70,7 +70,7 @@ async def _measure(resource: dict[str, Any]) -> dict[str, float]:
                 before = processor_time(daemon.pid)
                 for _ in range(HOTPLUGS):
                     await _replug(kubelet, root / "dev/res0-dev7")
-                found["one goes or comes back, ms"] = (processor_time(daemon.pid) - before) / (2 * HOTPLUGS)
+                found["one removed or added, ms"] = (processor_time(daemon.pid) - before) / (2 * HOTPLUGS)
             found["resident with all leased, MiB"] = resident(daemon.pid)
             return found
         finally:

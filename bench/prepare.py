@@ -44,7 +44,7 @@ def run() -> Iterator[Table]:
         on_disk = asyncio.run(_measure(Path(disk) / "b", Path(disk) / "cdi"))
         rows |= {f"{name}, CDI on disk": times for name, times in on_disk.items() if "prepare" in name}
     table: list[tuple[Cell, ...]] = [(name, *_figures(times).values()) for name, times in rows.items()]
-    yield Table(("", "p50 ms", "p99 ms", "CPU ms a claim"), tuple(table))
+    yield Table(("", "p50 ms", "p99 ms", "CPU ms per claim"), tuple(table))
 
 
 async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float]]]:
@@ -68,12 +68,12 @@ async def _measure(folder: Path, cdi: Path) -> dict[str, list[tuple[float, float
     async def unprepare(number: int) -> None:
         await preparer.unprepare([ClaimRef("default", f"claim-{number}", _uid(number))])
 
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ("prepare", "again", "unprepare")}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ("prepare", "prepare again", "unprepare")}
     for number in range(ONE_BY_ONE):
-        for name, call in (("prepare", prepare), ("again", prepare), ("unprepare", unprepare)):
+        for name, call in (("prepare", prepare), ("prepare again", prepare), ("unprepare", unprepare)):
             found[name].append(await _timed(call, [number]))
     together: dict[str, list[tuple[float, float]]] = {
-        f"{TOGETHER} at once: {name}": [] for name in ("prepare", "unprepare")
+        f"{TOGETHER} in parallel: {name}": [] for name in ("prepare", "unprepare")
     }
     for _ in range(ROUNDS):
         for name, call in zip(together, (prepare, unprepare), strict=True):

@@ -58,9 +58,9 @@ def run() -> Iterator[Table]:
     burst = asyncio.run(_burst())
     last = f"{burst['changes']} changes, the last {burst['last_ms']:.0f} ms after its end"
     yield Table(
-        ("event to diff", "events", "p50 ms", "p99 ms", "longest ms"),
+        ("event to Diff", "events", "p50 ms", "p99 ms", "longest ms"),
         tuple((name, len(x), quantile(x, 0.5), quantile(x, 0.99), max(x)) for name, x in events.items()),
-        (f"{BURST} links by one command: {last}.",),
+        (f"{BURST} links added by one command: {last}.",),
     )
 
 

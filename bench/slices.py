@@ -47,9 +47,9 @@ def run() -> Iterator[Table]:
         ("one health change stored, p50", "ms", "change_p50", None),
         ("one health change stored, p99", "ms", "change_p99", Goal(50)),
         (f"{CHANGES} health changes, writes", "", "change_writes", Goal(CHANGES)),
-        ("all back after somebody deleted them, p50", "ms", "wipe_p50", None),
-        ("all back after somebody deleted them, longest", "ms", "wipe_longest", None),
-        ("all back, writes", "", "wipe_writes", None),
+        ("published again after deletion, p50", "ms", "wipe_p50", None),
+        ("published again after deletion, longest", "ms", "wipe_longest", None),
+        ("published again, writes", "", "wipe_writes", None),
     )
     rows = [
         (what, unit, few[name], many[name], goal.judge(many[name], {}) if goal else "")

@@ -54,26 +54,26 @@ Staged: TypeAlias = Callable[[Path, Path], AbstractAsyncContextManager[Scene]]
 
 
 class _Server:
-    """An API server that answers correctly until `begin`, and then all requests and watches with `lie`."""
+    """An API server that answers correctly until `begin`, and then all requests and watches with `hostile`."""
 
-    def __init__(self, lie: Script | None, *parameters: Json) -> None:
-        self._lie = lie
-        self._lies = asyncio.Event()
+    def __init__(self, hostile: Script | None, *parameters: Json) -> None:
+        self._hostile = hostile
+        self._begun = asyncio.Event()
         self._parameters = parameters  # one for each configuration of a claim
         self._versions = itertools.count(1)
 
     def begin(self) -> None:
-        """Answer with `lie` from now on."""
-        if self._lie is not None:
-            self._lies.set()
+        """Answer with `hostile` from now on."""
+        if self._hostile is not None:
+            self._begun.set()
 
     async def __call__(self, request: Request) -> None:
-        if request.is_watch and not self._lies.is_set():
+        if request.is_watch and not self._begun.is_set():
             await request.stream()
-            await self._lies.wait()
+            await self._begun.wait()
             request.writer.close()  # so that the client watches again
-        elif self._lie and self._lies.is_set():
-            await self._lie(request)
+        elif self._hostile and self._begun.is_set():
+            await self._hostile(request)
         else:
             await request.answer(self._honest(request), 201 if request.method == "POST" else 200)
 
@@ -108,12 +108,12 @@ def _claim(name: str, *parameters: Json) -> Json:
     }
 
 
-def _with_claims(*parameters: Json, lie: Script | None = None) -> Staged:
-    """Return a scene that prepares and unprepares many claims at once, with a correct or a lying API server."""
+def _with_claims(*parameters: Json, hostile: Script | None = None) -> Staged:
+    """Return a scene that prepares and unprepares many claims at once, with a correct or a hostile API server."""
 
     @contextlib.asynccontextmanager
     async def staged(host: Path, folder: Path) -> AsyncIterator[Scene]:
-        server = _Server(lie, *parameters)
+        server = _Server(hostile, *parameters)
         claimed = {"id": [f"misc-res0-dev{number}" for number in range(CLAIMED)]}
         async with serving(server) as peer:
             write_kubeconfig(folder / "kubeconfig", peer.url, "")
@@ -133,14 +133,14 @@ async def _prepare(folder: Path, server: _Server) -> None:
     async with connect(folder / f"plugins/{_DRIVER}/dra.sock") as channel:
         client, end = Client(channel, _SERVICE), time.monotonic() + SECONDS
 
-        async def again_and_again(number: int) -> None:
+        async def repeat(number: int) -> None:
             claim = dra.Claim(namespace="default", name=f"claim-{number}", uid=f"claim-{number}")
             while (left := end - time.monotonic()) > 0:
                 for method in ("NodePrepareResources", "NodeUnprepareResources"):
                     with contextlib.suppress(RpcError):
                         await client.call(method, getattr(dra, f"{method}Request")(claims=[claim]), timeout=left + 0.5)
 
-        await asyncio.gather(*(again_and_again(number) for number in range(_AT_ONCE)))
+        await asyncio.gather(*(repeat(number) for number in range(_AT_ONCE)))
 
 
 @contextlib.asynccontextmanager
@@ -233,23 +233,23 @@ async def _closes(request: Request) -> None:
     request.writer.close()
 
 
-async def _body_without_an_end(request: Request) -> None:
+async def _endless_body(request: Request) -> None:
     await request.stream(b'{"a": "')
     while True:
         await request.piece(b"x" * 65_536)
 
 
-async def _heads_without_an_end(request: Request) -> None:
+async def _endless_headers(request: Request) -> None:
     await request.send(b"HTTP/1.1 200 OK\r\n")
     while True:
         await request.send(b"x: " + b"y" * 1_000 + b"\r\n")
 
 
-async def _pages_without_an_end(request: Request) -> None:
-    await request.answer(_listed([_other_slice(number) for number in range(100)], **{"continue": "again"}))
+async def _endless_pages(request: Request) -> None:
+    await request.answer(_listed([_other_slice(number) for number in range(100)], **{"continue": "prepare again"}))
 
 
-async def _events_without_an_end(request: Request) -> None:
+async def _endless_events(request: Request) -> None:
     if not request.is_watch:
         await request.answer(_listed([]))
         return
@@ -259,8 +259,8 @@ async def _events_without_an_end(request: Request) -> None:
         await request.piece(event.encode() + b"\n")
 
 
-async def _line_without_an_end(request: Request) -> None:
-    await (_body_without_an_end(request) if request.is_watch else request.answer(_listed([])))
+async def _endless_line(request: Request) -> None:
+    await (_endless_body(request) if request.is_watch else request.answer(_listed([])))
 
 
 async def _large_object(request: Request) -> None:
@@ -289,21 +289,21 @@ _LARGE = json.dumps(_claim("claim-0") | {"kind": "ResourceClaim", "x": list(rang
 _LARGEST = [{"env": {f"A{number}": "x" * 9_000}} for number in range(3)]
 _LONGEST = [{"env": {"A0": "{devnodes}{ids}" * 640}}] * 32
 SCENES: dict[str, Staged] = {
-    "claims: 64 at once": _with_claims(),
-    "claims: 64 of the largest at once": _with_claims(*_LARGEST),
-    "claims: 64 with 32 configurations of 9 KB at once": _with_claims(*_LONGEST),
-    "API server: never answers": _with_claims(lie=_never),
-    "API server: drips": _with_claims(lie=drip),
-    "API server: closes each connection": _with_claims(lie=_closes),
-    "API server: a body without an end": _with_claims(lie=_body_without_an_end),
-    "API server: heads without an end": _with_claims(lie=_heads_without_an_end),
-    "API server: pages without an end": _with_claims(lie=_pages_without_an_end),
-    "API server: events without an end": _with_claims(lie=_events_without_an_end),
-    "API server: a line without an end": _with_claims(lie=_line_without_an_end),
-    "API server: objects of 4 MB": _with_claims(lie=_large_object),
-    "API server: objects that are too deep": _with_claims(lie=_deep_object),
-    "the kernel's events, without a pause": _kernel_events,
-    "folders come and go below /dev/**": _files_below_a_glob,
-    "sysfs: 1,000 devices of megabytes, pipes and circles": _sysfs,
-    f"a disk that takes {_SYNC * 1000:.0f} ms for a sync": _slow_disk,
+    "claims: 64 in parallel": _with_claims(),
+    "claims: 64 of the largest in parallel": _with_claims(*_LARGEST),
+    "claims: 64 with 32 configurations of 9 KB in parallel": _with_claims(*_LONGEST),
+    "API server: never answers": _with_claims(hostile=_never),
+    "API server: one byte at a time": _with_claims(hostile=drip),
+    "API server: closes each connection": _with_claims(hostile=_closes),
+    "API server: endless body": _with_claims(hostile=_endless_body),
+    "API server: endless headers": _with_claims(hostile=_endless_headers),
+    "API server: endless pages": _with_claims(hostile=_endless_pages),
+    "API server: endless watch events": _with_claims(hostile=_endless_events),
+    "API server: endless watch event": _with_claims(hostile=_endless_line),
+    "API server: objects of 4 MB": _with_claims(hostile=_large_object),
+    "API server: deeply nested objects": _with_claims(hostile=_deep_object),
+    "continuous kernel events": _kernel_events,
+    "folders created and removed below /dev/**": _files_below_a_glob,
+    "sysfs: 1,000 devices with large files, pipes and link loops": _sysfs,
+    f"disk with syncs of {_SYNC * 1000:.0f} ms": _slow_disk,
 }

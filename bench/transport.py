@@ -1,7 +1,7 @@
 """The transports beside Go.
 
 A bare plugin on ours and on grpcio, and the Go plugin, measured by the same probe in one run. Rounds
-alternate, for the machine's clock and load change; medians of three rounds. Nothing is kept on disk.
+alternate, because the machine's clock and load change; medians of three rounds. Nothing is kept on disk.
 """
 
 import sys
@@ -21,8 +21,8 @@ _FIGURES = (
     ("Allocate p99", "us", ("allocate_us", "p99")),
     ("Allocate min", "us", ("allocate_us", "min")),
     ("8 callers", "calls/s", ("throughput", "per_s")),
-    ("the plugin's CPU a call, one caller", "us", ("allocate_sequential", "plugin_cpu_us_per_call")),
-    ("the plugin's CPU a call, 8 callers", "us", ("throughput", "plugin_cpu_us_per_call")),
+    ("CPU of the plugin per call, one caller", "us", ("allocate_sequential", "plugin_cpu_us_per_call")),
+    ("CPU of the plugin per call, 8 callers", "us", ("throughput", "plugin_cpu_us_per_call")),
     ("resident memory, idle", "MiB", ("idle_memory", "rss_mib")),
     ("resident memory after load", "MiB", ("memory_after_load", "rss_mib")),
     ("threads", "", ("idle_memory", "threads")),

@@ -26,6 +26,8 @@ from checkpoint.withheld import MOST, Withheld
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
 LeaseKey: TypeAlias = tuple[str, Api, str]  # resource, API, unit
+UNREPORTED_POD = "a pod that the kubelet has not reported yet"
+"""The holder of a lease in words until the kubelet has reported the pod."""
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousands, and none can be part of a cycle
@@ -76,7 +78,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):  # a node has thousand
 
     def __str__(self) -> str:
         """Return what was given to whom: `example.com/gpu (dra) has allocated gpu-0 to claim/...`."""
-        holder = self.holder or "a pod that the kubelet has not reported yet"
+        holder = self.holder or UNREPORTED_POD
         return f"{self.resource} ({self.api}) has allocated {self.unit} to {holder}"
 
 

@@ -1,9 +1,9 @@
-"""Known weaknesses of what we ship: python -m deploy.audit PIP_AUDIT, which `make audit` runs.
+"""Known vulnerabilities of the shipped software: python -m deploy.audit PIP_AUDIT, which `make audit` runs.
 
-Asks pip-audit of every library in the locks, Debian's sources whether a pinned package has a newer one, and the
-licences of what is installed here. What could not be asked is said, and is no good news.
+Checks every library in the locks with pip-audit, every pinned Debian package for a newer version in Debian's sources,
+and the licences of the libraries that are installed here. Checks that could not be made are reported.
 
-Exit codes: 0 nothing is known, 1 something is, 2 something could not be asked.
+Exit codes: 0 no problem is known, 1 a problem is known, 2 a check could not be made.
 """
 
 import argparse
@@ -25,18 +25,18 @@ class Finding(NamedTuple):
     """A line of the report. `is_known`: a known problem; otherwise a check that could not be made."""
 
     is_known: bool
-    words: str
+    message: str
 
 
 def main() -> None:
     """Print the findings and exit with a code of the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pip_audit", help="the program")
-    found = [*weaknesses(parser.parse_args().pip_audit), *newer_packages(), *licence_problems()]
+    parser.add_argument("pip_audit", help="the path of pip-audit")
+    found = [*vulnerabilities(parser.parse_args().pip_audit), *newer_packages(), *licence_problems()]
     for finding in found:
-        sys.stdout.write(f"{'KNOWN' if finding.is_known else 'not asked'}: {finding.words}\n")
+        sys.stdout.write(f"{'KNOWN' if finding.is_known else 'not checked'}: {finding.message}\n")
     if not found:
-        sys.stdout.write("nothing is known of any library or package that is shipped\n")
+        sys.stdout.write("no problem is known in any shipped library or package\n")
     sys.exit(1 if any(finding.is_known for finding in found) else 2 if found else 0)
 
 
@@ -46,7 +46,7 @@ def pinned() -> list[str]:
     return sorted(line.split()[0] for line in lines if not line.startswith("#"))
 
 
-def weaknesses(pip_audit: str) -> Iterator[Finding]:
+def vulnerabilities(pip_audit: str) -> Iterator[Finding]:
     """Yield the findings of PyPI's advisories for the pinned libraries."""
     locks = [option for lock in (wheels.LOCK, wheels.TRACING_LOCK) for option in ("-r", str(lock))]
     options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
@@ -62,15 +62,15 @@ def weaknesses(pip_audit: str) -> Iterator[Finding]:
         reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         yield Finding(False, f"advisories of {len(pinned())} libraries: pip-audit failed: {reason[:500]}")
         return
-    yield from _of_report(report)
+    yield from _report_findings(report)
 
 
-def _of_report(report: list[dict[str, Any]]) -> Iterator[Finding]:
+def _report_findings(report: list[dict[str, Any]]) -> Iterator[Finding]:
     answered = {each["name"].lower() for each in report if "skip_reason" not in each}
     for each in report:
         for known in each.get("vulns", ()):
-            mended = ", ".join(known["fix_versions"]) or "no version yet"
-            yield Finding(True, f"{each['name']} {each['version']}: {known['id']}, mended in {mended}")
+            fixed = ", ".join(known["fix_versions"]) or "no version yet"
+            yield Finding(True, f"{each['name']} {each['version']}: {known['id']}, fixed in {fixed}")
     if unanswered := [pin for pin in pinned() if pin.partition("==")[0].lower() not in answered]:
         reasons = [each["skip_reason"] for each in report if "skip_reason" in each]
         why = f": {reasons[0]}" if reasons else ""
@@ -88,10 +88,10 @@ def newer_packages() -> Iterator[Finding]:
         for deb in debian.read_lock(architecture):
             version = newest.get(deb.name, ("",))[0]
             if version != deb.version:
-                words = (
-                    f"{deb.name} {deb.version} ({architecture}): Debian has {version or 'none'}; `make lock` takes it"
+                message = (
+                    f"{deb.name} {deb.version} ({architecture}): Debian has {version or 'none'}; `make lock` pins it"
                 )
-                yield Finding(True, words)
+                yield Finding(True, message)
 
 
 def licence_problems() -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def licence_problems() -> Iterator[Finding]:
     wanted = {_normal(pin.partition("==")[0]) for pin in pinned()}
     sites = (Path(path) for path in sys.path if path.endswith("site-packages"))
     found = [each for site in sites for each in licences.libraries(site) if _normal(each.name) in wanted]
-    yield from (Finding(True, words) for words in licences.problems(found))
+    yield from (Finding(True, message) for message in licences.problems(found))
     if missing := sorted(wanted - {_normal(each.name) for each in found}):
         yield Finding(False, f"licences of {', '.join(missing)}: not installed here")
 

@@ -1,8 +1,8 @@
 """Build the Debian package: python -m deploy.debian_package WHEEL FOLDER [--architecture arm64].
 
-The system's Python runs it, 3.11 to 3.14, with libraries of its own in /opt/nodeplug: those of the image
-(requirements.lock), with what is compiled for each Python. The same inputs give the same bytes. The service is not
-started: first a kubelet, and a configuration that is meant.
+The program runs with the system's Python, 3.11 to 3.14, and its own libraries in /opt/nodeplug: those of the image
+(requirements.lock), with the compiled modules for each Python. The same inputs give the same bytes. The installation
+does not start the service: it needs a kubelet and a configuration first.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from nodeplug.__main__ import main
 
 main()
 """
-_OF_THE_REPOSITORY = ("architecture.md", "contributing.md", "index.md", "release-notes.md", "security.md")
+_REPOSITORY_PAGES = ("architecture.md", "contributing.md", "index.md", "release-notes.md", "security.md")
 """Pages that include or describe files outside of docs/."""
 _COMPLETION = (sys.executable, "-m", "nodeplug", "completion", "bash")
 _COMPILE = "python3 -Xno_debug_ranges -m compileall -q /opt/nodeplug/lib"  # as for the image
@@ -68,11 +68,11 @@ def main() -> None:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--architecture", default="amd64", choices=sorted(wheels.PLATFORMS))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        wheels.install(asked.architecture, site, asked.wheel.resolve(), pythons=wheels.PYTHONS)
-        sys.stdout.write(f"{write(site, asked.folder, asked.architecture, asked.wheel.name.split('-')[1])}\n")
+        wheels.install(options.architecture, site, options.wheel.resolve(), pythons=wheels.PYTHONS)
+        sys.stdout.write(f"{write(site, options.folder, options.architecture, options.wheel.name.split('-')[1])}\n")
 
 
 def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
@@ -88,7 +88,7 @@ def write(site: Path, folder: Path, architecture: str, version: str) -> Path:
         _put(root / "etc/nodeplug/config.yaml", (ROOT / "systemd/config.yaml").read_text())
         for drop_in in (ROOT / "systemd/drop-ins").iterdir():
             _put(root / "usr/share/doc/nodeplug/drop-ins" / drop_in.name, drop_in.read_text())
-        for page in (x for x in (ROOT / "docs").glob("*.md") if x.name not in _OF_THE_REPOSITORY):
+        for page in (x for x in (ROOT / "docs").glob("*.md") if x.name not in _REPOSITORY_PAGES):
             _put(root / "usr/share/doc/nodeplug" / page.name, page.read_text())
         _put(root / "usr/share/doc/nodeplug/copyright", licences.notices(site, "/opt/nodeplug/lib"))
         completion = subprocess.run(_COMPLETION, cwd=ROOT, check=True, capture_output=True, text=True).stdout

@@ -22,7 +22,7 @@ ALLOWED: Final = frozenset(
     }
 )
 """The allowed licences by SPDX name."""
-_IN_WORDS: Final = {"3-Clause BSD License": "BSD-3-Clause"}
+_SPDX_NAMES: Final = {"3-Clause BSD License": "BSD-3-Clause"}
 _CLASSIFIERS: Final = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
     "License :: OSI Approved :: MIT License": "MIT",
@@ -53,17 +53,19 @@ def problems(found: Sequence[Library]) -> Iterator[str]:
     """Yield a message for each reason why a library must not be shipped."""
     for each in found:
         if not each.licence:
-            yield f"{each.name} {each.version} says no licence that is known"
+            yield f"{each.name} {each.version} declares no known licence"
         elif not _is_allowed(each.licence):
             yield f"{each.name} {each.version} has the licence {each.licence}, which is not on the list"
         if not any(path.stat().st_size for path in each.texts):
-            yield f"{each.name} {each.version} brings no text of its licence"
+            yield f"{each.name} {each.version} has no licence text"
 
 
 def check(site: Path) -> None:
     """Raise SystemExit if `site` has a library that must not be shipped."""
     if found := list(problems(list(libraries(site)))):
-        raise SystemExit("\n".join(("deploy/licences.py says what may be shipped:", *found)))
+        raise SystemExit(
+            "\n".join(("these libraries must not be shipped (deploy/licences.py lists the allowed licences):", *found))
+        )
 
 
 def check_debian(root: Path) -> None:
@@ -75,7 +77,7 @@ def check_debian(root: Path) -> None:
         if "/" in (fields["Section"] or "/"):
             wrong.append(f"{name} is not of Debian's main section, whose licences are free: {fields['Section']}")
         if not (root / "usr/share/doc" / name / "copyright").is_file():
-            wrong.append(f"{name} brings no copyright file")
+            wrong.append(f"{name} has no copyright file")
     if wrong:
         raise SystemExit("\n".join(wrong))
 
@@ -93,7 +95,7 @@ def notices(site: Path, where: str) -> str:
 
 def _licence(fields: Message) -> str:
     licence = fields["License-Expression"] or fields["License"] or ""
-    licence = _IN_WORDS.get(licence, licence)
+    licence = _SPDX_NAMES.get(licence, licence)
     if licence and (fields["License-Expression"] or licence in ALLOWED):
         return licence
     return next((_CLASSIFIERS[x] for x in fields.get_all("Classifier", ()) if x in _CLASSIFIERS), "")

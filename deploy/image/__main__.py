@@ -1,7 +1,8 @@
 """Build nodeplug's OCI image, without a container engine: python -m deploy.image WHEEL OUT.oci.tar.
 
-Debian's Python (debian.lock), the libraries (requirements.lock), the wheel; no shell, no package manager, and nobody
-may write but to /tmp. The same inputs give the same bytes. Beside it OUT.cdx.json says what is in it.
+The image contains Debian's Python (debian.lock), the libraries (requirements.lock) and the wheel, but no shell and no
+package manager; only /tmp is writable. The same inputs give the same bytes. OUT.cdx.json, in the same folder, is the
+bill of materials.
 """
 
 import argparse
@@ -33,8 +34,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--architecture", default="amd64", choices=sorted(wheels.PLATFORMS))
     parser.add_argument("--name", help="repository:tag; default localhost/nodeplug:VERSION")
-    asked = parser.parse_args()
-    build(asked.wheel.resolve(), asked.out, asked.architecture, asked.name)
+    options = parser.parse_args()
+    build(options.wheel.resolve(), options.out, options.architecture, options.name)
 
 
 def build(wheel: Path, out: Path, architecture: str, name: str | None = None) -> None:

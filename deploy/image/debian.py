@@ -90,13 +90,13 @@ class Apt:
         done = subprocess.run(command, cwd=file.parent, check=False, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(
-                f"{deb.name} {deb.version} is in {LOCK.name} and cannot be had from this machine's apt sources, which "
-                f"must be Debian 12's; if Debian has a newer one, `make lock` takes it:\n{done.stderr}"
+                f"{deb.name} {deb.version} is in {LOCK.name}, but this machine's apt sources, which must be "
+                f"Debian 12's, do not have it; if Debian has a newer one, `make lock` pins it:\n{done.stderr}"
             )
         (got,) = file.parent.glob("*.deb")
         if hashlib.sha256(got.read_bytes()).hexdigest() != deb.sha256:
             got.unlink()
-            raise SystemExit(f"{deb.name} {deb.version} is not the file of {LOCK.name}: its SHA-256 is another")
+            raise SystemExit(f"{deb.name} {deb.version} is not the file of {LOCK.name}: its SHA-256 differs")
         return got.rename(file)
 
     def _update(self) -> None:

@@ -24,7 +24,7 @@ def main() -> None:
     tracing = [*needed, *project["optional-dependencies"]["tracing"]]
     debs: list[str] = []
     pins: dict[str, set[str]] = {}
-    of_tracing: dict[str, set[str]] = {}
+    tracing_pins: dict[str, set[str]] = {}
     for architecture in wheels.PLATFORMS:
         newest = debian.Apt(ROOT / "build/image", architecture).newest(debian.PACKAGES)
         debs += [" ".join((architecture, name, *newest[name])) for name in debian.PACKAGES]
@@ -32,14 +32,14 @@ def main() -> None:
             pins.setdefault(pin, set()).add(sha256)
         for pin, sha256 in _resolve(tracing, architecture).items():
             if pin not in pins:
-                of_tracing.setdefault(pin, set()).add(sha256)
-        for found, others in ((pins, {}), (of_tracing, pins)):
+                tracing_pins.setdefault(pin, set()).add(sha256)
+        for found, others in ((pins, {}), (tracing_pins, pins)):
             for python in wheels.PYTHONS[1:]:  # the Debian package and nodeplug.pyz also run on these
                 for pin, sha256 in _resolve([*found], architecture, python).items():
                     if pin not in others:
                         found.setdefault(pin, set()).add(sha256)
     debian.LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in debs))
-    for lock, found in ((wheels.LOCK, pins), (wheels.TRACING_LOCK, of_tracing)):
+    for lock, found in ((wheels.LOCK, pins), (wheels.TRACING_LOCK, tracing_pins)):
         lines = (
             " ".join((pin, *(f"--hash=sha256:{each}" for each in sorted(hashes)))) for pin, hashes in found.items()
         )

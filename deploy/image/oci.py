@@ -3,8 +3,8 @@
 oci.py OUT.tar NAME:TAG [--architecture arm64] [--program FILE [--applets]] [--tree FOLDER=/PATH]...
        [--env NAME=VALUE]... [--entrypoint A,B] [--command A,B]
 
-Each tree is a layer. The same input gives the same bytes: entries are sorted, root's, and as old as SOURCE_DATE_EPOCH
-says (1970 without it); files of trees are read-only. Source: OCI image format specification 1.1.
+Each tree is a layer. The same input gives the same bytes: entries are sorted, belong to root, and have the time of
+SOURCE_DATE_EPOCH (1970 by default); files of trees are read-only. Source: OCI image format specification 1.1.
 """
 
 import argparse
@@ -36,28 +36,30 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("name")
     parser.add_argument("--architecture", default="amd64", choices=("amd64", "arm64"))
-    parser.add_argument("--program", type=Path, help="a static program for /bin of a root that is otherwise empty")
-    parser.add_argument("--applets", action="store_true", help="link what `PROGRAM --list` names to it")
-    parser.add_argument("--tree", action="append", default=[], help="a folder and where it goes")
-    parser.add_argument("--env", action="append", default=[], help="beside PATH")
-    parser.add_argument("--entrypoint", type=_words, default=None)
-    parser.add_argument("--command", type=_words, default=None)
-    asked = parser.parse_args()
+    parser.add_argument("--program", type=Path, help="a static program for /bin of an otherwise empty root")
+    parser.add_argument(
+        "--applets", action="store_true", help="also create a link for each name that `PROGRAM --list` prints"
+    )
+    parser.add_argument("--tree", action="append", default=[], help="a folder and its path in the image")
+    parser.add_argument("--env", action="append", default=[], help="further variables; PATH is always set")
+    parser.add_argument("--entrypoint", type=_split, default=None)
+    parser.add_argument("--command", type=_split, default=None)
+    options = parser.parse_args()
     layers = []
-    for tree in asked.tree:
+    for tree in options.tree:
         folder, _, path = tree.rpartition("=")
         layers.append(tree_layer(Path(folder), path))
-    if asked.program:
-        layers.append(_program_layer(asked.program, has_applets=asked.applets))
+    if options.program:
+        layers.append(_program_layer(options.program, has_applets=options.applets))
     config = {
-        "Env": ["PATH=/usr/bin:/bin", *asked.env],
-        "Entrypoint": asked.entrypoint,
-        "Cmd": asked.command,
+        "Env": ["PATH=/usr/bin:/bin", *options.env],
+        "Entrypoint": options.entrypoint,
+        "Cmd": options.command,
     }
-    write(asked.out, asked.name, layers, config, architecture=asked.architecture)
+    write(options.out, options.name, layers, config, architecture=options.architecture)
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return text.split(",")
 
 

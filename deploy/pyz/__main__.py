@@ -1,7 +1,7 @@
-"""Build nodeplug.pyz, a file that any Python from 3.11 on runs: python -m deploy.pyz WHEEL OUT.pyz.
+"""Build nodeplug.pyz, a file that Python 3.11 and later can run: python -m deploy.pyz WHEEL OUT.pyz.
 
-The wheel and its libraries, as Python: of what is compiled only msgspec is in it, for each Python and processor. gRPC's
-core is not, and so neither are the commands that bring a stand-in kubelet. The same inputs give the same bytes.
+The file contains the wheel and its libraries. The only compiled module is msgspec's, for each Python and processor.
+Without gRPC's core, the commands with a stand-in kubelet are not available. The same inputs give the same bytes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from deploy.image import wheels
 
 _START = Path(__file__).with_name("start.py")
 _SHEBANG = b"#!/usr/bin/env python3\n"
-_LEFT_OUT = ("grpc/", "grpcio-")
+_OMITTED = ("grpc/", "grpcio-")
 _NAMESPACES = ("google/",)  # Python finds namespace packages in an archive only if they have their own entry
 
 
@@ -28,10 +28,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         site = Path(scratch) / "site"
-        wheels.install("amd64", site, asked.wheel.resolve(), locks=[wheels.LOCK])
+        wheels.install("amd64", site, options.wheel.resolve(), locks=[wheels.LOCK])
         libraries = dict(_libraries(site))
         shipped = Path(scratch) / "shipped"
         for name, data in libraries.items():
@@ -39,7 +39,7 @@ def main() -> None:
                 (shipped / name).parent.mkdir(parents=True, exist_ok=True)
                 (shipped / name).write_bytes(data)
         notices = licences.notices(shipped, "this archive").encode()
-        write(asked.out, {**libraries, **dict(_compiled(Path(scratch))), "NOTICES": notices})
+        write(options.out, {**libraries, **dict(_compiled(Path(scratch))), "NOTICES": notices})
 
 
 def write(out: Path, content: dict[str, bytes]) -> None:
@@ -60,7 +60,7 @@ def _libraries(site: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of `site` that Python can import from an archive, which excludes compiled modules."""
     for path in site.rglob("*"):
         name = str(path.relative_to(site))
-        if path.is_file() and path.suffix != ".so" and not name.startswith(_LEFT_OUT):
+        if path.is_file() and path.suffix != ".so" and not name.startswith(_OMITTED):
             yield name, path.read_bytes()
 
 

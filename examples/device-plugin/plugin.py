@@ -22,7 +22,7 @@ INTERVAL = 0.2  # seconds between checks of the kubelet's socket
 stopping = asyncio.Event()
 
 
-def wire(message: Any) -> bytes:
+def serialize(message: Any) -> bytes:
     """Return the serialized message."""
     return bytes(message.SerializeToString())
 
@@ -51,9 +51,9 @@ async def serve(folder: Path, name: str) -> grpc.aio.Server:
     """Serve at a socket of this name. Serve before you register: the kubelet calls back before it answers Register."""
     unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
     methods = {
-        "GetDevicePluginOptions": unary(options, api.Empty.FromString, wire),
-        "ListAndWatch": stream(watch, api.Empty.FromString, wire),
-        "Allocate": unary(allocate, api.AllocateRequest.FromString, wire),
+        "GetDevicePluginOptions": unary(options, api.Empty.FromString, serialize),
+        "ListAndWatch": stream(watch, api.Empty.FromString, serialize),
+        "Allocate": unary(allocate, api.AllocateRequest.FromString, serialize),
     }
     server = grpc.aio.server()
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)])
@@ -65,7 +65,7 @@ async def serve(folder: Path, name: str) -> grpc.aio.Server:
 async def register(folder: Path, name: str) -> None:
     """Register with the kubelet. Raises `grpc.aio.AioRpcError` if it does not listen or refuses."""
     async with grpc.aio.insecure_channel(f"unix:{folder / 'kubelet.sock'}") as channel:
-        call = channel.unary_unary("/v1beta1.Registration/Register", wire)
+        call = channel.unary_unary("/v1beta1.Registration/Register", serialize)
         await call(api.RegisterRequest(version="v1beta1", endpoint=name, resource_name=RESOURCE), timeout=10)
 
 

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from checkpoint.lease import UNREPORTED_POD
 from hostdevices import Device, Devnode, Problem
 from hostdevices.shown import escaped
 from nodeplug.commands.columns import aligned
@@ -193,7 +194,7 @@ def _leased(change: LeaseChange) -> str:
 
 
 def _change_in_words(change: LeaseChange) -> str:
-    holder = change.holder or "a pod that the kubelet has not reported yet"
+    holder = change.holder or UNREPORTED_POD
     return f"{holder}: {change}"
 
 

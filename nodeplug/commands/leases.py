@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from checkpoint.lease import UNREPORTED_POD
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
 from nodeplug.commands.failure import Failure
@@ -24,7 +25,6 @@ from nodeplug.control.leases import Answer, LeaseView, Question
 from nodeplug.control.protocol import Refusal
 
 _MOST_NAMED = 8  # the most units in a message
-_NOT_REPORTED = "a pod that the kubelet has not reported yet"
 
 
 class _Shown(Struct, frozen=True):
@@ -110,7 +110,7 @@ def release(state: Path, output: Output, resource: str, force: bool, unit: str) 
         click.echo(as_text(ended, output), nl=False)
         return
     for x in ended.leases:
-        click.echo(f"released: {x.resource} {x.unit}, which {x.holder or _NOT_REPORTED} had")
+        click.echo(f"released: {x.resource} {x.unit}, which {x.holder or UNREPORTED_POD} had")
     if output == "wide":
         click.echo("\n".join(("", *lease_lines(ended.leases, is_wide=True))))
 
@@ -168,7 +168,7 @@ def _details(found: witnesses.Answer) -> Iterator[str]:
     facts = (
         ("unit", x.unit),
         ("resource", f"{x.resource} ({x.api})"),
-        ("holder", x.holder or _NOT_REPORTED),
+        ("holder", x.holder or UNREPORTED_POD),
         ("pods", " ".join(x.pod_uids) or "not known"),
         ("devices", " ".join(x.devices)),
         ("part of", " ".join(x.shared)),

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from checkpoint.lease import UNREPORTED_POD
 from hostdevices import Host, HostDevicesError, scan
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.examples import examples
@@ -20,7 +21,7 @@ from nodeplug.control import client
 from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.status import Answer, Question
-from nodeplug.topology.layout import UNREPORTED_POD, NumaNode, layout
+from nodeplug.topology.layout import NumaNode, layout
 from nodeplug.topology.svg import draw
 from nodeplug.topology.text import lines
 

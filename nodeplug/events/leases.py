@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from checkpoint import Lease, Ledger
-from checkpoint.lease import Change
+from checkpoint.lease import UNREPORTED_POD, Change
 from telemetry import EventKind, EventLog
 
 MOST_NAMED = 5  # the most units, or devices, that one event names
@@ -92,4 +92,4 @@ def holder_in_words(holder: str) -> str:
             return f"claim {namespace}/{claim}"
         case ["claim", uid]:
             return f"claim {uid}"
-    return "a pod that the kubelet has not reported yet"
+    return UNREPORTED_POD

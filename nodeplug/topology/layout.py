@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from checkpoint.lease import UNREPORTED_POD
 from hostdevices import Device
 from hostdevices.readers.pci import PCIE_ROOT
 from nodeplug.control.leases import LeaseView
@@ -47,7 +48,6 @@ class NumaNode(Struct, frozen=True):
 
 
 T = TypeVar("T")
-UNREPORTED_POD = "a pod that the kubelet has not reported yet"
 
 
 def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:

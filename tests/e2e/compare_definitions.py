@@ -1,8 +1,8 @@
-"""Random definitions to the stand-in API server and to a real one, and objects of those that both take.
+"""Send random definitions to the stand-in API server and a real one, and objects of those that both accept.
 
     python -m tests.e2e.compare_definitions COUNT [--seed N] [--show N]
 
-$K8S says which real server, and which release the stand-in answers as.
+$K8S selects the real server, and the release that the stand-in imitates.
 """
 
 import http.client
@@ -91,7 +91,7 @@ def _exchange(pair: Pair, path: str, body: Plain, **query: str) -> tuple[list[An
         return [], Compared(path, body, ["no answer"], "a real server ends the connection")
     ours, real, _ = pair.shown(answers, [read_value(answer) for answer in answers])
     return answers, Compared(
-        path, body, _of_causes(ours, real) or differences(_told(ours)._asdict(), _told(real)._asdict())
+        path, body, _of_causes(ours, real) or differences(_normalized(ours)._asdict(), _normalized(real)._asdict())
     )
 
 
@@ -116,7 +116,7 @@ def _causes(body: Any) -> list[str]:
     return [_SELF.sub("selfType", f"{each.get('field')}: {each['message']}") for each in causes or ()]
 
 
-def _told(shown: Shown) -> Shown:
+def _normalized(shown: Shown) -> Shown:
     """Sort warnings about schemas, which come in the order of Go's maps, and remove arbitrary numbers of types."""
     body = json.loads(_SELF.sub("selfType", json.dumps(shown.body)))
     return shown._replace(warnings=tuple(sorted(shown.warnings)), body=body)

@@ -1,11 +1,11 @@
-"""kubectl against the stand-in API server and against a real one: what it prints, and its exit code, are the same.
+"""Run kubectl with the stand-in API server and with a real one, and compare its output and exit code.
 
     python -m tests.e2e.compare_kubectl [core] [custom] [dra]
 
-Commands are in `kubectl/*.txt`, one a line, with variables before them as in a shell; `~` stands before those that are
-known to differ (docs/apiserver.md says why), `~1.34,1.36` before those that do on these releases alone. Each file
-begins with new servers, its commands go in their order.
-$K8S says which real server and which kubectl, and which release the stand-in answers as.
+The commands are in `kubectl/*.txt`, one per line, with variables in front as in a shell. A command with `~` in front is
+known to differ (docs/apiserver.md has the reasons), one with `~1.34,1.36` only on these releases. Each file starts
+with new servers, and its commands are run in order.
+$K8S selects the real server and kubectl, and the release that the stand-in imitates.
 """
 
 import argparse
@@ -72,8 +72,11 @@ def main() -> None:
             count, same = count + 1, same + (not each.difference)
             if bool(each.difference) != each.is_known:
                 wrong.append(each)
-                print(f"$ {each.command}\n{each.difference or 'it was known to differ, and does not'}", flush=True)
-    print(f"{count} commands, {same} print the same; {len(wrong)} of them otherwise than known")
+                print(
+                    f"$ {each.command}\n{each.difference or 'it is marked as known to differ, and does not differ'}",
+                    flush=True,
+                )
+    print(f"{count} commands, {same} print the same; {len(wrong)} are marked wrongly")
     sys.exit(1 if wrong else 0)
 
 

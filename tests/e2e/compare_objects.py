@@ -1,11 +1,11 @@
-"""Valid objects with one thing wrong, to the stand-in API server and to a real one: what they say of them agrees.
+"""Send valid objects with one mutation to the stand-in API server and a real one, and compare the answers.
 
     python -m tests.e2e.compare_objects COUNT [KIND ...] [--seed N] [--show N] [--all]
 
-The objects are those of `mutated_objects`. Of each, COUNT mutations are sent: as new objects, then, once the object is
-stored, as updates, patches of each type and applied configurations, of its status as well; all of them as dry runs, so
-that each is compared by itself. $K8S says which real server, and which release the stand-in answers as. Differences
-are counted by kind and reason; --all prints those that have a reason, too.
+The objects are those of `mutated_objects`. COUNT mutations of each object are sent: as new objects and then, once the
+object is stored, as updates, patches of each type and applied configurations, also of its status. All are dry runs, so
+that they do not affect each other. $K8S selects the real server, and the release that the stand-in imitates.
+Differences are counted by kind and reason; --all also prints those that have a known reason.
 """
 
 import argparse
@@ -42,23 +42,23 @@ class Compared(NamedTuple):
 def main() -> None:
     """Run the command; exits with 1 if there are differences without a reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.compare_objects", description=__doc__)
-    parser.add_argument("count", type=int, help="of each object")
-    parser.add_argument("kinds", nargs="*", help="all without")
+    parser.add_argument("count", type=int, help="mutations per object")
+    parser.add_argument("kinds", nargs="*", help="kinds of objects; all by default")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences of a kind are printed")
-    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
-    parser.add_argument("--all", action="store_true", help="print those with a reason, too")
+    parser.add_argument("--show", type=int, default=20, help="the number of unexplained differences to print per kind")
+    parser.add_argument("--width", type=int, default=700, help="the number of characters to print of each")
+    parser.add_argument("--all", action="store_true", help="also print differences with a known reason")
     parsed = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
-    looks: Counter[tuple[str, str]] = Counter()
+    groups: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
         for each in compared(ours, real, parsed.count, parsed.seed, parsed.kinds):
             key = (each.kind, each.reason if each.found else "equal")
             counts[key] += 1
             if each.found and (parsed.all or not each.reason):
-                group = (each.kind, _look(each))
-                looks[group] += 1
-                if looks[group] == 1 and counts[key] <= parsed.show:
+                group = (each.kind, _group_of(each))
+                groups[group] += 1
+                if groups[group] == 1 and counts[key] <= parsed.show:
                     _print(each, parsed.width)
     for (kind, reason), count in sorted(counts.items()):
         print(f"{count:6} {kind}: {reason or 'DIFFER without a known reason'}")
@@ -185,15 +185,15 @@ def _print(each: Compared, width: int) -> None:
     is_refused = any(text.startswith(".status") for text in each.found)  # by one: then only these explain it
     found = [text for text in each.found if text.startswith((".status", ".body.message"))] if is_refused else each.found
     for text in found[:8]:
-        print(f"  {_around(text, width)}")
+        print(f"  {_around_the_difference(text, width)}")
 
 
-def _look(each: Compared) -> str:
+def _group_of(each: Compared) -> str:
     """Return the common part of similar differences."""
     return re.sub(r"\d+|\"[^\"]*\"", "", f"{each.found[0][:120]}")
 
 
-def _around(text: str, width: int) -> str:
+def _around_the_difference(text: str, width: int) -> str:
     """Return the part of a difference where the values begin to differ."""
     where, _, values = text.partition(": ours ")
     ours, _, real = values.partition("\n")

@@ -1,9 +1,10 @@
-"""Random quotas and limit ranges, and writes that meet them, on the stand-in API server and on a real one.
+"""Compare random quotas and limit ranges, and writes that they affect, on the stand-in API server and a real one.
 
     python -m tests.e2e.compare_quotas ROUNDS [--seed N] [--show N]
 
-In each round a namespace gets some, and then objects that fit or do not; answers are compared, and what the quotas say
-is used. No controllers run on either side: what is used by nobody yet is said here.
+In each round, quotas and limit ranges are created in a namespace, then objects that fit and objects that do not. The
+answers and the usage in the quotas' status are compared. No controllers run on either side; the command itself sets
+the initial usage.
 """
 
 import random
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.controlplane.apiserver.random_requests import Request
 from tests.controlplane.apiserver.running import MERGE, Http, Plain
-from tests.e2e.compare_servers import run, what_ours_has
+from tests.e2e.compare_servers import members_of_ours, run
 from tests.e2e.server_pair import Dressed, Pair, Shown, differences
 
 WRITES = 25
@@ -77,7 +78,7 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
 
 def _exchange(pair: Pair, request: Request) -> Compared:
     mine, theirs, _ = pair.ask(Dressed(request))
-    theirs = theirs._replace(body=what_ours_has(mine.body, theirs.body))
+    theirs = theirs._replace(body=members_of_ours(mine.body, theirs.body))
     mine, theirs = (each._replace(body=_without_ports(each.body)) for each in (mine, theirs))
     found = differences(mine._asdict(), theirs._asdict())
     return Compared(request, found, _reason(mine, theirs) if found else "")

@@ -1,12 +1,13 @@
-"""Requests that somebody wrote down, to the stand-in API server and to a real one: codes, warnings and bodies agree.
+"""Send hand-written requests to the stand-in API server and a real one, and compare codes, warnings and bodies.
 
     python -m tests.e2e.compare_requests [core] [custom] ...
 
-Requests are in `requests/*.txt`, one a line: the verb, the path and, where there is one, the body as JSON. PATCH says
-of which type it is (PATCH:merge, PATCH:json, PATCH:strategic, PATCH:apply), and any verb in which form it wants its
-answer (GET>table, GET>yaml, GET>protobuf). `~` stands before those that are known to differ (docs/apiserver.md says
-why), `~1.34,1.36` before those that do on these releases alone, `#` before remarks. Each file begins with empty
-namespaces, its requests go in their order. $K8S says which real server, and which release the stand-in answers as.
+The requests are in `requests/*.txt`, one per line: the verb, the path and, optionally, the body as JSON. PATCH has its
+type as a suffix (PATCH:merge, PATCH:json, PATCH:strategic, PATCH:apply), and any verb can have the format of the
+answer (GET>table, GET>yaml, GET>protobuf). A request with `~` in front is known to differ (docs/apiserver.md has the
+reasons), one with `~1.34,1.36` only on these releases; lines with `#` are comments. Each file starts with empty
+namespaces, and its requests are sent in order. $K8S selects the real server, and the release that the stand-in
+imitates.
 """
 
 import argparse
@@ -57,8 +58,15 @@ def main() -> None:
                 count, same = count + 1, same + (not each.found)
                 if bool(each.found) != each.is_known:
                     wrong += 1
-                    print(each.line, *(f"  {text}" for text in each.found or ["it was known to differ"]), sep="\n")
-    print(f"{count} requests, {same} are answered the same; {wrong} otherwise than known")
+                    print(
+                        each.line,
+                        *(
+                            f"  {text}"
+                            for text in each.found or ["it is marked as known to differ, and does not differ"]
+                        ),
+                        sep="\n",
+                    )
+    print(f"{count} requests, {same} are answered the same; {wrong} are marked wrongly")
     sys.exit(1 if wrong else 0)
 
 

@@ -1,9 +1,10 @@
-"""Random requests to the stand-in API server and to a real one: codes and bodies agree, but for a list of reasons.
+"""Send random requests to the stand-in API server and a real one, and compare codes and bodies.
 
     python -m tests.e2e.compare_servers COUNT [--seed N] [--show N]
 
-$K8S says which real server, and which release the stand-in answers as. After a request that they do not agree on, the
-objects that it was about are removed from both, so that each difference counts once. No controllers run on either side.
+$K8S selects the real server, and the release that the stand-in imitates. After a request with different answers, its
+objects are removed from both servers, so that each difference counts once. Differences with a known reason are counted
+separately. No controllers run on either side.
 """
 
 import argparse
@@ -115,8 +116,8 @@ def run(
     parser = argparse.ArgumentParser(prog=f"python -m tests.e2e.{name}", description=description)
     parser.add_argument(amount, type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=20, help="how many unexplained differences are printed whole")
-    parser.add_argument("--width", type=int, default=700, help="how many characters of each difference")
+    parser.add_argument("--show", type=int, default=20, help="the number of unexplained differences to print")
+    parser.add_argument("--width", type=int, default=700, help="the number of characters to print of each")
     parsed = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as (ours, real):
@@ -167,8 +168,8 @@ def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared
 def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
     """Send a request to both servers. `requests` learns equal answers; objects with different answers are removed."""
     mine, theirs, seen = pair.ask(dressed)
-    if is_open(dressed.request.path):
-        theirs = theirs._replace(body=what_ours_has(mine.body, theirs.body))
+    if is_free_form(dressed.request.path):
+        theirs = theirs._replace(body=members_of_ours(mine.body, theirs.body))
     found = differences(mine._asdict(), theirs._asdict())
     reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
     if found:
@@ -194,17 +195,17 @@ class Dresser:
             request = self._next._replace(query=query | {"continue": pair.last["continue"]})
         pair.last.pop("continue", None)
         self._next = request if request.method == "GET" and "limit" in request.query else None
-        request = self._tame(request)
+        request = self._as_dry_run(request)
         dressed = Dressed(request, choose.choice(_ACCEPTS))
         can = isinstance(request.body, dict) and request.content == JSON and "customres" not in request.path
         if can and "/apis/example.com/" not in request.path and choose.random() < 0.5:
-            body = self._typed(request)
+            body = self._protobuf_body(request)
             if body is not None:
                 at = choose.randrange(200) if choose.random() < 0.05 else -1
                 dressed = dressed._replace(request=request._replace(body=body, content=PROTOBUF), spoil_at=at)
         return dressed
 
-    def _tame(self, request: Request) -> Request:
+    def _as_dry_run(self, request: Request) -> Request:
         """Make requests without a cleanup dry runs: deletions of namespaces, and creations of generated names."""
         body = request.body
         metadata = body.get("metadata") if isinstance(body, dict) else None
@@ -219,7 +220,7 @@ class Dresser:
             return request._replace(query={**request.query, "dryRun": "All"})
         return request
 
-    def _typed(self, request: Request) -> Any:
+    def _protobuf_body(self, request: Request) -> Any:
         """Return the body if protobuf can encode it, else None."""
         try:
             protobuf.encode(request.body)
@@ -228,18 +229,18 @@ class Dresser:
         return request.body
 
 
-def is_open(path: str) -> bool:
+def is_free_form(path: str) -> bool:
     return not path.startswith(("/apis/resource.k8s.io", "/apis/example.com", "/apis/apiextensions"))
 
 
-def what_ours_has(ours: Any, real: Any, key: str = "") -> Any:
+def members_of_ours(ours: Any, real: Any, key: str = "") -> Any:
     """Return the real server's members that ours has as well: others are defaults of kinds that are free-form here."""
     if isinstance(ours, dict) and isinstance(real, dict):
         if key == "metadata":
             return {name: item for name, item in real.items() if name != "managedFields" or name in ours}
-        return {name: what_ours_has(ours[name], item, name) for name, item in real.items() if name in ours}
+        return {name: members_of_ours(ours[name], item, name) for name, item in real.items() if name in ours}
     if isinstance(ours, list) and isinstance(real, list) and len(ours) == len(real) and key != "managedFields":
-        return [what_ours_has(*each) for each in zip(ours, real, strict=True)]
+        return [members_of_ours(*each) for each in zip(ours, real, strict=True)]
     return real
 
 
@@ -271,14 +272,14 @@ def _print(each: Compared, width: int) -> None:
         print(f"  {text[:width]}")
 
 
-def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _is_of_free_form_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether the request is about a kind that the stand-in neither validates nor defaults."""
-    if not is_open(dressed.request.path):
+    if not is_free_form(dressed.request.path):
         return False
     if (
         ours.status == real.status
         and dressed.request.path.startswith(NAMESPACE_OBJECTS.path_in_all_namespaces)
-        and not _is_within(dressed)
+        and not _is_namespaced(dressed)
     ):
         return True  # a namespace's old status cannot be restored
     if ours.status == real.status:
@@ -286,7 +287,7 @@ def _is_of_open_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str
     return ours.status < 300 or real.status in (409, 422, 500)
 
 
-def _is_within(dressed: Dressed) -> bool:
+def _is_namespaced(dressed: Dressed) -> bool:
     """Return whether a request is about an object in a namespace."""
     return (
         dressed.request.path.removesuffix("/status").count("/")
@@ -298,20 +299,22 @@ def _is_unknown_field(found: list[str]) -> bool:
     return all(text.startswith(".warnings") or "strict decoding error" in text for text in found)
 
 
-def _goes_on(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _has_more_pages(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     is_only = all(text.startswith(".body.metadata.continue: only real") for text in found)
     return is_only and "labelSelector" in dressed.request.query
 
 
-def _counts_the_systems(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _counts_system_objects(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether the answer is a page of a list in which a real server has its own objects."""
     query = dressed.request.query
     return (
-        dressed.request.method == "GET" and is_open(dressed.request.path) and ("limit" in query or "continue" in query)
+        dressed.request.method == "GET"
+        and is_free_form(dressed.request.path)
+        and ("limit" in query or "continue" in query)
     )
 
 
-def _breaks_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _changes_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether a patch changes a member's type, or contains an invalid directive of strategic patches."""
     request, word = dressed.request, str((real.body or {}).get("message")) if isinstance(real.body, dict) else ""
     if request.content == STRATEGIC and ("cannot restore" in word or "$" in str(request.body)):
@@ -324,7 +327,7 @@ def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list
     return len(found) == 1 and found[0].count("failed to create typed patch object") == 2
 
 
-def _shows_in_another_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _differs_in_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether both refusals show the same object, with another order of members or escaping of strings."""
     texts = [str(shown.body).replace("\\\\u00e4", "ä").replace("\\", "") for shown in (ours, real)]
     return ours.status == real.status == 422 and sorted(texts[0]) == sorted(texts[1])
@@ -335,7 +338,7 @@ def _is_write_without_change(dressed: Dressed, ours: Shown, real: Shown, found: 
     return bool(found) and all(_ANOTHER_VERSION.search(text) for text in found)
 
 
-def _is_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _is_version_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
     return dressed.request.query.get("resourceVersion") == "1" and ours.status == 410
 
 
@@ -348,15 +351,15 @@ _ANOTHER_VERSION = re.compile(
 )
 _Holds = Callable[[Dressed, Shown, Shown, list[str]], bool]
 REASONS: tuple[tuple[str, _Holds], ...] = (
-    ("a kind that is free-form here", _is_of_open_kind),
+    ("a kind that is free-form here", _is_of_free_form_kind),
     ("a damaged protobuf body: the words of its refusal", lambda dressed, *_: dressed.spoil_at >= 0),
-    ("a patch that breaks a type: the words, or that it is refused", _breaks_a_type),
-    ("a page of a list in which a real server has objects of its own", _counts_the_systems),
+    ("a patch that breaks a type: the words, or that it is refused", _changes_a_type),
+    ("a page of a list in which a real server has objects of its own", _counts_system_objects),
     ("which of several wrong fields of an applied configuration is named", _names_another_field),
     ("a write without a change: which version it leaves", _is_write_without_change),
-    ("the order of members of an object that a refusal shows", _shows_in_another_order),
-    ("a version of before our server's start", _is_before_the_start),
-    ("a page of a list with a selector: whether another one follows", _goes_on),
+    ("the order of members of an object that a refusal shows", _differs_in_order),
+    ("a version of before our server's start", _is_version_before_the_start),
+    ("a page of a list with a selector: whether another one follows", _has_more_pages),
 )
 """Differences that are intended, or on which no client can depend; docs/apiserver.md explains them."""
 

@@ -1,10 +1,10 @@
-"""Random watches on the stand-in API server and on a real one: their frames agree, but for a list of reasons.
+"""Open random watches on the stand-in API server and a real one, and compare their frames.
 
     python -m tests.e2e.compare_watches ROUNDS [--seed N] [--show N]
 
-In each round some watches are opened, from versions of before and with selectors, then writes are made, and then all
-that came is compared: types of events, objects without what a server makes up, refusals. Writes that are not answered
-alike are the matter of `compare_servers`: their round is dropped.
+In each round, watches are opened from earlier versions and with selectors, and then writes are made. The event types,
+the objects without generated values, and refusals are compared. A round in which the two servers answer a write
+differently is skipped: `compare_servers` compares writes. Differences with a known reason are counted separately.
 """
 
 import random
@@ -24,7 +24,7 @@ from tests.controlplane.apiserver.random_requests import (
     Requests,
 )
 from tests.controlplane.apiserver.running import Http
-from tests.e2e.compare_servers import Dresser, exchange, is_open, run, what_ours_has
+from tests.e2e.compare_servers import Dresser, exchange, is_free_form, members_of_ours, run
 from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences
 from tests.e2e.watch_pair import OpenWatch, Watch, Watched
 
@@ -112,8 +112,8 @@ def _watch(choose: random.Random, pair: Pair, versions: list[str]) -> Watch:
 
 def _compared(watched: Watched) -> Compared:
     ours, real = watched.ours, watched.real
-    if is_open(watched.watch.path):
-        real = real._replace(body=what_ours_has(ours.body, real.body))
+    if is_free_form(watched.watch.path):
+        real = real._replace(body=members_of_ours(ours.body, real.body))
     found = differences(ours._asdict(), real._asdict())
     return Compared(
         watched, found, next((text for text, holds in REASONS if holds(watched, found)), "") if found else ""
@@ -126,10 +126,10 @@ def _print(each: Compared, width: int) -> None:
     for text in each.found[:8]:
         print(f"  {text[:width]}")
     for name, shown in (("ours", each.watched.ours), ("real", each.watched.real)):
-        print(f"  {name} {_told(shown)[:width]}")
+        print(f"  {name} {_summary(shown)[:width]}")
 
 
-def _told(shown: Shown) -> str:
+def _summary(shown: Shown) -> str:
     """The events of a stream, as a short string."""
     if not isinstance(shown.body, list):
         return str(shown.body)

@@ -30,7 +30,7 @@ class Functions:
             "units with CDI": lambda: self._runs("tun", "example.com/tun"),
             "slices": lambda: self.stand.all("ResourceSlice"),
             "claims": self._claim_runs,
-            "events": self._hears,
+            "events": self._receives_kernel_events,
         }
 
     async def prepare_claims(self) -> None:
@@ -50,13 +50,13 @@ class Functions:
         for each in await self.stand.all("ResourceSlice"):
             await self.stand.delete("ResourceSlice", each["metadata"]["name"])
 
-    async def until_said(self, words: str) -> None:
+    async def until_logged(self, words: str) -> None:
         """Wait until a line of the log matches a regular expression."""
 
-        async def said() -> bool:
+        async def is_logged() -> bool:
             return re.search(words, await self.log()) is not None
 
-        await self.until(said, words)
+        await self.until(is_logged, words)
 
     async def until(self, holds: Callable[[], Awaitable[object]], what: str) -> None:
         """Advance the kubelet's clock until a condition is true. Raises AssertionError with `what` and the log."""
@@ -85,5 +85,5 @@ class Functions:
         found = await self.stand.get("Pod", self._made[name])
         return bool(found.get("status", {}).get("phase") == "Running")
 
-    async def _hears(self) -> bool:
+    async def _receives_kernel_events(self) -> bool:
         return "registered" in (log := await self.log()) and "wait for a rescan" not in log

@@ -153,7 +153,7 @@ class PodBox(Functions):
 
     def functions(self) -> dict[str, Callable[[], Awaitable[object]]]:
         """The functions of `Functions`; readiness; noticing ended pods; devices of each kind."""
-        rest = {"ready": self._is_ready, "ends of pods": self._hears_of_pods}
+        rest = {"ready": self._is_ready, "ends of pods": self._reads_pod_resources}
         return {**super().functions(), **rest, **self.classes()}
 
     def classes(self) -> dict[str, Callable[[], Awaitable[object]]]:
@@ -170,7 +170,7 @@ class PodBox(Functions):
         writer.close()
         return b" 200 " in line
 
-    async def _hears_of_pods(self) -> bool:
+    async def _reads_pod_resources(self) -> bool:
         return "registered" in (log := await self.log()) and "leases of ended pods do not end" not in log
 
     async def _offers(self, kind: str) -> bool:

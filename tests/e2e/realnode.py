@@ -69,7 +69,7 @@ class RealNode:
         """Restart only the kubelet; pods continue. Returns when it knows all of them except `refused`."""
         before = self._pods_of_the_kubelet() - {refused}
         self._script("restart-kubelet.sh")
-        self._knows(before)
+        self._wait_until_pods_are_known(before)
 
     @contextlib.contextmanager
     def without_api_server(self) -> Iterator[Callable[[], None]]:
@@ -83,7 +83,7 @@ class RealNode:
             is_away = False
             self._shell(f'{start}; waitfor 60 kube-apiserver "$BIN/kubectl" get --raw /readyz')
             self._shell(self._kill("kube-scheduler", signal.SIGTERM))  # it would end later anyway
-            self._knows(before)
+            self._wait_until_pods_are_known(before)
 
         try:
             self._script("restart-kubelet.sh")
@@ -177,7 +177,7 @@ class RealNode:
         """Return whether a pod has a cgroup in any hierarchy."""
         return any(Path("/sys/fs/cgroup").glob(f"*/{CGROUP}/kubepods/**/pod{uid}"))
 
-    def _knows(self, pods: set[str]) -> None:
+    def _wait_until_pods_are_known(self, pods: set[str]) -> None:
         # after a long absence of its API server, a kubelet retries every 30 s
         self.until(lambda: pods <= self._pods_of_the_kubelet(), "the kubelet knows its pods again", 90)
 

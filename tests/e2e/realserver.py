@@ -120,12 +120,12 @@ class RealServer:
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "user"}],
         }
-        while not self._lets_in(binding):
+        while not self._is_authorized(binding):
             assert all(process.poll() is None for process in self._processes), f"see the logs in {self._folder}"
             assert time.monotonic() < deadline, f"not ready after {BOOT} s: see the logs in {self._folder}"
             time.sleep(0.1)  # no event reports that it is ready
 
-    def _lets_in(self, binding: dict[str, Any]) -> bool:
+    def _is_authorized(self, binding: dict[str, Any]) -> bool:
         try:
             admin = self.client(attempts=1)
             admin.raw("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False).get("cluster-admin")

@@ -76,7 +76,7 @@ class Pair:
 
     def shown(self, answers: Sequence[Answer], bodies: Sequence[Any]) -> tuple[Shown, Shown, Any]:
         """Return both servers' answers, and our body with placeholders."""
-        self._learn(*bodies)
+        self._assign_placeholders(*bodies)
         ours, real = (
             Shown(
                 answer.status,
@@ -111,7 +111,7 @@ class Pair:
             return self._names[value][number]
         return value
 
-    def _learn(self, ours: Any, real: Any, key: str = "") -> None:
+    def _assign_placeholders(self, ours: Any, real: Any, key: str = "") -> None:
         """Assign placeholders to generated values at the same place.
 
         A list's version gets its own placeholder, because other writes of a real server increase it.
@@ -127,10 +127,10 @@ class Pair:
             ours, real = ({**each, "metadata": {}} for each in (ours, real))
         if isinstance(ours, dict) and isinstance(real, dict):
             for name in ours.keys() & real.keys():
-                self._learn(ours[name], real[name], name)
+                self._assign_placeholders(ours[name], real[name], name)
         elif isinstance(ours, list) and isinstance(real, list):
             for pair in zip(ours, real, strict=False):
-                self._learn(*pair)
+                self._assign_placeholders(*pair)
         elif key in _MADE_UP and isinstance(ours, str) and isinstance(real, str) and ours and real:
             is_known = ours in self._known[0] or real in self._known[1] or ours in self._names
             if not is_known:

@@ -33,7 +33,7 @@ def verdicts(library: Path, folder: Path) -> Mapping[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-class Chance:
+class RandomSpecs:
     """Random edits, the same in each run. Those of `wrong` are invalid, and are sometimes mixed in."""
 
     def __init__(self, seed: int, *, wrong: bool = False) -> None:
@@ -47,46 +47,46 @@ class Chance:
         common = self._edits() if self._random.random() < 0.2 else ContainerEdits()
         annotations = pick(({}, {}, {"nodeplug.dev/of": "x"}))
         made = Spec.of(pick(("example.com/gpu", "nodeplug.dev/claim", "a.b/c-d.e")), devices, common, annotations)
-        return replace(made, cdi_version=pick(("0.2.9", "0.3.0", "0.5.0", "1.1.0"))) if self._goes_wrong() else made
+        return replace(made, cdi_version=pick(("0.2.9", "0.3.0", "0.5.0", "1.1.0"))) if self._makes_invalid() else made
 
-    def _goes_wrong(self) -> bool:
+    def _makes_invalid(self) -> bool:
         return self._wrong and self._random.random() < 0.1
 
     def _some(self, *found: Any) -> tuple[Any, ...]:
         return tuple(self._random.sample(found, self._random.randint(0, len(found))))
 
     def _edits(self) -> ContainerEdits:
-        rdt = IntelRdt(clos_id="a/b" if self._goes_wrong() else "gold")
+        rdt = IntelRdt(clos_id="a/b" if self._makes_invalid() else "gold")
         edits = ContainerEdits(
-            env=(*self._some("A=1", "B="), *(["=C"] * self._goes_wrong())),
+            env=(*self._some("A=1", "B="), *(["=C"] * self._makes_invalid())),
             device_nodes=tuple(map(self._node, self._some(*HOST))),
-            net_devices=self._some(NetDevice(host_interface_name="eth1", name="net1")) * (1 + self._goes_wrong()),
+            net_devices=self._some(NetDevice(host_interface_name="eth1", name="net1")) * (1 + self._makes_invalid()),
             mounts=self._some(
                 Mount.read_only("/usr", "/opt/usr"),
-                Mount(host_path="" if self._goes_wrong() else "/srv", container_path="/srv", options=("bind",)),
+                Mount(host_path="" if self._makes_invalid() else "/srv", container_path="/srv", options=("bind",)),
                 Mount(host_path="/dev/shm", container_path="/dev/shm", type="tmpfs"),
             ),
             intel_rdt=self._random.choice((None, None, rdt, replace(rdt, schemata=("L3:0=f",)))),
             additional_gids=self._some(44, 107),
         )
-        return edits if edits != ContainerEdits() or self._goes_wrong() else replace(edits, env=("A=1",))
+        return edits if edits != ContainerEdits() or self._makes_invalid() else replace(edits, env=("A=1",))
 
     def _node(self, path: str) -> DeviceNode:
         pick = self._random.choice
         made = DeviceNode.of(
             path,
             container_path=pick(("", "/dev/inside")),
-            permissions="rx" if self._goes_wrong() else pick(("", "r", "rw")),
+            permissions="rx" if self._makes_invalid() else pick(("", "r", "rw")),
             uid=pick((None, 0, 107)),
             gid=pick((None, 107)),
             file_mode=pick((None, 0o600, 0o660)),
         )
-        return replace(made, type="c", major=-1) if self._goes_wrong() else made
+        return replace(made, type="c", major=-1) if self._makes_invalid() else made
 
 
-def test_what_we_write_is_taken_in_the_lowest_version_that_it_needs(library: Path, tmp_path: Path) -> None:
-    chance = Chance(1)
-    specs = {f"s{number}": chance.spec() for number in range(300)}
+def test_library_accepts_our_specs_at_their_lowest_version(library: Path, tmp_path: Path) -> None:
+    generator = RandomSpecs(1)
+    specs = {f"s{number}": generator.spec() for number in range(300)}
     directory = CdiDirectory(tmp_path, "test")
     for name, spec in specs.items():
         directory.write(name, spec)
@@ -98,11 +98,11 @@ def test_what_we_write_is_taken_in_the_lowest_version_that_it_needs(library: Pat
     }
 
 
-def test_what_we_refuse_to_write_is_what_a_runtime_would_refuse(library: Path, tmp_path: Path) -> None:
-    chance = Chance(2, wrong=True)
+def test_library_refuses_exactly_the_specs_that_we_refuse(library: Path, tmp_path: Path) -> None:
+    generator = RandomSpecs(2, wrong=True)
     problems: dict[str, list[str]] = {}
     for number in range(600):
-        spec = chance.spec()
+        spec = generator.spec()
         name = f"{number}.json"
         problems[name] = validate(spec)
         (tmp_path / name).write_bytes(encode(spec))

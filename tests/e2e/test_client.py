@@ -94,7 +94,7 @@ def device_class(name: str, **labels: str) -> DeviceClass:
     return DeviceClass(metadata=ObjectMeta(name=name, labels=labels))
 
 
-def test_the_slower_of_two_writers_is_told(admin: Client) -> None:
+def test_stale_update_is_a_conflict(admin: Client) -> None:
     classes = admin.resource(DeviceClass)
     classes.create(device_class("e2e-conflict"))
     try:
@@ -113,7 +113,7 @@ def names(event: Event[DeviceClass]) -> tuple[str, list[str]]:
     return event.type, [each.metadata.name for each in event.items if each.metadata.name.startswith("e2e-watch")]
 
 
-def test_a_broken_watch_goes_on_and_misses_nothing(admin: Client, tmp_path: Path) -> None:
+def test_interrupted_watch_continues_without_loss(admin: Client, tmp_path: Path) -> None:
     server = yaml.safe_load(ADMIN.read_text())["clusters"][0]["cluster"]["server"]
     proxy = Proxy("127.0.0.1", int(server.rpartition(":")[2]))
     path = kubeconfig(tmp_path / "kubeconfig", cluster={"server": f"https://127.0.0.1:{proxy.port}"})
@@ -141,7 +141,7 @@ def test_a_broken_watch_goes_on_and_misses_nothing(admin: Client, tmp_path: Path
                 classes.delete(f"e2e-watch-{number}")
 
 
-def test_a_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: Path) -> None:
+def test_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: Path) -> None:
     node.kubectl("create", "serviceaccount", "e2e-client")
     node.kubectl(
         "create", "clusterrolebinding", "e2e-client", "--clusterrole=view", "--serviceaccount=default:e2e-client"
@@ -162,7 +162,7 @@ def test_a_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: P
 
 
 @pytest.fixture
-def forgetful(tmp_path: Path) -> Iterator[RealServer]:
+def uncached_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that reads all history from etcd, where tests can compact it."""
     if reason := why_not():
         pytest.skip(reason)
@@ -171,7 +171,7 @@ def forgetful(tmp_path: Path) -> Iterator[RealServer]:
 
 
 @pytest.fixture
-def busy(tmp_path: Path) -> Iterator[RealServer]:
+def busy_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that handles one request at a time, and refuses others meanwhile."""
     if reason := why_not():
         pytest.skip(reason)
@@ -180,11 +180,11 @@ def busy(tmp_path: Path) -> Iterator[RealServer]:
         yield server
 
 
-def test_a_watch_whose_history_is_gone_lists_anew(forgetful: RealServer) -> None:
+def test_expired_watch_lists_again(uncached_server: RealServer) -> None:
     """410 as an event of the stream: the new list contains the missed changes."""
-    proxy = Proxy("127.0.0.1", int(forgetful.url.rpartition(":")[2]))
-    through = forgetful.client(server=f"https://127.0.0.1:{proxy.port}", wait=lambda _: None)
-    classes = forgetful.client().resource(DeviceClass)
+    proxy = Proxy("127.0.0.1", int(uncached_server.url.rpartition(":")[2]))
+    through = uncached_server.client(server=f"https://127.0.0.1:{proxy.port}", wait=lambda _: None)
+    classes = uncached_server.client().resource(DeviceClass)
     with through.resource(DeviceClass).watch() as watch:
         events = iter(watch)
         assert names(next(events)) == ("LISTED", [])
@@ -192,7 +192,7 @@ def test_a_watch_whose_history_is_gone_lists_anew(forgetful: RealServer) -> None
         assert names(next(events)) == ("ADDED", ["e2e-watch-1"])
         proxy.cut()
         classes.delete("e2e-watch-1")
-        forgetful.compact(classes.create(device_class("e2e-watch-2")).metadata.resource_version)
+        uncached_server.compact(classes.create(device_class("e2e-watch-2")).metadata.resource_version)
         proxy.mend()
         assert names(next(events)) == ("LISTED", ["e2e-watch-2"])
         classes.create(device_class("e2e-watch-3"))
@@ -200,10 +200,10 @@ def test_a_watch_whose_history_is_gone_lists_anew(forgetful: RealServer) -> None
     proxy.close()
 
 
-def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_list_starts_again(uncached_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """410 between two pages."""
     monkeypatch.setattr("resourceapi.client.resource.PAGE_SIZE", 2)
-    admin = forgetful.client()
+    admin = uncached_server.client()
     classes = admin.resource(DeviceClass)
     for number in range(5):
         last = classes.create(device_class(f"e2e-list-{number}"))
@@ -214,8 +214,8 @@ def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeyp
         if "items" in answer.value:
             pages.append(len(answer.value["items"]))
             if len(pages) == 1:
-                later = forgetful.client().resource(DeviceClass).create(device_class("e2e-list-5"))
-                forgetful.compact(later.metadata.resource_version)
+                later = uncached_server.client().resource(DeviceClass).create(device_class("e2e-list-5"))
+                uncached_server.compact(later.metadata.resource_version)
         return answer
 
     monkeypatch.setattr(AsyncClient, "send", send)
@@ -225,7 +225,7 @@ def test_a_list_whose_history_is_gone_begins_anew(forgetful: RealServer, monkeyp
     assert int(found.version) > int(last.metadata.resource_version)
 
 
-def test_a_busy_server_is_given_the_time_that_it_asks_for(busy: RealServer) -> None:
+def test_client_waits_as_long_as_a_busy_server_requests(busy_server: RealServer) -> None:
     """Many requests of eight concurrent clients get 429; all succeed in the end."""
     waits: list[float] = []
 
@@ -234,7 +234,7 @@ def test_a_busy_server_is_given_the_time_that_it_asks_for(busy: RealServer) -> N
         threading.Event().wait(seconds / 20)  # a twentieth of the requested time, to shorten the test
 
     def work(worker: int) -> int:
-        client = busy.client("user", attempts=100, wait=wait)
+        client = busy_server.client("user", attempts=100, wait=wait)
         classes = client.resource(DeviceClass)
         for number in range(10):
             classes.create(device_class(f"e2e-busy-{worker}-{number}"))

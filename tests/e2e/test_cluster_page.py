@@ -118,7 +118,7 @@ def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
     node.kubectl("delete", "namespace", "nodeplug", "--ignore-not-found", "--wait=true", "--timeout=60s")
 
 
-def test_the_page(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
+def test_cluster_page_works_as_written(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
     outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "yaml" and text.startswith("# values.yaml"):

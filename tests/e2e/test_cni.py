@@ -74,7 +74,7 @@ def call(command: str, root: Path, device: str, network: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout or "{}"))
 
 
-def test_host_device_moves_the_function_that_the_kubelet_gave(
+def test_host_device_plugin_moves_the_allocated_function(
     node: RealNode, daemon: DaemonProcess, card: Tree, tmp_path: Path
 ) -> None:
     node.apply(pod("with-cni", "trap 'exit 0' TERM; while true; do sleep 1 & wait; done", {RESOURCE: 1}))

@@ -35,7 +35,7 @@ def run_to_end(node: RealNode, pods: list[str], name: str, command: str, **optio
     return node.kubectl("logs", name)
 
 
-def test_a_pod_opens_its_device_and_a_pod_without_cannot(
+def test_pod_opens_its_device_and_pod_without_a_device_cannot(
     node: RealNode, daemon: DaemonProcess, pods: list[str]
 ) -> None:
     opened = run_to_end(node, pods, "fuse", "exec 3<>/dev/fuse && echo opened", resources={"e2e.example/fuse": 1})
@@ -44,7 +44,7 @@ def test_a_pod_opens_its_device_and_a_pod_without_cannot(
     assert run_to_end(node, pods, "no-fuse", without) == "refused\n"
 
 
-def test_environment_mounts_and_annotations_arrive(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
+def test_environment_and_mounts_are_in_the_container(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     command = (
         "echo $FUSE_NODES; echo $NODEPLUG_E2E_EXAMPLE_FUSE; cat /from-host/hello;"
         " touch /from-host/x 2>/dev/null || echo read-only"  # the log can mix the two streams in any order
@@ -56,18 +56,18 @@ def test_environment_mounts_and_annotations_arrive(node: RealNode, daemon: Daemo
     assert lines[2:] == ["from the host", "read-only"]
 
 
-def test_a_device_given_by_cdi_opens(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
+def test_device_from_a_cdi_spec_opens(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     command = "exec 3<>/dev/kvm && echo opened"
     assert run_to_end(node, pods, "kvm", command, resources={"e2e.example/kvm": 1}) == "opened\n"
 
 
-def test_a_non_root_container_opens_its_device(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
+def test_non_root_container_opens_its_device(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     command = "id -u; exec 3<>/dev/net/tun && echo opened"
     log = run_to_end(node, pods, "tun", command, resources={"e2e.example/tun": 1}, uid=1000)
     assert log == "1000\nopened\n"
 
 
-def test_hotplug_changes_the_nodes_capacity(node: RealNode, daemon: DaemonProcess) -> None:
+def test_hotplug_changes_the_capacity_of_the_node(node: RealNode, daemon: DaemonProcess) -> None:
     before = int(node.capacity("e2e.example/loop")[1] or 0)
     with open("/dev/loop-control") as control:
         number = 77
@@ -80,7 +80,7 @@ def test_hotplug_changes_the_nodes_capacity(node: RealNode, daemon: DaemonProces
 
 
 @pytest.mark.skipif(not shutil.which("ip"), reason="ip (iproute2) is not installed")
-def test_a_network_link_that_comes_and_goes(node: RealNode, daemon: DaemonProcess) -> None:
+def test_network_link_is_offered_until_it_is_deleted(node: RealNode, daemon: DaemonProcess) -> None:
     subprocess.run(["ip", "link", "add", "npe2e0", "type", "veth", "peer", "name", "npe2e1"], check=True)
     try:
         node.wait_resource("e2e.example/veth", 2)
@@ -89,7 +89,7 @@ def test_a_network_link_that_comes_and_goes(node: RealNode, daemon: DaemonProces
     node.wait_resource("e2e.example/veth", 0)
 
 
-def test_ten_kubelet_restarts_with_a_pod_holding_a_device(
+def test_pod_keeps_its_device_through_ten_kubelet_restarts(
     node: RealNode, daemon: DaemonProcess, pods: list[str]
 ) -> None:
     pods.append("holder")
@@ -106,7 +106,7 @@ def test_ten_kubelet_restarts_with_a_pod_holding_a_device(
     assert [lease.holder for lease in daemon.leases()] in (["pod/default/holder/c"], [""])
 
 
-def test_kill_9_loses_no_lease(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
+def test_killed_daemon_loses_no_lease(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     pods.append("survivor")
     node.apply(pod("survivor", "exec 3<>/dev/fuse && sleep 600", {"e2e.example/fuse": 1}))
     node.wait("pod/survivor", ".status.phase", "Running")
@@ -118,9 +118,7 @@ def test_kill_9_loses_no_lease(node: RealNode, daemon: DaemonProcess, pods: list
     assert node.get("pod", "survivor")["status"]["phase"] == "Running"
 
 
-def test_the_kubelets_own_checkpoint_names_the_same_devices(
-    node: RealNode, daemon: DaemonProcess, pods: list[str]
-) -> None:
+def test_kubelet_checkpoint_names_the_leased_devices(node: RealNode, daemon: DaemonProcess, pods: list[str]) -> None:
     for name, resource in (("a", "e2e.example/fuse"), ("b", "e2e.example/kvm")):
         pods.append(name)
         node.apply(pod(name, "sleep 600", {resource: 1}))
@@ -138,14 +136,14 @@ def test_the_kubelets_own_checkpoint_names_the_same_devices(
     assert {(lease.resource, lease.unit) for lease in daemon.leases()} == theirs
 
 
-def test_the_devices_go_when_the_daemon_stops(node: RealNode, daemon: DaemonProcess) -> None:
+def test_devices_are_not_allocatable_after_the_daemon_stops(node: RealNode, daemon: DaemonProcess) -> None:
     assert daemon.end() == 0
     node.wait_resource("e2e.example/fuse", 0)
     assert node.capacity("e2e.example/fuse") == ("4", "0")
     assert not list((node.kubelet_dir / "device-plugins").glob("nodeplug-*"))
 
 
-def test_registration_through_the_plugin_watcher(node: RealNode, tmp_path: Path, pods: list[str]) -> None:
+def test_daemon_registers_through_the_plugin_watcher(node: RealNode, tmp_path: Path, pods: list[str]) -> None:
     daemon = DaemonProcess(node, tmp_path, registerThroughPluginWatcher=True)
     daemon.start()
     try:

@@ -58,7 +58,7 @@ OPERATORS = ("security.openshift.io/", "monitoring.coreos.com/")  # kinds that t
 @pytest.mark.parametrize(
     "made_by", ["base", *sorted(f"overlays/{x.name}" for x in (DEPLOY / "overlays").iterdir()), "chart"]
 )
-def test_the_server_takes_what_is_shipped(node: RealNode, made_by: str) -> None:
+def test_server_accepts_the_shipped_manifests(node: RealNode, made_by: str) -> None:
     if made_by == "chart":
         command = ["helm", "template", "nodeplug", str(DEPLOY / "chart"), "-n", "nodeplug"]
         command[0] = str(Path.home() / ".cache/realnode/bin/helm")
@@ -75,7 +75,7 @@ def test_the_server_takes_what_is_shipped(node: RealNode, made_by: str) -> None:
         node.kubectl("delete", "namespace", "nodeplug", "--wait=true", "--timeout=60s")
 
 
-def test_pods_open_what_the_daemonset_offers(daemonset: RealNode) -> None:
+def test_pods_open_devices_of_the_daemonset(daemonset: RealNode) -> None:
     node = daemonset
     for name, device in (("fuse", "/dev/fuse"), ("kvm", "/dev/kvm")):
         node.apply(pod(f"ds-{name}", f"exec 3<>{device} && echo opened", {f"nodeplug.dev/{name}": 1}))
@@ -84,7 +84,7 @@ def test_pods_open_what_the_daemonset_offers(daemonset: RealNode) -> None:
         node.delete_pod(f"ds-{name}")
 
 
-def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> None:
+def test_new_instance_takes_over_during_an_update(daemonset: RealNode) -> None:
     node = daemonset
     node.apply(pod("ds-holder", "exec 3<>/dev/fuse && sleep 600", {"nodeplug.dev/fuse": 1}))
     node.wait("pod/ds-holder", ".status.phase", "Running")
@@ -100,7 +100,7 @@ def test_a_new_instance_takes_over_beside_the_old_one(daemonset: RealNode) -> No
     node.delete_pod("ds-holder")
 
 
-def test_it_has_no_privilege_and_writes_nowhere_else(daemonset: RealNode) -> None:
+def test_container_has_no_capability_and_cannot_write_elsewhere(daemonset: RealNode) -> None:
     inside = ("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c")
     script = """
 import pathlib, shutil
@@ -116,7 +116,7 @@ print("shell:", shutil.which("sh"))
     assert daemonset.kubectl(*inside, script).splitlines() == ["0" * 16, "shell: None"]
 
 
-def test_it_hears_the_kernel_in_its_container(daemonset: RealNode) -> None:
+def test_container_can_open_the_kernel_uevent_socket(daemonset: RealNode) -> None:
     inside = ("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c")
     opened = "from hostdevices.watching.uevent_socket import UeventSocket; UeventSocket('kernel', 4096); print('open')"
     assert daemonset.kubectl(*inside, opened) == "open\n"
@@ -142,7 +142,7 @@ def slices(node: RealNode) -> dict[str, str]:
 
 
 @scenario(210, 214, 216, 247)
-def test_claims_are_prepared_with_the_service_account_and_through_an_update(daemonset: RealNode, tun: str) -> None:
+def test_claims_are_prepared_by_the_service_account_during_an_update(daemonset: RealNode, tun: str) -> None:
     node = daemonset
     before = slices(node)
     assert set(before.values()) == {NODE}
@@ -165,7 +165,7 @@ def test_claims_are_prepared_with_the_service_account_and_through_an_update(daem
 
 
 @scenario(246)
-def test_an_instance_can_write_no_other_nodes_slices(daemonset: RealNode, tun: str) -> None:
+def test_instance_cannot_write_slices_of_another_node(daemonset: RealNode, tun: str) -> None:
     del tun
     inside = ("exec", "-n", "nodeplug", "daemonset/nodeplug", "--", "python3", "-c")
     script = """

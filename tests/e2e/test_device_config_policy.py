@@ -11,7 +11,7 @@ from tests.e2e.realserver import BOOT, RealServer, why_not
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
-def test_a_real_server_refuses_what_no_node_takes(tmp_path: Path) -> None:
+def test_policy_in_a_real_server_refuses_invalid_configs(tmp_path: Path) -> None:
     with RealServer(tmp_path) as server:
         client = server.client()
         install(client)

@@ -76,7 +76,7 @@ def unplug(number: int) -> None:
 
 
 @scenario(196, 206)
-def test_the_node_publishes_its_slices(cluster: Cluster) -> None:
+def test_slices_are_owned_by_the_node(cluster: Cluster) -> None:
     for each in cluster.slices():
         assert each["spec"]["nodeName"] == NODE
         assert each["spec"]["pool"]["name"] == NODE
@@ -87,7 +87,7 @@ def test_the_node_publishes_its_slices(cluster: Cluster) -> None:
 
 
 @scenario(209, 218, 224)
-def test_pods_open_what_claims_and_templates_give_them_as_root_and_as_uid_1000(cluster: Cluster) -> None:
+def test_pods_open_claimed_devices_as_root_and_as_uid_1000(cluster: Cluster) -> None:
     cluster.make(claim("kvm", request(CLASSES["kvm"])), template("tun", request(CLASSES["tun"])))
     cluster.make(claiming("root", "exec 3<>/dev/kvm && echo opened", claims={"kvm": "kvm"}))
     assert cluster.succeeded("root") == "opened\n"
@@ -99,7 +99,7 @@ def test_pods_open_what_claims_and_templates_give_them_as_root_and_as_uid_1000(c
 
 
 @scenario(201, 205, 218)
-def test_environment_and_metadata_arrive(cluster: Cluster) -> None:
+def test_environment_and_metadata_are_in_the_container(cluster: Cluster) -> None:
     parameters = {"apiVersion": "nodeplug.dev/v1", "kind": "DeviceConfig", "env": {"MODE": "fast", "IDS": "{ids}"}}
     cluster.make(claim("fuse", request(CLASSES["fuse"]), config=[driver_config(parameters, DRIVER)]))
     command = (
@@ -161,7 +161,7 @@ def test_claims_share_a_device_up_to_its_capacity(cluster: Cluster) -> None:
 
 
 @scenario(229)
-def test_the_first_available_of_several_requests(cluster: Cluster) -> None:
+def test_first_available_request_is_allocated(cluster: Cluster) -> None:
     alternatives = {
         "name": "device",
         "firstAvailable": [
@@ -175,7 +175,7 @@ def test_the_first_available_of_several_requests(cluster: Cluster) -> None:
 
 
 @scenario(203, 241)
-def test_administrators_see_a_device_that_is_taken(cluster: Cluster) -> None:
+def test_admin_access_opens_an_allocated_device(cluster: Cluster) -> None:
     cluster.make(claim("taken", request(CLASSES["kvm"])))
     cluster.make(claiming("holder", "exec 3<>/dev/kvm && sleep 600", claims={"kvm": "taken"}))
     cluster.running("holder")
@@ -192,7 +192,7 @@ def test_administrators_see_a_device_that_is_taken(cluster: Cluster) -> None:
 
 @needs(DEVICE_TAINTS)
 @scenario(236, 237)
-def test_an_unplugged_device_evicts_its_pod_and_can_be_had_again_when_it_is_back(cluster: Cluster) -> None:
+def test_unplugged_device_evicts_its_pod_and_is_allocated_after_return(cluster: Cluster) -> None:
     plug(LOOPS[0])
     try:
         cluster.until_published("loop")
@@ -212,7 +212,7 @@ def test_an_unplugged_device_evicts_its_pod_and_can_be_had_again_when_it_is_back
 
 
 @scenario(159, 183, 207)
-def test_slices_that_the_kubelet_or_somebody_deletes_are_back_at_once(cluster: Cluster) -> None:
+def test_deleted_slices_are_published_again(cluster: Cluster) -> None:
     cluster.make(claim("keeps", request(CLASSES["kvm"])))
     cluster.make(claiming("keeps", "exec 3<>/dev/kvm && sleep 600", claims={"kvm": "keeps"}))
     cluster.running("keeps")
@@ -231,7 +231,7 @@ def test_slices_that_the_kubelet_or_somebody_deletes_are_back_at_once(cluster: C
 
 
 @scenario(160, 187)
-def test_kill_9_between_preparing_and_the_answer(cluster: Cluster) -> None:
+def test_claim_is_prepared_again_after_the_daemon_is_killed(cluster: Cluster) -> None:
     cluster.make(claim("struck", request(CLASSES["kvm"])))
     watch = cdi_watch(cluster.node.cdi_dir)
     cluster.make(claiming("struck", "exec 3<>/dev/kvm && echo opened", claims={"kvm": "struck"}))
@@ -253,7 +253,7 @@ def cdi_watch(folder: Path) -> int:
     return int(descriptor)
 
 
-def test_a_device_plugin_pod_and_a_claim_race_for_the_last_device(cluster: Cluster) -> None:
+def test_either_a_pod_or_a_claim_gets_the_last_device(cluster: Cluster) -> None:
     node = cluster.node
     node.wait_resource("e2e.example/kvm", 1)
     cluster.make(claim("last", request(CLASSES["kvm"])))
@@ -277,7 +277,7 @@ def phase(node: RealNode, name: str) -> str:
 
 
 @scenario(166, 199)
-def test_a_pod_that_is_deleted_by_force_is_unprepared(cluster: Cluster) -> None:
+def test_force_deleted_pod_is_unprepared(cluster: Cluster) -> None:
     cluster.make(claim("forced", request(CLASSES["kvm"])))
     cluster.make(claiming("forced", "exec 3<>/dev/kvm && sleep 600", claims={"kvm": "forced"}))
     cluster.running("forced")
@@ -286,7 +286,7 @@ def test_a_pod_that_is_deleted_by_force_is_unprepared(cluster: Cluster) -> None:
     cluster.node.until(lambda: not cluster.cdi_files(), "no CDI file of a claim", seconds=90)
 
 
-def test_the_status_of_a_claims_devices_is_told(cluster: Cluster) -> None:
+def test_claim_status_has_the_conditions_of_its_devices(cluster: Cluster) -> None:
     cluster.make(claim("shown", request(CLASSES["kvm"])))
     cluster.make(claiming("shown", "sleep 600", claims={"kvm": "shown"}))
     cluster.running("shown")

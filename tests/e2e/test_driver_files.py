@@ -108,7 +108,7 @@ def daemonset(node: RealNode, machine: Machine) -> Iterator[RealNode]:
         node.wait_resource(RESOURCE, 0)
 
 
-LOOKS = f"""
+INSPECT = f"""
 readlink {INSIDE}/libcuda.so.1
 ls {INSIDE} | grep -c '^libnvidia-ml.so'
 test -S /run/nvidia-persistenced/socket && echo socket
@@ -121,13 +121,13 @@ stat -c '%t:%T' {NODE}
 """
 
 
-def seen(version: str) -> list[str]:
+def expected(version: str) -> list[str]:
     return [f"libcuda.so.{version}", "2", "socket", "{}", "gsp_ga10x.bin", "1:5"]
 
 
-def looked(node: RealNode, name: str) -> list[str]:
+def inspected(node: RealNode, name: str) -> list[str]:
     """Return what a pod that just ended found."""
-    node.apply(pod(name, LOOKS, {RESOURCE: 1}))
+    node.apply(pod(name, INSPECT, {RESOURCE: 1}))
     node.wait(f"pod/{name}", ".status.phase", "Succeeded", timeout=60)
     found = node.kubectl("logs", name).splitlines()
     node.delete_pod(name)
@@ -141,9 +141,9 @@ def folders(node: RealNode) -> set[str]:
     return {x.split("-")[1] for x in listed.split() if not x.startswith(".")}
 
 
-def test_containers_have_the_driver_of_a_daemon_that_sees_it_elsewhere(daemonset: RealNode, machine: Machine) -> None:
+def test_containers_have_the_driver_files_of_another_root(daemonset: RealNode, machine: Machine) -> None:
     node = daemonset
-    assert looked(node, "df-first") == seen(OLD)
+    assert inspected(node, "df-first") == expected(OLD)
 
     holder = pod("df-holder", f"readlink {INSIDE}/libcuda.so.1; exec sleep 3600", {RESOURCE: 1})
     holder["spec"]["restartPolicy"] = "Always"
@@ -152,11 +152,11 @@ def test_containers_have_the_driver_of_a_daemon_that_sees_it_elsewhere(daemonset
 
     remove(machine.driver, OLD)  # the package is upgraded, but the module is still the old one
     install(machine.driver, NEW)
-    assert looked(node, "df-between") == seen(OLD)
+    assert inspected(node, "df-between") == expected(OLD)
 
     machine.load(NEW)
     node.until(lambda: folders(node) == {OLD, NEW}, "the new driver's files")
-    assert looked(node, "df-second") == seen(NEW)
+    assert inspected(node, "df-second") == expected(NEW)
     assert node.kubectl("exec", "df-holder", "--", "readlink", f"{INSIDE}/libcuda.so.1") == f"libcuda.so.{OLD}\n"
 
     node.kill_container("df-holder")

@@ -46,7 +46,7 @@ def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterat
         yield started
 
 
-def test_the_page(node: RealNode, box: DebianBox, package: Path) -> None:
+def test_edge_box_page_works_as_written(node: RealNode, box: DebianBox, package: Path) -> None:
     newcomer = Newcomer(lambda typed: box.run(typed, CLONE, answers="y\n"))
     outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):

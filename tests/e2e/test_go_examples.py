@@ -30,13 +30,13 @@ def verified(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35", "1.36", "1.37"])
-def test_the_device_plugin_behaves(built: Path, kubernetes: str) -> None:
+def test_device_plugin_example_passes_the_verification(built: Path, kubernetes: str) -> None:
     output = verified("--kubernetes", kubernetes, "--", str(built / "device-plugin"), "{dir}")
     assert "comes back after restart 3" in output
     assert "0 failed, 0 warning(s)" in output
 
 
-def test_the_driver_behaves(built: Path, tmp_path: Path) -> None:
+def test_dra_driver_example_passes_the_verification(built: Path, tmp_path: Path) -> None:
     """Takes up to a minute, because upstream's helper does not check its own slices sooner."""
     places = ("-kubelet", "{kubelet}", "-kubeconfig", "{kubeconfig}", "-node", "{node}", "-cdi", str(tmp_path))
     output = verified("--dra", "--", str(built / "dra-driver"), *places)

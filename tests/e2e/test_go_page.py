@@ -44,18 +44,18 @@ def go_test(project: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["go", "test", "./..."], cwd=project, env=environment, capture_output=True, text=True)
 
 
-def test_the_test_passes(project: Path) -> None:
+def test_go_test_of_the_page_passes(project: Path) -> None:
     done = go_test(project)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_plugin_that_does_not_start_is_a_failure(project: Path) -> None:
+def test_go_test_fails_when_the_plugin_does_not_start(project: Path) -> None:
     (project / "bin" / "python3").write_text("no program")
     done = go_test(project)
     assert (done.returncode, "exec format error" in done.stdout) == (1, True), done.stdout + done.stderr
 
 
-def test_a_plugin_without_devices_is_a_failure(project: Path) -> None:
+def test_go_test_fails_when_the_plugin_has_no_devices(project: Path) -> None:
     """It fails after the page's deadline, which is shortened here."""
     test = (project / "plugin_test.go").read_text()
     assert DEADLINE in test

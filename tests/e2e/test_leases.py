@@ -52,10 +52,8 @@ def runs(cluster: Cluster, name: str) -> bool:
     return (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Running", 0)
 
 
-@pytest.mark.parametrize("daemon_restarts", [False, True], ids=["", "the daemon restarts, too"])
-def test_nothing_is_lost_while_the_api_server_is_away_and_the_kubelet_restarts(
-    cluster: Cluster, daemon_restarts: bool
-) -> None:
+@pytest.mark.parametrize("daemon_restarts", [False, True], ids=["daemon stays", "daemon restarts"])
+def test_leases_and_specs_stay_while_the_api_server_is_down(cluster: Cluster, daemon_restarts: bool) -> None:
     node = cluster.node
     cluster.make(pod("plugin-pod", HOLDS.format("fuse"), {"e2e.example/fuse": 1}))
     cluster.make(pod("tun-pod", HOLDS.format("net/tun"), {"e2e.example/tun": 1}))
@@ -141,7 +139,7 @@ def offerings(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("how", ["restart", "reload"])
-def test_a_device_moves_between_the_apis_under_the_pods_that_have_it(cluster: Cluster, how: str) -> None:
+def test_device_moves_between_apis_only_after_its_pod_ends(cluster: Cluster, how: str) -> None:
     node = cluster.node
 
     def offer(api: str) -> None:

@@ -141,7 +141,7 @@ def edits_of(toolkit: Path, root: Path) -> list[dict[str, Any]]:
         ("run/nvidia/driver", "usr/lib/x86_64-linux-gnu", "470.256.02"),  # a driver in a container
     ],
 )
-def test_every_file_and_link_of_the_toolkits_is_ours_too(
+def test_containers_have_every_file_and_link_of_the_toolkit(
     toolkit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, folder: str, version: str
 ) -> None:
     driver = Driver(tmp_path / root, version, folder)

@@ -60,7 +60,7 @@ class Operator:
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:
+def kubelet_devices(node: RealNode) -> set[tuple[str, str, str]]:
     """Return the pods' devices according to the kubelet: pod, resource or claim, device."""
     with node.pod_resources("List") as ask:
         listed = ask(podresources.ListPodResourcesRequest())
@@ -73,7 +73,7 @@ def of_the_kubelet(node: RealNode) -> set[tuple[str, str, str]]:
     return found
 
 
-def of_the_daemon(operator: Operator) -> set[tuple[str, str, str]]:
+def daemon_devices(operator: Operator) -> set[tuple[str, str, str]]:
     """Return the same from `leases list`; the pod of a claim is known by its uid."""
     leases = operator.json("leases", "list")["leases"]
     return {(x["pod"] or "".join(x["podUids"]), x["claim"] or x["resource"], x["unit"]) for x in leases}
@@ -93,14 +93,14 @@ def cluster(node: RealNode, tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
-def test_what_an_operator_sees_and_does(cluster: Cluster, tmp_path: Path) -> None:
+def test_operator_commands_agree_with_kubelet_and_api_server(cluster: Cluster, tmp_path: Path) -> None:
     node, operator = cluster.node, Operator(cluster.daemon)
     with operator.following() as follow:
         try:
             _pods_have_devices(cluster, operator)
             _devices_are_withheld(cluster, operator)
-            _everything_is_seen(operator, tmp_path)
-            _the_kubelet_ends(node, operator)
+            _page_and_bundle_show_the_leases(operator, tmp_path)
+            _kubelet_stops(node, operator)
         finally:
             follow.send_signal(signal.SIGINT)
             output, _ = follow.communicate(timeout=20)
@@ -121,9 +121,9 @@ def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
     for name in ("op-fuse", "op-b", "op-c"):
         cluster.running(name)
     uids = {node.get("pod", name)["metadata"]["uid"]: name for name in ("op-b", "op-c")}
-    theirs = of_the_kubelet(node)
+    theirs = kubelet_devices(node)
     assert {(name, what) for name, what, _ in theirs} == {("op-fuse", FUSE), ("op-b", "op-kvm"), ("op-c", "op-tun")}
-    node.until(lambda: {(uids.get(x, x), y, z) for x, y, z in of_the_daemon(operator)} == theirs, "the same leases")
+    node.until(lambda: {(uids.get(x, x), y, z) for x, y, z in daemon_devices(operator)} == theirs, "the same leases")
     node.wait_resource(KVM, 0)
     # a resource with both APIs: none is free, and the picture shows the holder instead of a fault
     assert healthy(operator) == {
@@ -141,7 +141,7 @@ def _pods_have_devices(cluster: Cluster, operator: Operator) -> None:
     (unit,) = (x["unit"] for x in operator.json("dry-run", "allocate", FUSE)["units"])
     cluster.make(pod("op-next", "sleep 600", {FUSE: 1}))
     cluster.running("op-next")
-    assert ("op-next", FUSE, unit) in of_the_kubelet(node)
+    assert ("op-next", FUSE, unit) in kubelet_devices(node)
     node.delete_pod("op-next")
 
 
@@ -177,7 +177,7 @@ def _devices_are_withheld(cluster: Cluster, operator: Operator) -> None:
     node.until(lambda: not cluster.is_kept_from_claims("misc-tun"), "tun is offered to claims again")
 
 
-def _everything_is_seen(operator: Operator, folder: Path) -> None:
+def _page_and_bundle_show_the_leases(operator: Operator, folder: Path) -> None:
     with operator.page() as page:
         try:
             assert page.stdout is not None
@@ -195,11 +195,11 @@ def _everything_is_seen(operator: Operator, folder: Path) -> None:
     assert {"op-fuse", "op-kvm", "op-tun"} <= {x["pod"] or x["claim"] for x in leases}
 
 
-def _the_kubelet_ends(node: RealNode, operator: Operator) -> None:
+def _kubelet_stops(node: RealNode, operator: Operator) -> None:
     """It is reported as waiting, not as a refusal; everything is healthy once it is back."""
     socket = node.kubelet_dir / "device-plugins/kubelet.sock"
-    node.until(lambda: len(of_the_daemon(operator)) == 3, "the leases of ended pods end")
-    before = of_the_daemon(operator)
+    node.until(lambda: len(daemon_devices(operator)) == 3, "the leases of ended pods end")
+    before = daemon_devices(operator)
     with node.without_kubelet():
         words = f"resource {FUSE} is not registered with the kubelet: waiting for the kubelet: "
         node.until(lambda: words in json.dumps(operator.json("status", exits=None)["problems"]), "the status says so")
@@ -208,7 +208,7 @@ def _the_kubelet_ends(node: RealNode, operator: Operator) -> None:
         assert [
             x for x in findings if x["subject"] == "kubelet" and x["outcome"] == "wrong" and str(socket) in x["message"]
         ]
-        assert of_the_daemon(operator) == before
+        assert daemon_devices(operator) == before
     node.wait(f"node/{NODE}", r".status.conditions[?(@.type=='Ready')].status", "True", 60)
     node.until(lambda: operator.json("status", exits=None)["problems"] == [], "everything is registered again")
-    assert of_the_daemon(operator) == before
+    assert daemon_devices(operator) == before

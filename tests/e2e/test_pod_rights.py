@@ -21,7 +21,7 @@ UNITS = ["units", "units with CDI"]
 CLASSES, ALL = "classes", ["all"]
 _KUBELET = "/var/lib/kubelet"
 _STARTED = "offering resources"
-LOST: dict[str, tuple[list[str], str]] = {  # the functions that fail, and the message
+LOST_FUNCTIONS: dict[str, tuple[list[str], str]] = {  # the functions that fail, and the message
     "/etc/nodeplug": (ALL, "config.yaml:1:1: this file cannot be read"),
     ACCOUNT: (ALL, "DRA needs the API server: .*/token: No such file"),
     "NODE_NAME": (["slices", "claims", "ready"], "ResourceSlice.* nodes .* not found"),
@@ -69,19 +69,19 @@ async def pod(node: Path) -> AsyncIterator[PodBox]:
         await made.kill()
 
 
-async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_it(pod: PodBox) -> None:
+async def test_missing_right_of_the_pod_stops_only_its_functions(pod: PodBox) -> None:
     functions = pod.functions()
-    assert LOST.keys() == pod.rights()
+    assert LOST_FUNCTIONS.keys() == pod.rights()
     await pod.start()
     for function, holds in functions.items():
         await pod.until(holds, function)
     await pod.stop()
-    for right, (lost, words) in LOST.items():
+    for right, (lost, words) in LOST_FUNCTIONS.items():
         expected = {x for x in functions if x in lost or lost is ALL or (x in pod.classes() and CLASSES in lost)}
         if right == "/dev":
             expected -= {"class nic", "class pci"}  # need no device node
         await pod.start(right)
-        await pod.until_said(words)
+        await pod.until_logged(words)
         for function, holds in functions.items():
             if function not in expected:
                 await pod.until(holds, f"{function} without {right}")

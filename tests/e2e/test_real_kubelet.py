@@ -70,7 +70,7 @@ def _has(conditions: list[Plain] | None, name: str) -> bool:
     return any(each["type"] == name and each["status"] == "True" for each in conditions or ())
 
 
-async def test_it_registers_and_works(cluster: Cluster) -> None:
+async def test_real_kubelet_registers_and_runs_pods_with_devices(cluster: Cluster) -> None:
     """The node is ready, its Lease is renewed, devices work by plugin and claim, pods end within their grace period."""
     await asyncio.to_thread(_registers, cluster)
     await asyncio.to_thread(_runs_pods, cluster)

@@ -51,7 +51,7 @@ def until(api: Http, path: str, name: str, is_it: Callable[[Plain], object]) -> 
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
+def test_real_controller_and_scheduler_allocate_a_template_claim(tmp_path: Path, tls: bool) -> None:
     """The real claim controller creates the claim, the real scheduler allocates it and binds the pod."""
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     ready = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -83,7 +83,7 @@ def test_a_pod_with_a_claim_from_a_template(tmp_path: Path, tls: bool) -> None:
         assert "Scheduled" in reasons
 
 
-def test_the_stand_in_kubelets_node_is_one_to_the_real_scheduler(tmp_path: Path, socket_dir: Path) -> None:
+def test_real_scheduler_uses_the_node_of_the_stand_in_kubelet(tmp_path: Path, socket_dir: Path) -> None:
     """It has room for pods and the labels of node selectors, and its Lease keeps it Ready."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/os": "linux"}}

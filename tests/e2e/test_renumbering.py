@@ -70,7 +70,7 @@ def seen(cluster: Cluster, name: str) -> str:
 
 
 @pytest.mark.parametrize("cluster", ["auto"], indirect=True)
-def test_a_stale_node_starts_nothing(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
+def test_container_is_refused_while_its_device_node_is_stale(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
     del has_cdi  # in both cases, the nodes in the kubelet's stored answer are wrong
     node = cluster.node
     node.wait_resource("e2e.example/auto", 1)
@@ -93,7 +93,7 @@ def test_a_stale_node_starts_nothing(cluster: Cluster, sticks: Sticks, has_cdi: 
 
 
 @pytest.mark.parametrize("cluster", ["named"], indirect=True)
-def test_a_name_leads_to_where_the_device_is(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
+def test_cdi_name_resolves_to_the_current_device_node(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
     cluster.node.wait_resource("e2e.example/named", 1)
     cluster.make(always(pod("named", SHOWS, {"e2e.example/named": 1})))
     until_sees(cluster, "named", FIRST if has_cdi else NOTHING, restarts=0)
@@ -103,7 +103,9 @@ def test_a_name_leads_to_where_the_device_is(cluster: Cluster, sticks: Sticks, h
 
 
 @pytest.mark.parametrize("cluster", ["claimed"], indirect=True)
-def test_a_claims_name_leads_to_where_the_device_is(cluster: Cluster, sticks: Sticks, has_cdi: bool) -> None:
+def test_cdi_name_of_a_claim_resolves_to_the_current_device_node(
+    cluster: Cluster, sticks: Sticks, has_cdi: bool
+) -> None:
     cluster.until_published("claimed")
     cluster.make(claim("claimed", request("claimed.e2e.example")))
     cluster.make(always(claiming("claimed", SHOWS, claims={"stick": "claimed"})))
@@ -125,7 +127,7 @@ def tun(node: RealNode, tmp_path: Path) -> Iterator[Cluster]:
         yield started
 
 
-def test_nodes_and_names_in_one_answer(tun: Cluster, has_cdi: bool) -> None:
+def test_device_node_has_the_configured_owner_only_with_cdi(tun: Cluster, has_cdi: bool) -> None:
     command = "stat -c '%u %g %a' /dev/net/tun; (exec 3<>/dev/net/tun) 2>/dev/null && echo opened || echo refused"
     for name, uid in (("root", None), ("user", 1000)):
         tun.make(pod(f"tun-{name}", command, {"e2e.example/tun": 1}, uid=uid))

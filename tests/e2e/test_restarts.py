@@ -53,7 +53,7 @@ def open_files(process: int) -> int:
 
 
 @pytest.mark.timeout(LIMIT)
-def test_the_daemon_restarts(node: RealNode, daemon: DaemonProcess) -> None:
+def test_lease_survives_daemon_restarts(node: RealNode, daemon: DaemonProcess) -> None:
     hold(node, "holder")
     took = []
     with Allocatable(node, FUSE) as allocatable:
@@ -67,7 +67,7 @@ def test_the_daemon_restarts(node: RealNode, daemon: DaemonProcess) -> None:
     hold(node, "goes-0")
 
 
-def test_the_daemon_loses_its_ledger(node: RealNode, daemon: DaemonProcess) -> None:
+def test_leases_are_restored_after_the_ledger_is_lost(node: RealNode, daemon: DaemonProcess) -> None:
     node.apply(pod("holder", HOLDS, {FUSE: 3}))
     node.until(lambda: holders(daemon) == 3 * HOLDER, "the leases are the holder's", 60)
     leased = {lease.unit: lease.exclusive for lease in daemon.leases()}
@@ -80,7 +80,7 @@ def test_the_daemon_loses_its_ledger(node: RealNode, daemon: DaemonProcess) -> N
 
 
 @pytest.mark.timeout(LIMIT)
-def test_the_daemon_is_updated(node: RealNode, daemon: DaemonProcess) -> None:
+def test_devices_stay_allocatable_during_updates(node: RealNode, daemon: DaemonProcess) -> None:
     hold(node, "holder")
     took, gaps = [], []
     with Allocatable(node, FUSE) as allocatable:
@@ -99,7 +99,7 @@ def test_the_daemon_is_updated(node: RealNode, daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.timeout(LIMIT)
-def test_the_kubelet_restarts_while_pods_come_and_go(node: RealNode, daemon: DaemonProcess) -> None:
+def test_leases_and_descriptors_do_not_grow_with_kubelet_restarts(node: RealNode, daemon: DaemonProcess) -> None:
     hold(node, "holder")
     files = open_files(daemon.pid)
     for number in range(TIMES):

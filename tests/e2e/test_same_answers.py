@@ -11,7 +11,7 @@ from tests.e2e.realserver import why_not
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
-def test_they_answer_alike(tmp_path: Path) -> None:
+def test_random_requests_have_the_same_answers(tmp_path: Path) -> None:
     """Codes, warnings and bodies agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         differing = [each for each in compared(ours, real, 600, seed=1) if each.found]
@@ -20,7 +20,7 @@ def test_they_answer_alike(tmp_path: Path) -> None:
     assert len(differing) <= 600 * 0.15
 
 
-def test_objects_with_one_thing_wrong(tmp_path: Path) -> None:
+def test_mutated_objects_have_the_same_answers(tmp_path: Path) -> None:
     """Refusals, warnings and stored objects agree, except for known reasons."""
     kinds = ["ConfigMap", "DaemonSet", "DeviceClass", "Pod", "ResourceClaim", "ResourceSlice", "Service"]
     with servers(tmp_path) as (ours, real):
@@ -29,7 +29,7 @@ def test_objects_with_one_thing_wrong(tmp_path: Path) -> None:
     assert len(unexplained) <= len(exchanges) * 0.03, unexplained
 
 
-def test_their_watches_show_the_same(tmp_path: Path) -> None:
+def test_watches_deliver_the_same_events(tmp_path: Path) -> None:
     """Events, objects and refusals agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         watches = list(compare_watches.compared(ours, real, 2, seed=1))
@@ -38,7 +38,7 @@ def test_their_watches_show_the_same(tmp_path: Path) -> None:
     assert len(unexplained) <= 1, unexplained
 
 
-def test_their_quotas_and_limits_refuse_the_same(tmp_path: Path) -> None:
+def test_quotas_and_limit_ranges_have_the_same_answers(tmp_path: Path) -> None:
     """Refusals, defaults of pods and usage agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         exchanges = list(compare_quotas.compared(ours, real, 4, 1))

@@ -31,7 +31,7 @@ def world(node: RealNode) -> Iterator[Real]:
     client.close()
 
 
-async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: Real) -> None:
+async def test_checkpoint_of_the_real_kubelet_is_readable(node: RealNode, world: Real) -> None:
     stage = Stage(world, "checkpoint")
     try:
         await stage.offering([Device("a", topology=(0,))])
@@ -46,7 +46,7 @@ async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: R
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_real_kubelet_plays(name: str, world: Real) -> None:
+async def test_scenario_passes_on_the_real_kubelet(name: str, world: Real) -> None:
     scenario = SCENARIOS[name]
     if reason := scenario.why_not(world.release):
         pytest.skip(reason)

@@ -94,7 +94,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) ->
         await asyncio.to_thread(server.__exit__)
 
 
-async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
+async def test_template_claim_is_prepared_and_deleted_with_its_pod(cluster: Cluster) -> None:
     await cluster.create(device_class(), slice_("n1", "gpu-0"), template())
     await cluster.create(pod("p", templates={"g": "t"}, restartPolicy="Never", terminationGracePeriodSeconds=0))
     running = await cluster.until_phase("p", "Running")
@@ -111,7 +111,7 @@ async def test_from_a_template_to_cdi_names_and_back(cluster: Cluster) -> None:
 
 
 @needs(EXTENDED_RESOURCE)
-async def test_an_extended_resource_becomes_a_claim(cluster: Cluster) -> None:
+async def test_extended_resource_becomes_a_claim(cluster: Cluster) -> None:
     await cluster.create(device_class(extendedResourceName="example.com/gpu"), slice_("n1", "gpu-0"))
     await cluster.create(pod("q", limits=[{"example.com/gpu": "1"}]))
     q = await cluster.until_phase("q", "Running")
@@ -122,7 +122,7 @@ async def test_an_extended_resource_becomes_a_claim(cluster: Cluster) -> None:
     await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[special]], SECONDS)
 
 
-async def test_a_pod_that_does_not_fit_and_one_that_is_shared(cluster: Cluster) -> None:
+async def test_pods_share_a_claim_and_another_claim_waits(cluster: Cluster) -> None:
     await cluster.create(device_class(), slice_("n1", "gpu-0"), claim("c"), claim("d"))
     await cluster.create(pod("p", {"g": "c"}), pod("q", {"g": "c"}))
     await cluster.until_phase("p", "Running")

@@ -16,14 +16,14 @@ from tests.e2e.unit_box import USUAL, UnitBox, debian_package, made_up_sys
 from tests.nodeplug.cluster import ClusterStand
 
 pytestmark = pytest.mark.e2e
-PAID = ["units", "units with CDI", "claims"]
-LOST: dict[tuple[str, str], tuple[list[str], str]] = {  # the functions that fail, and the message
+DEVICES = ["units", "units with CDI", "claims"]
+LOST_FUNCTIONS: dict[tuple[str, str], tuple[list[str], str]] = {  # the functions that fail, and the message
     ("ReadWritePaths", f"{USUAL}/device-plugins"): (["units", "units with CDI"], "cannot serve: .*no permission"),
     ("ReadWritePaths", f"-{USUAL}/plugins_registry"): (["claims"], "cannot serve the registration: .*no permission"),
     ("ReadWritePaths", f"-{USUAL}/plugins"): (["claims"], "cannot serve the driver: .*no permission"),
     ("ReadWritePaths", "-/run/cdi"): (["units with CDI", "claims"], "cannot write CDI specs: .*Read-only file system"),
-    ("StateDirectory", "nodeplug"): ([*PAID, "status"], "cannot open the lease database .*Read-only file system"),
-    ("RestrictAddressFamilies", "AF_UNIX"): ([*PAID, "slices", "status", "events"], "Address family not supported"),
+    ("StateDirectory", "nodeplug"): ([*DEVICES, "status"], "cannot open the lease database .*Read-only file system"),
+    ("RestrictAddressFamilies", "AF_UNIX"): ([*DEVICES, "slices", "status", "events"], "Address family not supported"),
     ("RestrictAddressFamilies", "AF_NETLINK"): (["events"], "changes wait for a rescan"),
     ("RestrictAddressFamilies", "AF_INET"): (["slices", "claims"], "ResourceSlices: .*Address family not supported"),
 }
@@ -63,20 +63,20 @@ async def unit(box: DebianBox, folder: Path) -> AsyncIterator[UnitBox]:
         yield made
 
 
-async def test_every_right_is_needed_by_something_and_the_rest_goes_on_without_it(unit: UnitBox) -> None:
-    assert LOST.keys() | NOT_TRIED == unit.rights()
+async def test_missing_right_of_the_unit_stops_only_its_functions(unit: UnitBox) -> None:
+    assert LOST_FUNCTIONS.keys() | NOT_TRIED == unit.rights()
     await unit.start("")
     for function, holds in unit.functions().items():
         await unit.until(holds, function)
     await unit.stop()
-    for right, (lost, words) in LOST.items():
+    for right, (lost, words) in LOST_FUNCTIONS.items():
         await unit.start(unit.without(right))
         for function, holds in unit.functions().items():
             if function not in lost:
                 await unit.until(holds, f"{function} without {right}")
         for function in lost:  # each one is still refused
             assert not await unit.functions()[function](), (right, function)
-        await unit.until_said(words)
+        await unit.until_logged(words)
         for function in lost:
             assert not await unit.functions()[function](), (right, function)
         await unit.stop()

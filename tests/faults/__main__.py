@@ -1,12 +1,12 @@
-"""Make each call fail in each way, one life a fault, and say what was wrong afterwards.
+"""Make each system call fail in each way, with one life per fault, and report what is wrong afterwards.
 
     python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
                            [--order SEED] [--jobs N] [--json FILE]
 
-A life is a daemon's of today (`whole`), that of a newer one beside it (`update`), or the start of one on a ledger of an
-older schema (`from 1`: version 1). The first two of each kind record the calls. Of a call that is made
-often, the first, the middle and the last are tried, with `--every` each, with `--sample` one that is drawn for each
-fault.
+A life is one of these: a daemon from its start to its end (`whole`), the same with an update to a newer daemon
+(`update`), or the start of a daemon with a ledger of an older schema (`from 1`: version 1). The first two lives of
+each kind only record the calls. Of a call that is made often, the first, the middle and the last are tried; with
+`--every`, all of them; with `--sample`, a random one for each fault.
 """
 
 import argparse
@@ -167,16 +167,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--call", nargs="+", default=["*"], help="only such calls")
-    parser.add_argument("--kind", default="*", help="only such faults: kill, ENOSPC, 'power cut*'")
-    parser.add_argument("--path", default="*", help="only on such paths")
-    parser.add_argument("--life", default="*", help=f"only such lives: {', '.join(LIVES)}")
-    parser.add_argument("--every", action="store_true", help="every call, however often it is made")
-    parser.add_argument("--sample", type=int, metavar="SEED", help="one call of those that are made often, drawn")
-    parser.add_argument("--order", type=int, metavar="SEED", default=0, help="the order in which they are tried, drawn")
-    parser.add_argument("--jobs", type=int, default=2, help="lives at once")
-    parser.add_argument("--logs", action="store_true", help="print what the daemon wrote where something was wrong")
-    parser.add_argument("--json", type=Path, help="where the results go")
+    parser.add_argument("--call", nargs="+", default=["*"], help="only these calls")
+    parser.add_argument("--kind", default="*", help="only these faults: kill, ENOSPC, 'power cut*'")
+    parser.add_argument("--path", default="*", help="only on these paths")
+    parser.add_argument("--life", default="*", help=f"only these lives: {', '.join(LIVES)}")
+    parser.add_argument("--every", action="store_true", help="try every call, also if it is made often")
+    parser.add_argument("--sample", type=int, metavar="SEED", help="try one random call of those that are made often")
+    parser.add_argument("--order", type=int, metavar="SEED", default=0, help="seed of the random order of the faults")
+    parser.add_argument("--jobs", type=int, default=2, help="lives in parallel")
+    parser.add_argument("--logs", action="store_true", help="print the daemon's log if something is wrong")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     if library() is None:
         print("a C compiler is needed: install gcc")

@@ -105,7 +105,7 @@ class Life:
     def _start(self, uid: str, faults: Mapping[str, str] = MappingProxyType({})) -> Daemon:
         environment = os.environ | faults | {"POD_UID": uid}
         errors = self._folder.with_name(f"errors{len(self._daemons)}")
-        daemon = Daemon(self._machine.words(_resources(self._mode)), environment, errors)
+        daemon = Daemon(self._machine.arguments(_resources(self._mode)), environment, errors)
         self._daemons.append(daemon)
         return daemon
 
@@ -128,7 +128,7 @@ class Life:
                 await self._cut_power()
             if self._step == "stop" and uid == "one":
                 return
-            self._look_for_promises(f"after exit {daemon.returncode} in {self._step}")
+            self._record_promises(f"after exit {daemon.returncode} in {self._step}")
             if self._starts[uid] == _STARTS:
                 self._wrong.append(f"crash loop of {uid} in {self._step}: exit {daemon.returncode}")
                 self._loops = True
@@ -143,7 +143,7 @@ class Life:
         shutil.rmtree(self._machine.cdi, ignore_errors=True)
         self._has_power.set()
 
-    def _look_for_promises(self, when: str) -> None:
+    def _record_promises(self, when: str) -> None:
         found: set[tuple[str, str]] = set()
         try:
             found = {(lease.api, lease.unit) for lease in Database(self._machine.state).peek()}
@@ -228,10 +228,10 @@ class Life:
         """Once the second daemon is registered, end the first, as the update of a DaemonSet does."""
         registry = self._stand.node.plugins_registry
 
-        async def beside() -> bool:
+        async def has_two_instances() -> bool:
             return len([x for x in registry.glob("*.sock") if is_live(x)]) == 2
 
-        await self._until("update", beside)
+        await self._until("update", has_two_instances)
         self._step = "stop"
         self._running["one"].terminate()
         await self._running["one"].wait()
@@ -241,7 +241,7 @@ class Life:
         uid = (await stand.get("ResourceClaim", self._claim))["metadata"]["uid"]
         expected = {("device-plugin", "misc-fuse"), ("dra", "misc-kvm")}
 
-        async def as_it_should_be() -> bool:
+        async def is_expected_state() -> bool:
             return not await differences()
 
         async def differences() -> list[str]:
@@ -272,7 +272,7 @@ class Life:
             return found
 
         try:
-            await self._until("end", as_it_should_be)
+            await self._until("end", is_expected_state)
         except TimeoutError:
             self._wrong += await differences()
 

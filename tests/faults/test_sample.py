@@ -9,14 +9,14 @@ from tests.faults.shim import Fault, library
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
-async def test_a_power_cut_in_the_middle_of_a_write_loses_no_lease() -> None:
+async def test_power_cut_during_a_write_loses_no_lease() -> None:
     outcome = await live(Fault("write", "killed-after", 60, "state/ledger.sqlite3-wal"), loses_power=True)
     assert not outcome.wrong
     assert outcome.starts == 2
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
-async def test_a_socket_that_keeps_its_first_name_is_made_again_and_leaves_nothing() -> None:
+async def test_failed_removal_of_a_temporary_socket_leaves_nothing() -> None:
     outcome = await live(Fault("unlink", str(errno.EIO), 1, "k/device-plugins/.*.tmp"))
     assert not outcome.wrong
     assert outcome.met
@@ -26,7 +26,7 @@ async def test_a_socket_that_keeps_its_first_name_is_made_again_and_leaves_nothi
 @pytest.mark.parametrize(
     "path", ["k/device-plugins", "k/device-plugins/kubelet.sock", "state/userspace", "state/node-features"]
 )
-async def test_a_look_that_fails_ends_no_daemon(path: str) -> None:
+async def test_failed_stat_does_not_end_the_daemon(path: str) -> None:
     outcome = await live(Fault("stat", str(errno.EIO), 1, path))
     assert not outcome.wrong
     assert outcome.met
@@ -34,7 +34,7 @@ async def test_a_look_that_fails_ends_no_daemon(path: str) -> None:
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
-async def test_a_newer_one_that_dies_as_it_takes_over_loses_no_lease_and_is_started_again() -> None:
+async def test_new_instance_killed_during_takeover_loses_no_lease() -> None:
     outcome = await live(Fault("open", "kill", 1, "state/ledger.sqlite3-wal"), at_update=True)
     assert not outcome.wrong
     assert outcome.starts == 2

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FunctionType
 
 from tests.fuzz.mutation import LONGEST
-from tests.fuzz.targets import ROOT, TARGETS, Bytewise
+from tests.fuzz.targets import ROOT, TARGETS, ByteTarget
 
 _LONGEST_SECONDS = 20  # the limit per input
 
@@ -23,7 +23,7 @@ _LONGEST_SECONDS = 20  # the limit per input
 def guide(name: str, inputs: int, seed: int) -> int:
     """Run one target and end the process, or print what is missing and return 2."""
     target = TARGETS[name]
-    if not isinstance(target, Bytewise):
+    if not isinstance(target, ByteTarget):
         print(f"{name}: its inputs are drawn and not bytes: atheris cannot change them; leave out --engine")
         return 2
     try:

@@ -52,7 +52,7 @@ def lists() -> tuple[bytes, ...]:
     return podresources.ListPodResourcesResponse(pod_resources=[pod, pod]).SerializeToString(), b""
 
 
-def kept_answers(data: bytes) -> str:
+def stored_answers(data: bytes) -> str:
     """An answer to Allocate that a kubelet kept: which device a unit was then, and where its nodes were, or nothing."""
     found = StoredResponse(data, _RESOURCE)
     device = found.device_of("gpu-0")

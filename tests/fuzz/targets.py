@@ -56,7 +56,7 @@ def _words(text: str) -> tuple[bytes, ...]:
     return tuple(word.encode() for word in text.split())
 
 
-class Bytewise(Struct, frozen=True):
+class ByteTarget(Struct, frozen=True):
     """A target whose inputs are derived from valid ones, by a seed or by a coverage-guided engine."""
 
     one: Callable[[bytes], str]
@@ -248,62 +248,64 @@ _CDI: Sequence[bytes] = [
     b'"containerEdits":{"env":["B=c"]}}',
 ]
 TARGETS: dict[str, Callable[[int], str]] = {
-    "configuration": Bytewise(
+    "configuration": ByteTarget(
         configuration, _configurations, _words("resources: settings: select: - {} [] &a *a ! | > ? name: api: dra: '\"")
     ),
-    "kubeconfig": Bytewise(
+    "kubeconfig": ByteTarget(
         kubeconfig,
         lambda: _KUBECONFIGS,
         _words("null true 1 -1 [] {} &a *a !!binary [:: https:// @ : / %zz \u0130 QQ== 1e400 2001-99-99 token user"),
     ),
     "cel": cel,
-    "quantities": Bytewise(
+    "quantities": ByteTarget(
         quantity,
         lambda: [b"1 2", b"1500m 1.5", b"10Gi 1e9", b"-0.1u 9999999999999999999", b"12e6 12E6", b"0.1n 1Ki"],
         _words("n u m k M G T P E Ki Mi Gi Ti Pi Ei e3 E-3 + - . 0 9223372036854775807 e e99999"),
     ),
     "patches": apiserver.patches,
-    "yaml": Bytewise(
+    "yaml": ByteTarget(
         yaml,
         lambda: _files("deploy/base/*.yaml", "deploy/daemonset.yaml", "examples/**/*.yaml"),
         _words("&a *a !!binary !!int << : - ? | > --- ... %YAML 1:59 0x1f 1e400 .nan ~ \" ' [ ] { } , # \\u0000"),
     ),
     "sysfs": sysfs.readers,
-    "netlink-links": Bytewise(netlink_links, _links),
+    "netlink-links": ByteTarget(netlink_links, _links),
     "udev-messages": udev.messages,
-    "checkpoint-files": Bytewise(
+    "checkpoint-files": ByteTarget(
         kubelet_files,
         lambda: _files("tests/data/recorded/kubelet/checkpoint-*.json", "tests/data/recorded/checkpoint/*.json"),
         _words('{} [] null "" Data Checksum PodDeviceEntries DeviceIDs -1 18446744073709551616 1e5'),
     ),
-    "pod-resources": Bytewise(kubelet.pod_resources, kubelet.lists),
-    "kept-answers": Bytewise(
-        kubelet.kept_answers, kubelet.answers, _words('[] {} "id" "members" "partOf" null -1 gpu-0 gpu-1 , ; = \\ud800')
+    "pod-resources": ByteTarget(kubelet.pod_resources, kubelet.lists),
+    "kept-answers": ByteTarget(
+        kubelet.stored_answers,
+        kubelet.answers,
+        _words('[] {} "id" "members" "partOf" null -1 gpu-0 gpu-1 , ; = \\ud800'),
     ),
     "cgroups": kubelet.cgroups,
-    "proc-tables": Bytewise(
+    "proc-tables": ByteTarget(
         proc.tables,
         lambda: proc.TABLES,
         _words("\r : - 00000000 0003 0A 8:0 /dev/sda lo eth0 -0x1 1_0 \u0660"),
     ),
-    "device-configs": Bytewise(
+    "device-configs": ByteTarget(
         claims.config,
         lambda: claims.CONFIGS,
         _words('{} [] null true -1 1e400 "" "env" "LD_PRELOAD" {ids} {{ }} "access" "gid" "reset" .. \\ud800 ::1/128'),
     ),
-    "metadata-files": Bytewise(
+    "metadata-files": ByteTarget(
         claims.stream,
         lambda: claims.STREAMS,
         _words('{} [] null NaN 1e400 "" requests devices attributes int'),
     ),
-    "control-questions": Bytewise(
+    "control-questions": ByteTarget(
         control.question,
         control.questions,
         _words(
             '{} [] null true -1 1e400 "" "question" "name" "device" "unit" "force" misc-fuse \\ud800 \\u0000 /dev/kvm'
         ),
     ),
-    "cdi-files": Bytewise(
+    "cdi-files": ByteTarget(
         cdi_files,
         lambda: _CDI,
         _words('{} [] null "" cdiVersion kind devices containerEdits env deviceNodes mounts -1 0.8.0 1.0.0'),

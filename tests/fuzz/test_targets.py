@@ -13,7 +13,7 @@ from tests.fuzz.targets import TARGETS
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_hundred_inputs(target: str) -> None:
+def test_hundred_inputs_cause_no_failure(target: str) -> None:
     if target == "udev-messages" and not udev.can_listen():
         pytest.skip("messages of udevd need root, and a network namespace")
     found = run(target, range(100))
@@ -21,17 +21,17 @@ def test_a_hundred_inputs(target: str) -> None:
     assert len(found.outcomes) > 1, "its inputs are all alike"
 
 
-def test_a_spec_that_is_no_text_is_none() -> None:
+def test_spec_with_invalid_utf8_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="not a CDI spec: 'utf-8' codec"):
         decode_spec(b'{"kind":"\xe4"}')
 
 
 @pytest.mark.parametrize("codec", [kubelet_devices, kubelet_claims])
-def test_a_deep_file_of_a_kubelet_is_none(codec: object) -> None:
+def test_deeply_nested_kubelet_file_is_refused(codec: object) -> None:
     decode = kubelet_devices.decode if codec is kubelet_devices else kubelet_claims.decode
     with pytest.raises(KubeletFileError, match=r"maximum recursion depth|Stack overflow"):
         decode(b'{"x":' + b"[" * 100_000)
 
 
-def test_half_a_message_of_the_kernel_is_an_interface_without_a_name() -> None:
+def test_truncated_netlink_message_has_no_interface_name() -> None:
     assert decode_link(b"\0\0").name == ""

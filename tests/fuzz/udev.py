@@ -24,7 +24,7 @@ _WORDS = (b"libudev\0", b"\xfe\xed\xca\xfe", b"=", b"\0", b"SUBSYSTEM=", b"DEVPA
 _LAST = "last"  # subsystem of the message that follows each random one
 
 
-class _Heard:
+class _Listener:
     """A listener and a sender in their own namespace, and the listener's event loop."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class _Heard:
     async def _listen(self) -> None:
         UdevEvents("udev").start(lambda subsystem, _: self.woken.put_nowait(subsystem))
 
-    async def hear(self, message: bytes) -> list[str | None]:
+    async def woken_by(self, message: bytes) -> list[str | None]:
         """Return the subsystems that a message woke."""
         for each in (message, _message(b"null", _LAST.encode())):
             self.sender.sendto(each, (0, _UDEVD_GROUP))
@@ -59,8 +59,8 @@ class _Heard:
 
 
 @functools.cache
-def _heard() -> _Heard:
-    return _Heard()
+def _listener() -> _Listener:
+    return _Listener()
 
 
 def can_listen() -> bool:
@@ -68,7 +68,7 @@ def can_listen() -> bool:
     if os.geteuid() != 0 or not Path("/proc/self/ns/net").exists():
         return False
     try:
-        _heard()
+        _listener()
     except OSError:
         return False
     return True
@@ -85,7 +85,7 @@ def messages(seed: int) -> str:
     """A damaged message of udevd or the kernel: it wakes a reader, causes a complete rescan, or is ignored."""
     plain = b"change@/devices/virtual/mem/null\0" + _PROPERTIES % (b"null", b"mem")
     seeds = (_message(b"null", b"mem"), _message(b"n" * 500, b"block"), plain)
-    heard = _heard()
+    heard = _listener()
     message = mutated(Random(seed), seeds, _WORDS)
-    found = heard.loop.run_until_complete(heard.hear(message)) if message else []
+    found = heard.loop.run_until_complete(heard.woken_by(message)) if message else []
     return "everything" if None in found else "heard" if found else "nothing"

@@ -167,12 +167,12 @@ def _hold(found: Target, connections: int, opening: bytes, seconds: float) -> Ou
 _WIDE = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 1 << 24}) + frames.window_update(0, 1 << 24)
 
 
-def readers_that_do_not_read(found: Target, seconds: float) -> Outcome:
+def clients_that_do_not_read(found: Target, seconds: float) -> Outcome:
     """50 connections request the list and never read it."""
     return _hold(found, 50, _WIDE + request(1, "ListAndWatch"), seconds)
 
 
-def lists_that_nobody_reads(found: Target, seconds: float) -> Outcome:
+def unread_lists(found: Target, seconds: float) -> Outcome:
     """100 connections, half of which request the list 100 times."""
     many = b"".join(request(stream, "ListAndWatch") for stream in range(1, 201, 2))
     first = _hold(found, 50, _WIDE + many, seconds)
@@ -190,7 +190,7 @@ def _worst_opening() -> bytes:
     return table + message + empty + block + frame(frames.CONTINUATION, 0, 17, bytes(8_000))[:-1]
 
 
-def crowd(found: Target, seconds: float) -> Outcome:
+def ten_thousand_connections(found: Target, seconds: float) -> Outcome:
     """10,000 connections, each of which sends the worst opening and stays open."""
     before, memory, answers, held = found.memory(), 0.0, list[Answer](), list[socket.socket]()
     opening, end = _worst_opening(), time.monotonic() + seconds
@@ -219,7 +219,7 @@ def busy_connections(found: Target, seconds: float) -> Outcome:
     return _hold(found, 200, request(1, "ListAndWatch") + calls, seconds)
 
 
-def garbage(found: Target, seconds: float) -> Outcome:
+def invalid_prefaces(found: Target, seconds: float) -> Outcome:
     """Connections with another protocol or an incomplete preface, at most 300 at a time."""
     before, answers, source = found.memory(), list[Answer](), random.Random(1)
     end = time.monotonic() + seconds
@@ -249,7 +249,7 @@ def _of_flood(name: str, *, reads: bool) -> Callable[[Target, float], Outcome]:
     return lambda found, seconds: flood(found, FLOODS[name], seconds, reads=reads)
 
 
-def answers_that_nobody_reads(found: Target, seconds: float) -> Outcome:
+def unread_answers(found: Target, seconds: float) -> Outcome:
     """Calls as fast as the server reads them, without reading an answer."""
     return flood(
         found,
@@ -259,14 +259,14 @@ def answers_that_nobody_reads(found: Target, seconds: float) -> Outcome:
     )
 
 
-def tiny_data(found: Target, seconds: float) -> Outcome:
+def data_frames_of_one_byte(found: Target, seconds: float) -> Outcome:
     """A message of 3 MiB in DATA frames of one byte."""
     first = request(1, "Allocate", None) + frame(frames.DATA, 0, 1, b"\0\0\x30\0\0")
     one = frame(frames.DATA, 0, 1, b"x")
     return flood(found, lambda number: one if number else first, seconds, reads=True)
 
 
-def calls_that_are_reset(found: Target, seconds: float) -> Outcome:
+def reset_calls(found: Target, seconds: float) -> Outcome:
     """Lists that are requested and cancelled."""
 
     def make(number: int) -> bytes:
@@ -279,21 +279,16 @@ def calls_that_are_reset(found: Target, seconds: float) -> Outcome:
 ATTACKS: dict[str, Callable[[Target, float], Outcome]] = {
     **{f"flood: {name}": _of_flood(name, reads=True) for name in FLOODS},
     **{f"flood, unread: {name}": _of_flood(name, reads=False) for name in ("ping", "settings")},
-    **{
-        attack.__name__.replace("_", " "): attack
-        for attack in (
-            answers_that_nobody_reads,
-            busy_connections,
-            calls_that_are_reset,
-            crowd,
-            garbage,
-            idle_connections,
-            lists_that_nobody_reads,
-            readers_that_do_not_read,
-            tiny_data,
-            unfinished_requests,
-        )
-    },
+    "unread answers": unread_answers,
+    "busy connections": busy_connections,
+    "reset calls": reset_calls,
+    "10,000 connections": ten_thousand_connections,
+    "invalid prefaces": invalid_prefaces,
+    "idle connections": idle_connections,
+    "unread lists": unread_lists,
+    "clients that do not read": clients_that_do_not_read,
+    "DATA frames of one byte": data_frames_of_one_byte,
+    "unfinished requests": unfinished_requests,
 }
 
 

@@ -9,10 +9,10 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, request, target
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_costs_little_and_others_are_served(name: str) -> None:
-    is_cut_off = name.startswith("flood") or name == "calls that are reset"
+    is_cut_off = name.startswith("flood") or name == "reset calls"
     with target("builtin") as found:
         outcome = ATTACKS[name](found, 30 if is_cut_off else 0.2)  # it ends when the attacker is disconnected
-        assert outcome.memory < (30 if name == "crowd" else 10)
+        assert outcome.memory < (30 if name == "10,000 connections" else 10)
         assert outcome.answers  # all were answered; for their delays, run `attacks`
         assert outcome.is_closed == is_cut_off
 

@@ -2,9 +2,9 @@
 
     python -m tests.model [CONFIGURATION...] [--cgroups {with,without}] [--ledger] [--jobs N]
 
-With --ledger every step of the daemon in these states is done by the real ledger and reconciler, too: without cgroups
-about 190,000, a quarter of an hour of the processor; with them many times as many. The steps of a configuration
-that another one has had before are not done again.
+With --ledger, the real ledger and reconciler also execute every step of the daemon in these states: without cgroups
+about 190,000 steps, a quarter of an hour of CPU time; with cgroups many times as many. A step that was already
+executed for an earlier configuration is not repeated.
 """
 
 import argparse
@@ -30,9 +30,9 @@ def main() -> None:
         prog="python -m tests.model", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("configurations", nargs="*", metavar="CONFIGURATION", help=", ".join(CONFIGURATIONS))
-    parser.add_argument("--cgroups", choices=["with", "without"], help="one of the two alone")
+    parser.add_argument("--cgroups", choices=["with", "without"], help="only one of the two variants")
     parser.add_argument("--ledger", action="store_true", help="run all steps against the real ledger")
-    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count(), help="processes for that")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count(), help="processes for --ledger")
     options = parser.parse_args()
     chosen = options.configurations or CONFIGURATIONS
     logging.disable(logging.WARNING)  # expected warnings: the kubelet is away in many states

@@ -3,8 +3,8 @@
 A remaining bound only adds possibilities: a state with more crashes, restarts or changes left can do everything that
 the same state with fewer can. So states are explored in the order of their bounds, the widest first, and each once.
 
-The daemon's behaviour depends only on its knowledge (`node.of_daemon`), which `Graph` asserts for the model. Therefore
-traces that contain each action in each state of the daemon's knowledge are as good as all traces.
+The daemon's behaviour depends only on its knowledge (`node.daemon_view`), which `Graph` asserts for the model.
+Therefore traces that contain each action in each state of the daemon's knowledge are as good as all traces.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 
-from tests.model.node import Action, State, bounds, complaint, is_of_daemon, of_daemon, steps, unbound
+from tests.model.node import Action, State, bounds, daemon_view, is_daemon_step, steps, unbound, violation
 
 Trace = tuple[Action, ...]
 Step = tuple[int, Action]
@@ -72,15 +72,15 @@ class Graph:
         """Store a state; equal values are shared, so that millions of states fit into memory."""
         self.states.append(State(*(x if isinstance(x, int) else self._values.setdefault(x, x) for x in state)))  # type: ignore[arg-type]
         self._before.append((before, action))
-        if wrong := complaint(state):
+        if wrong := violation(state):
             raise AssertionError("\n".join(map(str, (*self._trace(len(self.states) - 1), wrong, state))))
 
     def _steps(self, state: State) -> Iterator[tuple[Action, State]]:
-        known = hash(of_daemon(state))
+        known = hash(daemon_view(state))
         for action, after in steps(state):
             yield action, after
-            if is_of_daemon(action):
-                outcome = hash(of_daemon(after))
+            if is_daemon_step(action):
+                outcome = hash(daemon_view(after))
                 assert self._outcomes.setdefault((known, action), outcome) == outcome, (action, state)
 
 
@@ -94,8 +94,8 @@ class _Walk:
 
     def go(self, way: Trace) -> None:
         for action, after in follow(self.state, way):
-            if is_of_daemon(action):
-                self._covered.add((hash(of_daemon(self.state)), action))
+            if is_daemon_step(action):
+                self._covered.add((hash(daemon_view(self.state)), action))
             self.trace.append(action)
             self.state = after
 
@@ -124,5 +124,5 @@ def _way(state: State, covered: set[Step]) -> Trace:
 
 
 def _missing(state: State, covered: set[Step], actions: Iterable[Action]) -> Iterator[Action]:
-    known = hash(of_daemon(state))
-    return (x for x in actions if is_of_daemon(x) and (known, x) not in covered)
+    known = hash(daemon_view(state))
+    return (x for x in actions if is_daemon_step(x) and (known, x) not in covered)

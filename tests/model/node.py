@@ -110,7 +110,7 @@ def unbound(state: State) -> State:
     return state._replace(crashes=0, restarts=0, next=())
 
 
-def of_daemon(state: State) -> State:
+def daemon_view(state: State) -> State:
     """The daemon's possible knowledge and memory in a state.
 
     It learns about pods from the kubelet's lists and files and from cgroups. A configuration affects only the kubelet's
@@ -124,12 +124,12 @@ def of_daemon(state: State) -> State:
     return unbound(state)._replace(configuration="both", phases=phases, units=units)
 
 
-def is_of_daemon(action: Action) -> bool:
+def is_daemon_step(action: Action) -> bool:
     """Return whether the daemon does the action; all others happen around it."""
     return action[0] in ("allocate", "prepare", "unprepare", "look", "crash") or action == ("start",)
 
 
-def complaint(state: State) -> str:
+def violation(state: State) -> str:
     """The error of a state: two holders, a holder without a lease, or a lease without a holder; "" if it is correct."""
     holders = [i for i, phase in enumerate(state.phases) if phase in ("answered", "frozen", "runs")]
     owners = {x.unit: x.owner for x in state.leases}
@@ -141,15 +141,15 @@ def complaint(state: State) -> str:
         are_shares = units[0] != units[1] and owners[units[0]] == owners[units[1]]
         if device_of(units[0]) == device_of(units[1]) and not are_shares:
             return f"{one} and {other} have {units}"
-    if _nobody_has_anything(state):
+    if _all_holders_are_gone(state):
         for _ in range(3):
-            state = reconciled(_later(state))
+            state = reconciled(_after_the_grace(state))
         if state.leases:
             return f"{state.leases} do not end"
     return ""
 
 
-def _nobody_has_anything(state: State) -> bool:
+def _all_holders_are_gone(state: State) -> bool:
     """Return whether all holders are gone, and all witnesses can answer."""
     *pods, claim = state.phases
     is_over = {*pods} <= {"new", "over"} and (claim == "undone" or (claim == "new" and not state.units[CLAIM][0]))
@@ -158,11 +158,11 @@ def _nobody_has_anything(state: State) -> bool:
 
 def steps(state: State) -> Iterator[tuple[Action, State]]:
     """Yield every possible action with the next state."""
-    for some in (_of_pods, _of_the_claim, _of_the_kubelet, _of_the_daemon):
-        yield from ((action, _without_what_is_over(after)) for action, after in some(state))
+    for some in (_pod_steps, _claim_steps, _kubelet_steps, _daemon_steps):
+        yield from ((action, _without_irrelevant_facts(after)) for action, after in some(state))
 
 
-def _without_what_is_over(state: State) -> State:
+def _without_irrelevant_facts(state: State) -> State:
     """The state without facts that have no effect any more."""
     named = {x.unit for x in state.leases if x.is_named}
     leased = {x.unit for x in state.leases}
@@ -186,7 +186,7 @@ def _without_what_is_over(state: State) -> State:
 # Pods of the device plugin API.
 
 
-def _of_pods(state: State) -> Iterator[tuple[Action, State]]:
+def _pod_steps(state: State) -> Iterator[tuple[Action, State]]:
     for pod in (0, 1):
         phase = state.phases[pod]
         if phase == "new" and state.kubelet == "up" and state.is_up and (pod == 0 or state.phases[0] != "new"):
@@ -229,7 +229,7 @@ def _answers(
 # The claim.
 
 
-def _of_the_claim(state: State) -> Iterator[tuple[Action, State]]:
+def _claim_steps(state: State) -> Iterator[tuple[Action, State]]:
     phase = state.phases[CLAIM]
     offers_claims = state.configuration in ("both", "claims", "renamed")
     if phase == "new" and state.kubelet == "up" and state.is_up and offers_claims:
@@ -246,7 +246,7 @@ def _of_the_claim(state: State) -> Iterator[tuple[Action, State]]:
     elif phase == "over" and state.kubelet == "up":
         if state.is_up:
             left = frozenset(x for x in state.leases if x.owner != "claim")
-            yield ("unprepare",), _with_phase(_tidied(state._replace(leases=left)), CLAIM, "undone")
+            yield ("unprepare",), _with_phase(_without_stale_units(state._replace(leases=left)), CLAIM, "undone")
         if not state.on_server:  # force-deleted, and removed from the kubelet's records
             yield ("forget",), _with_phase(state, CLAIM, "undone")
     if state.on_server and phase not in ("new", "undone"):
@@ -256,7 +256,7 @@ def _of_the_claim(state: State) -> Iterator[tuple[Action, State]]:
 # The kubelet.
 
 
-def _of_the_kubelet(state: State) -> Iterator[tuple[Action, State]]:
+def _kubelet_steps(state: State) -> Iterator[tuple[Action, State]]:
     if state.kubelet != "down" and state.restarts:
         phases = tuple("over" if x in ("answered", "frozen") and i != CLAIM else x for i, x in enumerate(state.phases))
         stopped = state._replace(kubelet="down", restarts=0, phases=phases)
@@ -277,20 +277,20 @@ def _forget(state: State) -> State:
 # The daemon.
 
 
-def _of_the_daemon(state: State) -> Iterator[tuple[Action, State]]:
+def _daemon_steps(state: State) -> Iterator[tuple[Action, State]]:
     if not state.is_up:
         yield ("start",), reconciled(state._replace(is_up=True, young=frozenset(x.unit for x in state.leases)))
         return
     yield ("look",), reconciled(state)
     if (state.young or state.missed or "answered" in state.phases[:CLAIM]) and "frozen" not in state.phases:
-        yield ("wait",), _later(state)
+        yield ("wait",), _after_the_grace(state)
     if state.crashes:
         yield ("crash",), _without_memory(state._replace(is_up=False, crashes=0))
     for configuration in state.next:
         yield ("configure", configuration), state._replace(configuration=configuration, next=())
 
 
-def _later(state: State) -> State:
+def _after_the_grace(state: State) -> State:
     """Time passes, longer than the grace."""
     frozen = tuple("frozen" if x == "answered" and i != CLAIM else x for i, x in enumerate(state.phases))
     return state._replace(young=frozenset(), missed_long=state.missed_long | state.missed, phases=frozen)
@@ -399,7 +399,7 @@ def _without_memory(state: State) -> State:
     )
 
 
-def _tidied(state: State) -> State:
+def _without_stale_units(state: State) -> State:
     known = {x.unit for x in state.leases}
     return state._replace(young=state.young & known, missed=state.missed & known, missed_long=state.missed_long & known)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.explorer import Graph, Step
-from tests.model.node import CONFIGURATIONS, Action, State, complaint, steps
+from tests.model.node import CONFIGURATIONS, Action, State, steps, violation
 from tests.model.real import compare, folder, live
 
 SMALL = [
@@ -20,7 +20,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("start", SMALL, ids=lambda x: f"{x.configuration} {'restart' if x.restarts else 'crash'}")
-def test_every_state_is_a_good_one_and_the_real_code_does_every_step_of_it(start: State) -> None:
+def test_every_state_is_valid_and_the_real_code_takes_every_step(start: State) -> None:
     graph = Graph(start)
     covered = set[Step]()
     for trace in graph.covering(covered):
@@ -29,7 +29,7 @@ def test_every_state_is_a_good_one_and_the_real_code_does_every_step_of_it(start
     assert len(covered) == graph.steps
 
 
-def test_a_state_that_differs_from_the_models_is_found() -> None:
+def test_difference_from_the_model_is_detected() -> None:
     """A model that differs from the daemon makes the comparison fail."""
     start = State("plugin", has_cgroups=False)
     ((action, after),) = (x for x in steps(start) if x[0][0] == "allocate")
@@ -38,7 +38,7 @@ def test_a_state_that_differs_from_the_models_is_found() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_walks_through_all_that_can_happen(seed: int) -> None:
+def test_random_walks_match_the_model(seed: int) -> None:
     """With a crash, a restart of the kubelet and a change of the configuration: too many states to visit all here."""
     rng = random.Random(seed)
     configuration, other = rng.sample(CONFIGURATIONS, 2)
@@ -50,5 +50,5 @@ def test_walks_through_all_that_can_happen(seed: int) -> None:
 def _walk(rng: random.Random, state: State) -> Iterable[tuple[Action, State]]:
     for _ in range(rng.choice((5, 10, 20))):
         action, state = rng.choice(list(steps(state)))
-        assert not complaint(state), state
+        assert not violation(state), state
         yield action, state

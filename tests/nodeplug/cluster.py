@@ -58,11 +58,11 @@ class ClusterStand(Stand):
         await self._stack.enter_async_context(stub)
         await stub.register(self.node.kubelet_socket)
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             found = await self.get("Node", NODE)
             return bool(found.get("status", {}).get("capacity", {}).get(resource) == str(len(devices)))
 
-        await self.until(told)
+        await self.until(is_reported)
         return stub
 
     async def until_phase(self, name: str, phase: str) -> Json:

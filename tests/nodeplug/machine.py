@@ -40,15 +40,15 @@ class Machine:
         self, environment: dict[str, str] | None = None, resources: Sequence[Json] = RESOURCES, **settings: Any
     ) -> Process:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nodeplug", *self.words(resources, **settings)),
+            *(sys.executable, "-m", "nodeplug", *self.arguments(resources, **settings)),
             stderr=PIPE,
             env={**os.environ, **(environment or {})},
         )
         self._running.append(process)
         return process
 
-    def words(self, resources: Sequence[Json] = RESOURCES, **settings: Any) -> tuple[str, ...]:
-        """Return the words after `nodeplug` for a daemon with its own configuration file."""
+    def arguments(self, resources: Sequence[Json] = RESOURCES, **settings: Any) -> tuple[str, ...]:
+        """Return the arguments after `nodeplug` for a daemon with its own configuration file."""
         base = {
             "kubeletRoot": str(self.kubelet),
             "stateDirectory": str(self.state),

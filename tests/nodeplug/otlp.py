@@ -89,10 +89,10 @@ def _span(span: Encoded) -> Span:
 
 
 def _decoded(attributes: object) -> dict[str, object]:
-    def value(given: AnyValue) -> object:
-        kind = given.WhichOneof("value")
+    def value(encoded: AnyValue) -> object:
+        kind = encoded.WhichOneof("value")
         assert kind
-        return [value(x) for x in given.array_value.values] if kind == "array_value" else getattr(given, kind)
+        return [value(x) for x in encoded.array_value.values] if kind == "array_value" else getattr(encoded, kind)
 
     pairs: list[KeyValue] = list(attributes)  # type: ignore[call-overload]
     return {pair.key: value(pair.value) for pair in pairs}

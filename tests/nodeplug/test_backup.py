@@ -25,9 +25,9 @@ async def stopped(process: Process) -> str:
     return log
 
 
-@pytest.mark.parametrize("is_said", [True, False], ids=["unrestored", "without a word"])
-async def test_what_was_granted_since_is_leased_again(
-    start: StartDaemon, socket_dir: Path, tmp_path: Path, is_said: bool
+@pytest.mark.parametrize("has_mark", [True, False], ids=["with mark", "without mark"])
+async def test_leases_granted_after_the_backup_are_restored_from_the_kubelet(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path, has_mark: bool
 ) -> None:
     ledger, backup, mark = tmp_path / "state/ledger.sqlite3", tmp_path / "backup", tmp_path / "state/unrestored"
 
@@ -46,11 +46,11 @@ async def test_what_was_granted_since_is_leased_again(
                 assert leased() == UNITS[:1]
                 daemon = await start()
         shutil.copy(backup, ledger)
-        if is_said:
+        if has_mark:
             mark.touch()
         daemon = await start()
         await until(lambda: leased() == UNITS)
         await until(lambda: not mark.exists())
         log = await stopped(daemon)
         assert "lease restored: the kubelet allocated the device, and its lease was missing" in log
-        assert ("the lease database was empty or lost; the devices of all pods have a lease again" in log) == is_said
+        assert ("the lease database was empty or lost; the devices of all pods have a lease again" in log) == has_mark

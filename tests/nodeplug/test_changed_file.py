@@ -41,7 +41,7 @@ def rewrite(path: Path, *resources: object, **settings: Any) -> None:
     new.rename(path)
 
 
-def rewrite_all(path: Path, resources: Sequence[Json], **settings: Any) -> None:
+def write_config(path: Path, resources: Sequence[Json], **settings: Any) -> None:
     path.write_text(json.dumps({"settings": settings, "resources": resources}))
 
 
@@ -56,7 +56,7 @@ def pod_of(resource: str, name: str = "a") -> Pod:
     return pod(name, container("c", {resource: 1}))
 
 
-async def begin(start: StartDaemon, node: Node, *resources: Json, **settings: Any) -> Process:
+async def start_offering(start: StartDaemon, node: Node, *resources: Json, **settings: Any) -> Process:
     process = await start(list(resources), **settings)
     await node.until(lambda: all(node.allocatable().get(str(x["name"])) for x in resources), 30)
     return process
@@ -68,11 +68,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "config0.yaml"
 
 
-async def test_resources_come_and_go_and_others_are_not_touched(
+async def test_added_and_removed_resources_leave_other_sockets_in_place(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         sockets = list(node.device_plugins.glob("nodeplug-example.com_fuse-*"))
         rewrite(path, FUSE, KVM)
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
@@ -84,11 +84,11 @@ async def test_resources_come_and_go_and_others_are_not_touched(
         assert (await node.admit(pod_of("example.com/kvm"))).phase == "Running"
 
 
-async def test_a_pod_keeps_its_device_when_its_resource_gets_another_name(
+async def test_pod_keeps_its_device_when_the_resource_is_renamed(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        await begin(start, node, FUSE)
+        await start_offering(start, node, FUSE)
         assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
         rewrite(path, {**FUSE, "name": "example.com/renamed"})
         await node.until(lambda: node.capacity().get("example.com/renamed") == 1, 30)
@@ -100,11 +100,11 @@ async def test_a_pod_keeps_its_device_when_its_resource_gets_another_name(
         assert (await node.admit(pod_of("example.com/renamed", "c"))).phase == "Running"
 
 
-async def test_a_resource_is_offered_in_another_way_through_the_same_stream(
+async def test_changed_shares_are_sent_through_the_same_socket(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        await begin(start, node, FUSE)
+        await start_offering(start, node, FUSE)
         sockets = list(node.device_plugins.glob("nodeplug-*"))
         rewrite(path, {**FUSE, "shares": 3, "env": {"MODE": "new"}})
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 3, 30)
@@ -112,11 +112,11 @@ async def test_a_resource_is_offered_in_another_way_through_the_same_stream(
         assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
 
 
-async def test_a_resource_whose_options_change_is_registered_again(
+async def test_resource_is_registered_again_when_plugin_options_change(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        await begin(start, node, FUSE)
+        await start_offering(start, node, FUSE)
         sockets = list(node.device_plugins.glob("nodeplug-*"))
         rewrite(path, {**FUSE, "select": {"any": [{"preset": "fuse"}, {"preset": "usb-serial"}]}})
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 0, 30)  # the resource's stream has ended
@@ -125,13 +125,11 @@ async def test_a_resource_whose_options_change_is_registered_again(
         assert list(node.device_plugins.glob("nodeplug-*")) != sockets
 
 
-async def test_a_wrong_file_changes_nothing_says_why_and_counts(
-    start: StartDaemon, socket_dir: Path, path: Path
-) -> None:
+async def test_invalid_file_is_logged_and_changes_nothing(start: StartDaemon, socket_dir: Path, path: Path) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         good = path.read_text()
-        for wrong, words in (
+        for wrong, message in (
             (good.replace("select", "selct"), "unknown key selct"),
             ("", "the file is empty"),
             (None, "cannot be read"),
@@ -140,17 +138,17 @@ async def test_a_wrong_file_changes_nothing_says_why_and_counts(
                 path.unlink()
             else:
                 path.write_text(wrong)
-            await until_logged(process, words)
+            await until_logged(process, message)
             assert node.allocatable()["example.com/fuse"] == 1
         path.write_text(good.replace("example.com/fuse", "example.com/again"))
         await node.until(lambda: node.allocatable().get("example.com/again") == 1, 30)
 
 
-async def test_sighup_reads_what_is_behind_a_link_and_what_is_the_same_changes_nothing(
+async def test_sighup_reads_the_target_of_a_symlink(
     start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         path.rename(elsewhere / "real.yaml")
@@ -163,13 +161,13 @@ async def test_sighup_reads_what_is_behind_a_link_and_what_is_the_same_changes_n
         assert code == 0
 
 
-async def test_a_config_map_that_is_swapped(start: StartDaemon, socket_dir: Path, path: Path) -> None:
+async def test_swapped_config_map_is_read(start: StartDaemon, socket_dir: Path, path: Path) -> None:
     """The kubelet writes a new folder, and replaces the link to the old one."""
     folder = path.parent / "mounted"
     for name in ("..one", "..two"):
         (folder / name).mkdir(parents=True)
     async with Node(socket_dir) as node:
-        first = await begin(start, node, FUSE)
+        first = await start_offering(start, node, FUSE)
         first.terminate()
         await first.wait()
         path.rename(folder / "..one/config.yaml")
@@ -185,11 +183,11 @@ async def test_a_config_map_that_is_swapped(start: StartDaemon, socket_dir: Path
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
 
 
-async def test_other_settings_start_everything_anew_in_the_same_process(
+async def test_changed_settings_restart_the_daemon_in_the_same_process(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         assert (await node.admit(pod_of("example.com/fuse"))).phase == "Running"
         rewrite(path, FUSE, KVM, rescanSeconds=30, logFormat="text")
         await until_logged(process, "restarting with the new configuration")
@@ -198,11 +196,11 @@ async def test_other_settings_start_everything_anew_in_the_same_process(
         assert process.returncode is None
 
 
-async def test_dra_that_cannot_be_had_leaves_the_configuration_of_before(
+async def test_dra_without_api_server_keeps_the_previous_configuration(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         rewrite(path, FUSE, {**KVM, "api": "dra"})
         await until_logged(process, "the configuration stays as it was: example.com/kvm: DRA needs the API server")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
@@ -210,11 +208,11 @@ async def test_dra_that_cannot_be_had_leaves_the_configuration_of_before(
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
 
 
-async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_daemon_began_with(
+async def test_failed_change_restores_the_last_working_configuration(
     start: StartDaemon, socket_dir: Path, path: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
+        process = await start_offering(start, node, FUSE)
         rewrite(path, FUSE, KVM)
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
         rewrite(path, FUSE, KVM, {**KVM, "name": "example.com/dra", "api": "dra"})
@@ -223,7 +221,7 @@ async def test_what_cannot_be_had_leaves_what_was_read_last_and_not_what_the_dae
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Path]:
+def state_in_use(tmp_path: Path) -> Iterator[Path]:
     """A state directory that another instance owns."""
     database = Database(tmp_path / "kept")
     database.load()
@@ -231,38 +229,38 @@ def kept(tmp_path: Path) -> Iterator[Path]:
     database.close()
 
 
-async def test_a_state_directory_that_another_instance_keeps_leaves_the_configuration_of_before(
-    start: StartDaemon, socket_dir: Path, path: Path, kept: Path
+async def test_state_directory_in_use_keeps_the_previous_configuration(
+    start: StartDaemon, socket_dir: Path, path: Path, state_in_use: Path
 ) -> None:
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
-        rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=0)
-        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
+        process = await start_offering(start, node, FUSE)
+        rewrite(path, FUSE, stateDirectory=str(state_in_use), lockWaitSeconds=0)
+        await until_logged(process, f"the configuration stays as it was: {state_in_use}: another nodeplug uses")
         await until_logged(process, "offering resources: 1")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
 
 
-async def test_who_waits_for_a_kept_state_with_settings_that_change_again_goes_back_to_what_worked(
-    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path, kept: Path
+async def test_second_failed_change_restores_the_last_working_configuration(
+    start: StartDaemon, socket_dir: Path, path: Path, tmp_path: Path, state_in_use: Path
 ) -> None:
     """The intermediate settings are not restored: they would fail as well, and the daemon would end."""
     async with Node(socket_dir) as node:
-        process = await begin(start, node, FUSE)
-        rewrite(path, FUSE, stateDirectory=str(kept), lockWaitSeconds=300)
+        process = await start_offering(start, node, FUSE)
+        rewrite(path, FUSE, stateDirectory=str(state_in_use), lockWaitSeconds=300)
         await until_logged(process, "restarting with the new configuration")
         rewrite(path, FUSE, lockWaitSeconds=0)
         await until_logged(process, "restarting with the new configuration")
-        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
+        await until_logged(process, f"the configuration stays as it was: {state_in_use}: another nodeplug uses")
         await until_logged(process, "offering resources: 1")
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
         rewrite(path, FUSE, KVM, stateDirectory=str(tmp_path / "free"))
         await node.until(lambda: node.allocatable().get("example.com/kvm") == 1, 30)
-        rewrite(path, FUSE, stateDirectory=str(kept))
-        await until_logged(process, f"the configuration stays as it was: {kept}: another nodeplug uses")
+        rewrite(path, FUSE, stateDirectory=str(state_in_use))
+        await until_logged(process, f"the configuration stays as it was: {state_in_use}: another nodeplug uses")
         await until_logged(process, "offering resources: 2")
 
 
-async def test_devices_offered_through_dra_follow(machine: Machine, tmp_path: Path) -> None:
+async def test_removed_dra_resource_is_no_longer_published(machine: Machine, tmp_path: Path) -> None:
     await machine.classes()
     await machine.start()
     await machine.until_published()
@@ -280,7 +278,7 @@ def config(*resources: Json, **settings: Any) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "words"),
+    ("before", "now", "expected"),
     [
         (config(FUSE), config(FUSE), []),
         (config(FUSE), config(FUSE, KVM), ["example.com/kvm is new"]),
@@ -295,11 +293,11 @@ def config(*resources: Json, **settings: Any) -> Config:
         ),
     ],
 )
-def test_what_changed_is_told_in_words(before: Config, now: Config, words: list[str]) -> None:
-    assert list(differences(before, now)) == words
+def test_differences_name_the_changed_keys(before: Config, now: Config, expected: list[str]) -> None:
+    assert list(differences(before, now)) == expected
 
 
-async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
+async def test_unreadable_file_is_retried_until_it_can_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No file event reports that a disk has recovered."""
@@ -324,9 +322,7 @@ async def test_a_file_that_cannot_be_read_is_read_again_until_it_can(
     assert len([x for x in caplog.messages if "this file cannot be read: Too many levels" in x]) == 1
 
 
-async def test_a_file_for_which_no_thread_was_left_is_read_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_file_is_read_again_after_no_thread_could_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes(), retry_seconds=0.01)
@@ -343,28 +339,26 @@ async def test_a_file_for_which_no_thread_was_left_is_read_again(
     assert len([x for x in caplog.messages if "this file cannot be read: can't start new thread" in x]) == 1
 
 
-async def test_without_an_inotify_instance_a_file_that_is_written_in_place_is_read_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_a_changed_file_is_read_without_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.0)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes(), retry_seconds=0.01)
-    looks = asyncio.Semaphore(0)
+    polls = asyncio.Semaphore(0)
     with contextlib.closing(FolderWatcher(poll_interval=0.01)) as watcher, path.open("r+b", buffering=0) as writer:
         async with changes_of(file, watcher) as changes, asyncio.timeout(30):
             with no_more_descriptors():
                 change = asyncio.ensure_future(anext(changes))
-                watcher.watch(tmp_path, looks.release)
+                watcher.watch(tmp_path, polls.release)
                 for _ in range(20):
-                    await looks.acquire()
+                    await polls.acquire()
                 assert file.status.is_good  # the file is unreadable at this moment
                 writer.write(json.dumps({"resources": [FUSE, KVM]}).encode())
                 await until(lambda: not file.status.is_good)
             assert [x.name for x in (await change).resources] == ["example.com/fuse", "example.com/kvm"]
 
 
-async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(tmp_path: Path) -> None:
+async def test_change_before_the_watch_begins_is_read(tmp_path: Path) -> None:
     """The daemon has to start after the first read, and restarts after changes of some settings."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
@@ -373,50 +367,48 @@ async def test_what_is_changed_while_nobody_watches_is_read_once_somebody_does(t
     file = ConfigFile(path, config, content, stamped=stamped)
     with contextlib.closing(FolderWatcher()) as watcher:
         for resources in ([KVM], [FUSE, KVM]):
-            rewrite_all(path, resources)
+            write_config(path, resources)
             async with changes_of(file, watcher) as changes, asyncio.timeout(30):
                 assert [x.name for x in (await anext(changes)).resources] == [x["name"] for x in resources]
 
 
-async def test_a_file_that_is_written_all_the_time_is_read_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_constantly_written_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.config_file.MOST_DEBOUNCE", 0.5)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())
 
-    async def write_all_the_time() -> None:
+    async def write_constantly() -> None:
         while True:
-            rewrite_all(path, [KVM])
+            write_config(path, [KVM])
             await asyncio.sleep(0.01)
 
     with contextlib.closing(FolderWatcher()) as watcher:
-        async with changes_of(file, watcher) as changes, running(write_all_the_time()), asyncio.timeout(30):
+        async with changes_of(file, watcher) as changes, running(write_constantly()), asyncio.timeout(30):
             assert [x.name for x in (await anext(changes)).resources] == ["example.com/kvm"]
 
 
-async def test_what_cannot_be_had_is_not_read_again_and_neither_is_what_was_read_meanwhile(tmp_path: Path) -> None:
+async def test_refused_configuration_is_not_read_again_until_the_file_changes(tmp_path: Path) -> None:
     """The daemon can wait for the state for a minute before it fails, and the file can change meanwhile."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())
     with contextlib.closing(FolderWatcher()) as watcher:
         async with changes_of(file, watcher, lambda _: True) as changes, asyncio.timeout(30):
-            rewrite_all(path, [FUSE], logLevel="debug")
+            write_config(path, [FUSE], logLevel="debug")
             await anext(changes)
         async with changes_of(file, watcher) as changes, asyncio.timeout(30):
-            rewrite_all(path, [KVM], logLevel="debug")
+            write_config(path, [KVM], logLevel="debug")
             await anext(changes)
             file.refuse("another nodeplug uses it")
         assert [x.name for x in file.config.resources] == ["example.com/fuse"]
         assert (file.config.settings.log_level, json.loads(file.content)["resources"]) == ("info", [FUSE])
         assert not file.is_changed()
-        rewrite_all(path, [FUSE, KVM])
+        write_config(path, [FUSE, KVM])
         assert file.is_changed()
 
 
-async def test_reading_leaves_nothing_for_the_collector(tmp_path: Path) -> None:
+async def test_reading_leaves_no_garbage_in_reference_cycles(tmp_path: Path) -> None:
     """Garbage between long-lived objects fragments memory: a daemon whose file changes often would grow."""
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))

@@ -33,7 +33,7 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
         yield made
 
 
-async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: Path) -> None:
+async def test_multus_finds_the_function_of_a_claim(machine: Machine, tmp_path: Path) -> None:
     stand, folder = machine.stand, tmp_path / "devinfo"
     await machine.start(resources=[RESOURCE, FUSE], deviceInfoDirectory=str(folder))
     await stand.create(device_class("data", f'device.attributes["nodeplug.dev"].resource == "{DATA}"'))
@@ -50,12 +50,12 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
     }
     config = tmp_path / "config0.yaml"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"resources": [FUSE]}))
-    await stand.until(lambda: _is_taken_up(machine))
+    await stand.until(lambda: _is_reloaded(machine))
     assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # while the claim exists
     before = (await machine.published())[HELD]["attributes"]
     await machine.end()
     await machine.start(resources=[FUSE | {"name": "example.com/other"}], deviceInfoDirectory=str(folder))
-    await stand.until(lambda: _has_started_again(machine))
+    await stand.until(lambda: _has_restarted(machine))
     after = (await machine.published())[HELD]["attributes"]
     assert after == before  # Multus finds the function by it for a new sandbox
     found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
@@ -65,13 +65,13 @@ async def test_what_a_claim_has_is_known_to_multus(machine: Machine, tmp_path: P
     await machine.until(lambda: not any(folder.iterdir()))
 
 
-async def _is_taken_up(machine: Machine) -> bool:
+async def _is_reloaded(machine: Machine) -> bool:
     """Return whether the daemon has read the file that no longer offers the function."""
     (taint,) = (await machine.published())[HELD].get("taints", [{"value": ""}])
     return bool(taint["value"] == "it-is-not-offered-any-more")
 
 
-async def _has_started_again(machine: Machine) -> bool:
+async def _has_restarted(machine: Machine) -> bool:
     """Return whether the daemon with the new names has published."""
     fuse = (await machine.published()).get("misc-fuse", {}).get("attributes", {})
     return bool(fuse.get("resource") == {"string": "example.com/other"})

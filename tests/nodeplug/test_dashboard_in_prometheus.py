@@ -83,7 +83,7 @@ async def _first(api: str, query: str) -> list[dict[str, Any]]:
             await asyncio.sleep(0.05)  # no event reports a scrape
 
 
-async def test_every_panel_and_alert(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_every_panel_and_alert_query_is_evaluated(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     if not shutil.which("prometheus"):
         pytest.skip("no prometheus on this machine")
     port = _port()

@@ -7,7 +7,7 @@ from nodeplug.ddp_profiles import ATTRIBUTE, DdpProfiles, with_profiles
 from tests.hostdevices.tree import Tree
 
 
-def test_functions_have_the_profile_of_their_card(tmp_path: Path) -> None:
+def test_virtual_functions_have_the_profile_of_their_card(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "root")
     physical = tree.pci("0000:3b:00.0", vendor="8086", pci_class="020000", driver="ice", sriov_totalvfs=8)
     tree.virtual_function(physical, "0000:3b:02.0", 0, vendor="8086", pci_class="020000", driver="vfio-pci")
@@ -21,7 +21,7 @@ def test_functions_have_the_profile_of_their_card(tmp_path: Path) -> None:
     }
 
 
-def test_a_card_that_the_kernel_does_not_know_has_none(tmp_path: Path) -> None:
+def test_card_unknown_to_the_kernel_has_no_profile(tmp_path: Path) -> None:
     """With a real socket: this machine has no such card, and possibly no devlink."""
     tree = Tree(tmp_path / "root")
     profiles = DdpProfiles()

@@ -50,7 +50,7 @@ def cards(tree: Tree, *names: str) -> Iterator[None]:
         yield
 
 
-def test_every_way_out_is_known_with_what_is_below_it(tmp_path: Path) -> None:
+def test_interfaces_of_default_routes_are_marked_with_their_lower_devices(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     with cards(tree, *CARDS):
         (tree.root / "sys/devices/virtual/net/w2/lower_w2p").symlink_to("../w2p")
@@ -69,7 +69,9 @@ def test_every_way_out_is_known_with_what_is_below_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_suspect", [False, True])
 @pytest.mark.parametrize(("table", "mark"), [("main", "uplink"), ("100", "otherDefaultRoute")])
-def test_a_function_whose_interface_is_a_way_out(tmp_path: Path, is_suspect: bool, table: str, mark: str) -> None:
+def test_pci_function_is_marked_when_its_interface_has_a_default_route(
+    tmp_path: Path, is_suspect: bool, table: str, mark: str
+) -> None:
     tree = Tree(tmp_path)
     with own_network():
         ip("link", "add", "w0", "type", "veth", "peer", "name", "w0p")
@@ -86,7 +88,7 @@ def test_a_function_whose_interface_is_a_way_out(tmp_path: Path, is_suspect: boo
     assert found.attributes == ({"uplink": True} if mark == "uplink" else {**facts, mark: True})
 
 
-def test_the_ways_of_a_route_may_be_objects_of_which_it_says_the_number(tmp_path: Path) -> None:
+def test_nexthop_objects_are_resolved(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     with cards(tree, "w0", "w1"):
         Path("/proc/sys/net/ipv4/nexthop_compat_mode").write_text("0")
@@ -99,9 +101,7 @@ def test_the_ways_of_a_route_may_be_objects_of_which_it_says_the_number(tmp_path
         assert marked(tree) == ({"w0", "w1"}, set())
 
 
-def test_an_interface_that_comes_while_the_others_are_listed_hides_no_uplink(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interface_added_during_the_listing_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree(tmp_path)
     with cards(tree, "w0"):
         ip("route", "add", "default", "via", "198.51.0.2", "dev", "w0", "table", "100")

@@ -25,26 +25,26 @@ def output(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_daemon_without_dra_carries_neither_tls_nor_a_command_line_nor_grpcio_nor_traces() -> None:
+def test_daemon_without_dra_loads_no_tls_click_grpc_or_opentelemetry() -> None:
     assert output(_DAEMON).splitlines()[1] == "False False False False False False"
 
 
-def test_a_daemon_that_nobody_asks_does_not_carry_what_answers() -> None:
+def test_daemon_loads_no_control_handlers_before_a_request() -> None:
     assert output(_DAEMON).splitlines()[0] == str([f"nodeplug.control.{x}" for x in ("running", "sockets", "server")])
 
 
-def test_a_daemon_has_uuids_without_what_tells_platforms_apart() -> None:
+def test_uuid_does_not_load_platform() -> None:
     code = "from nodeplug.deferred import _Deferred; import uuid; print(type(sys.modules['platform']) is _Deferred)"
     assert output(f"{_DAEMON}{code}").splitlines()[-1] == "True"
 
 
-def test_what_is_loaded_before_stays_as_it_is() -> None:
+def test_already_loaded_module_is_unchanged() -> None:
     before = "import typing_extensions as t; has = dict(vars(t))"
     assert output(f"{before}{_DAEMON}print(vars(t) == has)").splitlines()[-1] == "True"
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="asyncio has data classes, which need the syntax trees")
-def test_the_command_itself_loads_nothing_of_it_before_the_daemon_does() -> None:
+def test_command_line_loads_no_deferred_module() -> None:
     code = """
 import contextlib, sys
 from nodeplug.__main__ import main
@@ -58,9 +58,7 @@ print([x for x in _MODULES if type(sys.modules[x]) is not _Deferred])
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="asyncio has data classes, which need the syntax trees")
-def test_a_daemon_that_runs_until_a_signal_carries_no_syntax_trees(
-    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
-) -> None:
+def test_running_daemon_loads_no_ast(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     settings = f"kubeletRoot: {socket_dir}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi"
     config.write_text(f"settings: {{{settings}}}\nresources: [{{name: example.com/fuse, select: fuse}}]\n")
@@ -76,11 +74,11 @@ print(code, [x for x in ("ast", "dis") if x in sys.modules])
         assert run.stderr is not None
         next(line for line in run.stderr if "waiting for the kubelet" in line)
         run.send_signal(signal.SIGTERM)
-        shown, _ = run.communicate(timeout=60)
-    assert shown == "0 []\n"
+        output_, _ = run.communicate(timeout=60)
+    assert output_ == "0 []\n"
 
 
-def test_claims_whose_interfaces_stay_need_nothing_that_moves_them() -> None:
+def test_dra_plugin_does_not_load_netlink() -> None:
     code = (
         _DAEMON
         + """
@@ -92,7 +90,7 @@ print("netlink" in sys.modules, type(sys.modules["ipaddress"]) is _Deferred)
     assert output(code).splitlines()[-1] == "False True"
 
 
-def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them() -> None:
+def test_dra_plugin_does_not_load_driver_binding() -> None:
     code = (
         _DAEMON
         + "import dra_plugin; print([x for x in sys.modules if 'driver_binding' in x or 'hostdevices.usage' in x])"
@@ -100,14 +98,14 @@ def test_claims_whose_devices_keep_their_drivers_need_nothing_that_changes_them(
     assert output(code).splitlines()[-1] == "[]"
 
 
-def test_a_daemon_with_dra_carries_neither_an_api_servers_rules_nor_a_client_for_threads() -> None:
+def test_dra_plugin_loads_no_validation_and_no_blocking_client() -> None:
     objects = ("validate", "strategy", "selectors", "claim_rules", "declared_rules", "slice_rules")
     unused = [*(f"resourceapi.objects.{x}" for x in objects), "resourceapi.client.blocking"]
     code = f"{_DAEMON}import dra_plugin, resourceapi.client; print([x for x in {unused} if x in sys.modules])"
     assert output(code).splitlines()[-1] == "[]"
 
 
-def test_a_claims_metadata_come_and_go_without_libraries_for_compression(tmp_path: Path) -> None:
+def test_metadata_files_do_not_load_shutil(tmp_path: Path) -> None:
     code = (
         _DAEMON
         + f"""
@@ -124,7 +122,7 @@ print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _D
 
 
 @pytest.mark.parametrize(
-    ("use", "shown"),
+    ("use", "output_"),
     [
         ("import ssl; print(ssl.create_default_context().verify_mode.name)", "CERT_REQUIRED\n"),
         (
@@ -140,11 +138,11 @@ print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _D
         ("import hmac, ssl; print(hmac.new(b'k', b'm', 'sha256').digest_size, ssl.HAS_TLSv1_3)", "32 True\n"),
     ],
 )
-def test_whoever_uses_it_has_it(use: str, shown: str) -> None:
-    assert output(_DAEMON + "print('--')\n" + use).partition("--\n")[2] == shown
+def test_deferred_module_works_when_used(use: str, output_: str) -> None:
+    assert output(_DAEMON + "print('--')\n" + use).partition("--\n")[2] == output_
 
 
-def test_a_client_of_the_api_server_needs_no_names_of_other_scripts_and_no_module_of_chance() -> None:
+def test_api_client_loads_neither_idna_nor_random() -> None:
     code = """
 import socket, sys
 from nodeplug.deferred import defer_unused

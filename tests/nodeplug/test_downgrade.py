@@ -14,7 +14,7 @@ _FUTURE = (
 )
 
 
-async def test_a_newer_programs_ledger_is_set_aside_and_its_leases_are_there_again(machine: Machine) -> None:
+async def test_ledger_of_a_newer_version_is_set_aside_and_its_leases_restored(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     newer = await machine.start()

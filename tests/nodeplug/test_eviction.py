@@ -109,7 +109,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_a_pod_whose_device_has_been_gone_for_long_enough_is_evicted(cluster: Cluster) -> None:
+async def test_pod_is_evicted_when_its_device_is_gone_for_the_configured_time(cluster: Cluster) -> None:
     await cluster.pod()
     await cluster.pod("other")
     assert await cluster.after(100) == ["app", "other"]  # the device is present
@@ -125,7 +125,7 @@ async def test_a_pod_whose_device_has_been_gone_for_long_enough_is_evicted(clust
     assert (await cluster.pods.get("app", "default"))["metadata"]["uid"] == uid
 
 
-async def test_it_evicts_by_itself(cluster: Cluster) -> None:
+async def test_running_task_evicts_when_the_time_has_passed(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
     cluster.scan()
@@ -137,7 +137,7 @@ async def test_it_evicts_by_itself(cluster: Cluster) -> None:
     assert await cluster.names() == []
 
 
-async def test_whose_it_is_may_be_known_later_than_that_it_is_gone(cluster: Cluster) -> None:
+async def test_pod_is_evicted_when_its_name_is_reported_after_the_removal(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
     cluster.held = [replace(STICK, holder="")]
@@ -146,7 +146,7 @@ async def test_whose_it_is_may_be_known_later_than_that_it_is_gone(cluster: Clus
     assert await cluster.after(0) == []
 
 
-async def test_a_device_that_is_back_in_time_costs_no_pod(cluster: Cluster) -> None:
+async def test_pod_stays_when_the_device_returns_in_time(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
     await cluster.after(50)
@@ -166,21 +166,21 @@ async def test_a_device_that_is_back_in_time_costs_no_pod(cluster: Cluster) -> N
         [claimed("misc-fuse", "uid", "x/y")],
     ],
 )
-async def test_whoever_has_not_lost_its_device_stays(cluster: Cluster, leases: list[Lease]) -> None:
+async def test_pod_stays_when_the_lease_does_not_match(cluster: Cluster, leases: list[Lease]) -> None:
     await cluster.pod()
     cluster.unplug()
     cluster.held = leases
     assert await cluster.after(600) == ["app"]
 
 
-async def test_a_scan_that_is_blind_says_nothing(cluster: Cluster) -> None:
+async def test_scan_that_cannot_see_the_kind_does_not_count(cluster: Cluster) -> None:
     await cluster.pod()
     cluster.unplug()
     assert await cluster.after(600, Problem("reader misc", "OSError", hidden_kind="misc")) == ["app"]
     assert await cluster.after(60) == []
 
 
-async def test_a_pod_elsewhere_or_over_stays(cluster: Cluster) -> None:
+async def test_pod_of_another_node_and_finished_pod_stay(cluster: Cluster) -> None:
     await cluster.pod(node="worker-2")
     await cluster.pod("done", phase="Succeeded")
     cluster.held.append(lease("misc-kvm", "x/y", holder="pod/default/done/c"))
@@ -189,7 +189,7 @@ async def test_a_pod_elsewhere_or_over_stays(cluster: Cluster) -> None:
     assert await cluster.after(60) == ["app", "done"]
 
 
-async def test_nobody_is_evicted_by_a_name_alone(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pod_of_unknown_uid_is_not_evicted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """If the kubelet's file is unreadable, a StatefulSet's next pod of that name could be here."""
     cluster.names_pods = False
     await cluster.pod()
@@ -200,7 +200,7 @@ async def test_nobody_is_evicted_by_a_name_alone(cluster: Cluster, caplog: pytes
     assert await cluster.after(60) == []
 
 
-async def test_not_all_at_once(cluster: Cluster) -> None:
+async def test_evictions_are_limited_to_a_burst(cluster: Cluster) -> None:
     names = [f"app-{i}" for i in range(BURST + 1)]
     for name in names:
         await cluster.pod(name)
@@ -210,9 +210,7 @@ async def test_not_all_at_once(cluster: Cluster) -> None:
     assert await cluster.after(REFILL) == []
 
 
-async def test_what_the_server_refuses_is_said_once_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_eviction_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_cluster(tmp_path, token="another") as cluster:
         await cluster.pod()
         cluster.unplug()
@@ -222,7 +220,7 @@ async def test_what_the_server_refuses_is_said_once_and_tried_again(
     assert caplog.text.count("is not evicted: 401") == 1
 
 
-async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_does(cluster: Cluster) -> None:
+async def test_eviction_is_retried_after_proxy_errors_and_a_conflict(cluster: Cluster) -> None:
     """A proxy answers 404 as well or asks to retry after hours, and two writers of a budget get a conflict."""
     uid, posted = await cluster.pod(), 0
 
@@ -253,7 +251,7 @@ async def test_only_the_server_says_that_there_is_no_such_pod_and_no_conflict_do
 
 
 @pytest.mark.parametrize("odd", [{"spec": [NODE]}, {"status": "Failed"}, {"metadata": {"uid": 7}}], ids=str)
-async def test_a_pod_that_is_none_is_asked_for_again(
+async def test_malformed_pod_is_not_evicted(
     cluster: Cluster, odd: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.pod()
@@ -272,7 +270,7 @@ async def test_a_pod_that_is_none_is_asked_for_again(
 
 
 @pytest.mark.parametrize(("when", "asked"), [("GET", ["GET"]), ("POST", ["GET", "POST"])])
-async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_pod(
+async def test_no_further_request_is_sent_when_devices_return_during_one(
     cluster: Cluster, when: str, asked: list[str]
 ) -> None:
     await cluster.pod()
@@ -295,7 +293,7 @@ async def test_a_device_that_is_back_while_the_server_takes_its_time_costs_no_po
     assert [request.method for request in peer.asked] == asked
 
 
-async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> None:
+async def test_api_server_checks_the_uid_precondition_of_an_eviction(cluster: Cluster) -> None:
     uid = await cluster.pod()
     body: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "app"}}
     path = f"{cluster.pods.path('default', 'app')}/eviction"
@@ -306,14 +304,14 @@ async def test_the_stand_in_evicts_the_pod_that_is_meant(cluster: Cluster) -> No
     assert await cluster.names() == []
 
 
-def test_claims_have_taints_for_this() -> None:
+def test_setting_is_refused_for_resources_offered_through_dra_only() -> None:
     assert wrong_with("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
         "claims have taints for this; set `dra: {taint: NoExecute}`"
     ]
     assert one("select: kvm\napi: both\nevictAfterSeconds: 5").evict_after_seconds == 5
 
 
-async def test_a_daemon_evicts_where_a_resource_says_so(machine: Machine) -> None:
+async def test_daemon_evicts_the_pod_of_a_removed_device(machine: Machine) -> None:
     stand = machine.stand
     fuse = {"name": "example.com/fuse", "select": "fuse", "evictAfterSeconds": 1}
     await machine.start(resources=[fuse], rescanSeconds=1)
@@ -326,7 +324,7 @@ async def test_a_daemon_evicts_where_a_resource_says_so(machine: Machine) -> Non
     await stand.until_gone("Pod", "p")
 
 
-async def test_a_device_that_is_known_otherwise_since_its_twin_came_is_not_gone(cluster: Cluster) -> None:
+async def test_device_with_a_changed_id_after_a_duplicate_serial_is_not_gone(cluster: Cluster) -> None:
     tree, controller = Tree(cluster.host.root), "/sys/devices/pci0000:00/0000:00:14.0"
     tree.usb(controller, "1-2", serial="A50285BI")
     (stick,) = (x for x in scan(cluster.host.host).devices if x.startswith("usb-"))

@@ -50,7 +50,7 @@ async def machine(host: MadeUpHost, tmp_path: Path, socket_dir: Path) -> AsyncIt
         yield made
 
 
-async def test_an_exporter_sees_every_gpu_while_a_pod_has_one(machine: Machine) -> None:
+async def test_exporter_has_every_gpu_while_pods_use_them(machine: Machine) -> None:
     stand, node = machine.stand, machine.stand.node
     namespace, template, daemon_set = OBJECTS
     await machine.start(resources=CONFIGURATION[0]["resources"])
@@ -64,7 +64,7 @@ async def test_an_exporter_sees_every_gpu_while_a_pod_has_one(machine: Machine) 
 
     labels = namespace["metadata"]["labels"]
     await stand.patch("Namespace", "default", {"metadata": {"labels": labels}})
-    await stand.create(here(template), exporter(daemon_set))
+    await stand.create(in_default_namespace(template), exporter(daemon_set))
     await stand.let_pass(1.0, "Pod", "exporter", "Running")
     edits = [x["containerEdits"] for spec in machine.specs() for x in spec["devices"]]
     nodes = {x["path"] for each in edits for x in each.get("deviceNodes", ())}
@@ -84,7 +84,7 @@ async def test_an_exporter_sees_every_gpu_while_a_pod_has_one(machine: Machine) 
     assert sorted(name for names in found.values() for name in names) == ["other", "program"]
 
 
-async def test_an_exporter_is_told_of_other_names_and_of_shares(
+async def test_exporter_finds_renamed_and_shared_gpus_with_its_variables(
     host: MadeUpHost, tmp_path: Path, socket_dir: Path
 ) -> None:
     """The variables of the recipe's table, one after the other."""
@@ -112,7 +112,7 @@ async def pods_of(node: Node) -> Sequence[podresources.PodResources]:
     return listed.pod_resources
 
 
-def here(made: Json) -> Json:
+def in_default_namespace(made: Json) -> Json:
     """An object, moved to the namespace of the test's cluster."""
     return {**made, "metadata": {**made["metadata"], "namespace": "default"}}
 

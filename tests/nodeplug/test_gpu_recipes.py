@@ -45,7 +45,7 @@ def described(folder: Path) -> list[dict[str, str]]:
     return [{x["containerPath"]: x["hostPath"] for x in each.get("mounts", ())} for each in edits]
 
 
-async def test_mig_instances_with_nothing_else_installed(
+async def test_mig_instances_get_host_libraries_and_follow_driver_upgrades(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     """From the host's libraries to two containers, with an upgrade of the driver while they run."""
@@ -72,7 +72,7 @@ async def test_mig_instances_with_nothing_else_installed(
         await until(lambda: [x.name.split("-")[1] for x in folders.iterdir()] == [NEW])
 
 
-async def test_what_nvidias_library_says(
+async def test_mig_profiles_uuids_and_errors_come_from_nvml(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     """MIG instances by their profile, ids that the kernel does not know, and an error that makes one unhealthy."""
@@ -87,7 +87,7 @@ async def test_what_nvidias_library_says(
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 0, 30)
 
 
-async def test_gpus_are_shared_by_their_memory(
+async def test_gpu_shares_follow_memory_and_end_in_mig_mode(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
@@ -101,7 +101,7 @@ async def test_gpus_are_shared_by_their_memory(
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
 
 
-async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:
+async def test_cdi_device_of_the_toolkit_is_used(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
     async with Node(socket_dir) as node:
         await start(recipe("CDI devices of others"))
@@ -112,7 +112,7 @@ async def test_gpus_where_the_toolkit_describes_them(start: StartDaemon, made_up
         assert f"nvidia.com/gpu={GPU_UUID}" in [each.name for each in options.cdi_devices]
 
 
-async def test_gpus_are_shared_while_the_control_daemon_of_mps_is_there(
+async def test_mps_shares_are_healthy_while_the_control_daemon_runs(
     start: StartDaemon, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     """The recipe, and its effect in a container; a pod keeps its share when the service stops."""

@@ -11,9 +11,7 @@ from tests.nodeplug.conftest import StartDaemon, ended
 NAME = "example.com/fuse"
 
 
-async def test_pods_keep_what_they_have_whatever_release_the_kubelet_is(
-    start: StartDaemon, socket_dir: Path, tmp_path: Path
-) -> None:
+async def test_pods_keep_devices_across_kubelet_releases(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     first = pod("first", container("c", {NAME: 1}), uid="1")
     second = pod("second", container("c", {NAME: 1}), uid="2")
     async with Node(socket_dir, kubernetes="1.34") as node:

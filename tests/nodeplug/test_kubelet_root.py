@@ -22,7 +22,7 @@ def settings(folder: Path, root: str) -> Settings:
 
 
 @pytest.fixture
-def noted(tmp_path: Path) -> Path:
+def recorded(tmp_path: Path) -> Path:
     """A folder with the kubelets `a`, whose root is recorded, and `b`."""
     for name in ("a", "b"):
         (tmp_path / name / "device-plugins").mkdir(parents=True)
@@ -42,42 +42,42 @@ def link(folder: Path) -> str:
     return "c"
 
 
-def set_up_again(folder: Path) -> str:
+def recreate(folder: Path) -> str:
     shutil.move(folder / "a", folder / "before")
     (folder / "a/device-plugins").mkdir(parents=True)
     return "a"
 
 
-def remove_the_note(folder: Path) -> str:
+def remove_record(folder: Path) -> str:
     (folder / "state/kubelet-root").unlink()
     return "b"
 
 
-@pytest.mark.parametrize("change", [rename, link, set_up_again, remove_the_note])
-def test_a_kubelet_that_is_the_same_or_that_nobody_has_noted(noted: Path, change: Callable[[Path], str]) -> None:
-    now = settings(noted, change(noted))
+@pytest.mark.parametrize("change", [rename, link, recreate, remove_record])
+def test_same_or_unrecorded_kubelet_is_accepted(recorded: Path, change: Callable[[Path], str]) -> None:
+    now = settings(recorded, change(recorded))
     assert other_kubelet(now) == ""
     record_kubelet(now)
-    (noted / "d").mkdir()
+    (recorded / "d").mkdir()
     assert f"{now.kubelet_root}: the kubelet" not in other_kubelet(now)
-    assert f"of the kubelet at {now.kubelet_root}: " in other_kubelet(settings(noted, "d"))
+    assert f"of the kubelet at {now.kubelet_root}: " in other_kubelet(settings(recorded, "d"))
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["there", "not started yet"])
-def test_another_kubelet_says_what_to_do(noted: Path, *, there: bool) -> None:
-    if not there:
-        shutil.rmtree(noted / "b")
-    assert other_kubelet(settings(noted, "b")) == (
-        f"settings.kubeletRoot is {noted}/b, and the leases in {noted}/state are of pods of the kubelet at {noted}/a:"
-        f" the kubelet at {noted}/b cannot say when they end; set kubeletRoot to {noted}/a, or, if the kubelet has"
-        f" moved, remove {noted}/state/kubelet-root and start nodeplug again"
+@pytest.mark.parametrize("exists", [True, False], ids=["started", "not started"])
+def test_other_kubelet_is_refused_with_instructions(recorded: Path, *, exists: bool) -> None:
+    if not exists:
+        shutil.rmtree(recorded / "b")
+    assert other_kubelet(settings(recorded, "b")) == (
+        f"settings.kubeletRoot is {recorded}/b, and the leases in {recorded}/state are of pods of the kubelet at"
+        f" {recorded}/a: the kubelet at {recorded}/b cannot say when they end; set kubeletRoot to {recorded}/a, or, if"
+        f" the kubelet has moved, remove {recorded}/state/kubelet-root and start nodeplug again"
     )
 
 
-def test_a_kubelet_that_has_not_started_yet_is_still_known_by_its_folder(noted: Path) -> None:
-    (noted / "a").rename(noted / "c")
-    record_kubelet(settings(noted, "a"))
-    assert other_kubelet(settings(noted, "c")) == ""
+def test_kubelet_that_is_not_started_is_recognized_by_its_folder(recorded: Path) -> None:
+    (recorded / "a").rename(recorded / "c")
+    record_kubelet(settings(recorded, "a"))
+    assert other_kubelet(settings(recorded, "c")) == ""
 
 
 def as_a_folder(mark: Path) -> None:
@@ -95,31 +95,31 @@ def as_a_folder(mark: Path) -> None:
     ],
     ids=["empty", "another type", "no text", "a folder"],
 )
-async def test_a_record_that_cannot_be_read_is_not_a_missing_one(
-    noted: Path, damage: Callable[[Path], object], why: str, caplog: pytest.LogCaptureFixture
+async def test_unreadable_record_is_not_a_missing_one(
+    recorded: Path, damage: Callable[[Path], object], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With leases it is refused, also by the kubelet that it named; without any it is replaced, with a warning."""
-    mark = noted / "state/kubelet-root"
+    mark = recorded / "state/kubelet-root"
     damage(mark)
-    words = other_kubelet(settings(noted, "a"))
+    words = other_kubelet(settings(recorded, "a"))
     assert words.startswith(f"{mark} names the kubelet whose pods have the leases, and cannot be read: {why}")
-    assert f"the kubelet at {noted}/a (settings.kubeletRoot), remove {mark} and start nodeplug again" in words
-    ledger = await opened(noted / "state")
-    check_kubelet(settings(noted, "a"), ledger)
-    record_kubelet(settings(noted, "a"))
+    assert f"the kubelet at {recorded}/a (settings.kubeletRoot), remove {mark} and start nodeplug again" in words
+    ledger = await opened(recorded / "state")
+    check_kubelet(settings(recorded, "a"), ledger)
+    record_kubelet(settings(recorded, "a"))
     assert f"{mark} is replaced, because it cannot be read: {why}" in caplog.text
     await ledger.grant([lease("gpu-0")])
     if mark.is_dir():
         assert f"cannot be recorded in {mark}" in caplog.text
         with pytest.raises(CannotOffer, match="cannot be read"):
-            check_kubelet(settings(noted, "a"), ledger)
+            check_kubelet(settings(recorded, "a"), ledger)
     else:
-        assert other_kubelet(settings(noted, "b")).startswith("settings.kubeletRoot is")
-        check_kubelet(settings(noted, "a"), ledger)
+        assert other_kubelet(settings(recorded, "b")).startswith("settings.kubeletRoot is")
+        check_kubelet(settings(recorded, "a"), ledger)
     await ledger.close()
 
 
-async def test_no_lease_ends_by_the_words_of_another_kubelet(
+async def test_leases_stay_when_kubelet_root_changes_to_another_kubelet(
     start: StartDaemon, socket_dir: Path, tmp_path: Path
 ) -> None:
     """Neither while the daemon runs, nor at its start. Without leases, any kubelet is accepted."""
@@ -153,11 +153,11 @@ async def test_no_lease_ends_by_the_words_of_another_kubelet(
         await ledger.close()
 
 
-async def test_what_is_leased_and_cannot_be_read_may_be_of_another_kubelet(noted: Path) -> None:
-    (noted / "state/ledger.sqlite3").mkdir()
-    ledger = await opened(noted / "state")
+async def test_other_kubelet_is_refused_when_leases_are_unreadable(recorded: Path) -> None:
+    (recorded / "state/ledger.sqlite3").mkdir()
+    ledger = await opened(recorded / "state")
     assert not ledger.is_loaded
-    check_kubelet(settings(noted, "a"), ledger)
+    check_kubelet(settings(recorded, "a"), ledger)
     with pytest.raises(CannotOffer, match="cannot say when they end"):
-        check_kubelet(settings(noted, "b"), ledger)
+        check_kubelet(settings(recorded, "b"), ledger)
     await ledger.close()

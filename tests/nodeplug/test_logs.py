@@ -16,15 +16,15 @@ import pytest
 
 from nodeplug import log_handler, logs
 
-LONG_TIMEOUT = "\x1b[31m\n" + "x" * 65_536
-_TAKES_ROOM = """
+LONG_TEXT = "\x1b[31m\n" + "x" * 65_536
+_FILLS_PIPE = """
 import os, random
 while True:
     os.write(1, b"o" * random.randrange(1, 4096))
     for _ in range(random.randrange(2_000)):
         pass
 """
-_READS = """
+_READS_PIPE = """
 import os, select, sys
 pipe, logged = map(int, sys.argv[1:])
 for _ in range(2_000):
@@ -35,7 +35,7 @@ for _ in range(2_000):
             sys.exit("who logs waits for who reads")
         os.read(logged, 65536)
 """
-BEYOND_OTHERS = 1 << 40
+FILE_OFFSET = 1 << 40
 """Bytes; only a sparse file of ours is written there. The limit that simulates a full disk is for the whole process."""
 log = logging.getLogger("tests.logs")
 pytestmark = pytest.mark.usefixtures("own_logging")
@@ -46,13 +46,13 @@ def written(form: logs.LogFormat) -> str:
     logs.setup("info", form, stream)
     log.warning(
         "refused: %s",
-        LONG_TIMEOUT,
-        extra={"resource": LONG_TIMEOUT, "device": LONG_TIMEOUT, "claim": LONG_TIMEOUT, "holder": LONG_TIMEOUT},
+        LONG_TEXT,
+        extra={"resource": LONG_TEXT, "device": LONG_TEXT, "claim": LONG_TEXT, "holder": LONG_TEXT},
     )
     return stream.getvalue()
 
 
-def test_text_from_others_stays_in_its_line() -> None:
+def test_text_entry_is_one_bounded_printable_line() -> None:
     text = written("text")
     assert text.count("\n") == 1
     assert text[:-1].isprintable()
@@ -61,7 +61,7 @@ def test_text_from_others_stays_in_its_line() -> None:
     assert len(text) < 7_000
 
 
-def test_json_is_bounded_too() -> None:
+def test_json_entry_is_one_bounded_printable_line() -> None:
     line = written("json")
     assert len(line) < 7_000
     entry = json.loads(line)
@@ -69,7 +69,7 @@ def test_json_is_bounded_too() -> None:
     assert (len(entry["message"]) < 4_100, len(entry["claim"]) < 600) == (True, True)
 
 
-def test_what_is_short_stands_as_it_is() -> None:
+def test_short_fields_are_unchanged() -> None:
     stream = io.StringIO()
     logs.setup("info", "json", stream)
     log.info("claim is prepared", extra={"claim": "default/one:uid"})
@@ -78,7 +78,7 @@ def test_what_is_short_stands_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_ends_with_its_error_in_a_line(form: logs.LogFormat) -> None:
+def test_traceback_is_bounded_and_keeps_its_error(form: logs.LogFormat) -> None:
     stream = io.StringIO()
     logs.setup("info", form, stream)
     try:
@@ -121,7 +121,7 @@ def pipe() -> Iterator[Pipe]:
     os.close(reader)
 
 
-def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: Pipe) -> None:
+def test_full_pipe_does_not_block_and_lost_lines_are_counted(pipe: Pipe) -> None:
     for number in range(1_000):
         log.info("line %d: %s", number, "x" * 1_000)
     log.error("%s", "y" * 4_000)
@@ -136,7 +136,7 @@ def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: Pipe) ->
     assert [x.partition(":")[0] for x in found[len(kept) :]] == [lost.partition(":")[0], *["somebody reads again"] * 2]
 
 
-def test_what_is_begun_and_lost_outlives_a_new_configuration(pipe: Pipe) -> None:
+def test_lost_lines_are_counted_across_logging_setup(pipe: Pipe) -> None:
     for _ in range(200):
         log.info("%s", "x" * 1_000)
     pipe.become_standard_error()
@@ -147,7 +147,7 @@ def test_what_is_begun_and_lost_outlives_a_new_configuration(pipe: Pipe) -> None
     assert last == "somebody reads again"
 
 
-def _can_refuse() -> bool:
+def _supports_nonblocking_pipe_writes() -> bool:
     reader, writer = os.pipe()
     try:
         return os.pwritev(writer, [b"x"], -1, os.RWF_NOWAIT) == 1
@@ -158,17 +158,19 @@ def _can_refuse() -> bool:
         os.close(writer)
 
 
-@pytest.mark.skipif(not _can_refuse(), reason="this kernel refuses no write to a pipe: Linux 6.4 is the first")
-def test_another_process_at_the_same_pipe_takes_the_room_and_nobody_waits_for_it(
+@pytest.mark.skipif(
+    not _supports_nonblocking_pipe_writes(), reason="this kernel refuses no write to a pipe: Linux 6.4 is the first"
+)
+def test_logging_does_not_block_when_another_process_fills_the_pipe(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_handler, "WRITE_TIMEOUT", 0)  # the writers collide more often
     os.set_blocking(pipe.reader, True)
     logged, beat = os.pipe()
     os.set_blocking(beat, False)
-    reads = [sys.executable, "-c", _READS, str(pipe.reader), str(logged)]
+    reads = [sys.executable, "-c", _READS_PIPE, str(pipe.reader), str(logged)]
     with (
-        subprocess.Popen([sys.executable, "-c", _TAKES_ROOM], stdout=pipe.writer) as other,
+        subprocess.Popen([sys.executable, "-c", _FILLS_PIPE], stdout=pipe.writer) as other,
         subprocess.Popen(reads, pass_fds=(pipe.reader, logged)) as reader,
     ):
         try:
@@ -185,16 +187,14 @@ def test_another_process_at_the_same_pipe_takes_the_room_and_nobody_waits_for_it
 
 
 @pytest.mark.parametrize("room", [0, 150])
-def test_a_line_that_a_full_disk_cuts_is_ended_once_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
+def test_line_cut_by_a_full_disk_is_completed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     with (tmp_path / "log").open("w") as file:
-        os.truncate(file.fileno(), BEYOND_OTHERS)
+        os.truncate(file.fileno(), FILE_OFFSET)
         os.lseek(file.fileno(), 0, os.SEEK_END)
         monkeypatch.setattr("sys.stderr", file)
         logs.setup("info", "json")
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (BEYOND_OTHERS + room, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_OFFSET + room, before[1]))
         try:
             for number in range(3):
                 log.info("line %d: %s", number, "x" * 100)
@@ -202,21 +202,21 @@ def test_a_line_that_a_full_disk_cuts_is_ended_once_there_is_room(
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         log.info("there is room again")
     with (tmp_path / "log").open("rb") as written:
-        written.seek(BEYOND_OTHERS)
+        written.seek(FILE_OFFSET)
         *kept, lost, last = [json.loads(line)["message"].partition(":")[0] for line in written]
     assert kept == ["line 0"][: room // 150]
     assert lost == f"{3 - len(kept)} lines of the log were lost here"
     assert last == "there is room again"
 
 
-def test_a_reader_that_is_gone_is_no_error(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
+def test_closed_pipe_raises_no_error(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
     os.dup2(os.open("/dev/null", os.O_RDONLY), pipe.reader)
     log.warning("to nobody")
     assert capfd.readouterr().err == ""
     assert logs.recent()[-1].message == "to nobody"
 
 
-def test_a_process_without_standard_error_logs_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_standard_error_keeps_recent_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", None)
     logs.setup()
     log.warning("to nobody at all")

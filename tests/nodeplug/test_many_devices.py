@@ -22,7 +22,7 @@ DEVICES = 500
 
 
 @pytest.mark.parametrize("cdi", ["auto", True, False])
-async def test_a_device_takes_little_more_than_what_it_is(tmp_path: Path, cdi: CdiPolicy) -> None:
+async def test_memory_of_each_device_is_bounded(tmp_path: Path, cdi: CdiPolicy) -> None:
     """A device's strings, attributes and nodes take 850 bytes; all else must be shared, or created when needed."""
     made_up = MadeUpHost(tmp_path / "host", *(f"device-{number}" for number in range(DEVICES)))
     resource, host = Resource("example.com/many", Kinds(("misc",)), cdi=cdi, dangerous=True), made_up.host
@@ -44,7 +44,7 @@ async def test_a_device_takes_little_more_than_what_it_is(tmp_path: Path, cdi: C
     assert not health._histories
 
 
-def test_what_a_description_does_not_say_is_no_other_description(tmp_path: Path) -> None:
+def test_descriptions_differ_only_by_what_specs_contain(tmp_path: Path) -> None:
     devices = MadeUpHost(tmp_path, "a", "b").devices()
     terms = SpecSettings("rw", None, with_driver=False)
     ill = {i: replace(device, health=Health(False, "too hot")) for i, device in devices.items()}

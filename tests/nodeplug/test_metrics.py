@@ -45,7 +45,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def test_all_of_them() -> None:
+def test_samples_have_the_values_of_their_sources() -> None:
     found = samples(render(collect([FUSE, AWAY], DRA, ScanStatus(0.25, 2), ConfigStatus(False, 1e9))))
     build = found.pop(next(key for key in found if key[0] == "nodeplug_build_info"))
     assert build == 1
@@ -88,14 +88,14 @@ def test_all_of_them() -> None:
     assert all(found[key] == value for key, value in samples(render(collect([FUSE, AWAY]))).items() if key in found)
 
 
-def test_what_is_told_stands_in_the_page_for_operators() -> None:
+def test_operating_page_lists_every_metric_with_type_and_labels() -> None:
     page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     defined = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
     assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == defined
 
 
-def test_which_nodeplug_it_is() -> None:
+def test_build_info_has_the_version_and_types_match_suffixes() -> None:
     assert 'nodeplug_build_info{python="3.' in (text := render(collect([])))
     assert f'version="{VERSION}"}} 1.0\n' in text
     assert {family.name: family.type for family in text_string_to_metric_families(render(collect([FUSE], DRA)))} == {
@@ -116,7 +116,7 @@ def test_which_nodeplug_it_is() -> None:
     }
 
 
-def test_who_has_what() -> None:
+def test_lease_info_has_pods_and_claims() -> None:
     shared = lease("gpu-1.3", shares=4, holder="pod/default/train/main", pods="uid-1")
     nobody = lease("gpu-2")
     claim = claimed("gpu-0", "uid-of-it", name="mine", pods="uid-1 uid-2")
@@ -131,14 +131,14 @@ def test_who_has_what() -> None:
     ]
 
 
-def test_so_many_leases_and_no_more_are_told_one_by_one() -> None:
+def test_lease_info_is_limited_and_omissions_are_counted() -> None:
     many = [lease(f"gpu-{number}") for number in range(MOST_LEASES + 5)]
     found = samples(render(collect([], leases=many)))
     assert sum(name == "nodeplug_lease_info" for name, _ in found) == MOST_LEASES
     assert found["nodeplug_lease_info_omitted", ()] == 5
 
 
-def test_a_histogram_as_prometheus_reads_it() -> None:
+def test_histogram_has_cumulative_buckets_sum_and_count() -> None:
     histogram = Histogram((0.5, 2.5))
     for value in (0.25, 0.5, 2.0, 9.0):
         histogram.observe(value)
@@ -152,7 +152,7 @@ def test_a_histogram_as_prometheus_reads_it() -> None:
     ]
 
 
-def test_names_follow_the_rules_of_prometheus() -> None:
+def test_names_follow_prometheus_conventions() -> None:
     """Source: https://prometheus.io/docs/practices/naming. promtool checks the same, where it is installed."""
     for metric in everything():
         assert re.fullmatch(r"nodeplug_[a-z]+(_[a-z0-9]+)*", metric.name)
@@ -165,7 +165,7 @@ def test_names_follow_the_rules_of_prometheus() -> None:
         assert len({tuple(sorted(labels.items())) for labels, _ in metric.samples}) == len(metric.samples)
 
 
-def test_promtool_finds_nothing_wrong() -> None:
+def test_promtool_accepts_the_metrics() -> None:
     if not shutil.which("promtool"):
         pytest.skip("no promtool on this machine")
     text = render(everything())
@@ -174,12 +174,12 @@ def test_promtool_finds_nothing_wrong() -> None:
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), value=st.floats(allow_nan=False))
-def test_whatever_a_label_holds_comes_back(text: str, value: float) -> None:
+def test_any_label_value_is_escaped_reversibly(text: str, value: float) -> None:
     metric = Metric("a_b", "gauge", text, (({"label": text, "other": "x"}, value),))
     assert samples(render([metric])) == {("a_b", (("label", text), ("other", "x"))): value}
 
 
-def test_why_it_is_not_ready() -> None:
+def test_readiness_reasons_name_unregistered_parts() -> None:
     assert why_not_ready([FUSE]) == []
     assert why_not_ready([FUSE, AWAY], DRA) == [
         "resource example.com/kvm is not registered with the kubelet: no kubelet.sock",

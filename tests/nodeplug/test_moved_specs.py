@@ -16,7 +16,9 @@ OURS = ("nodeplug-device-plugin~example.com~fuse.json", "nodeplug-dra~example.co
 TOOLKITS = "nvidia.yaml"
 
 
-async def test_a_running_daemon_takes_its_specs_along(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_running_daemon_moves_its_specs_to_the_new_folder(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path
+) -> None:
     async with Node(socket_dir) as node:
         await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -48,7 +50,7 @@ def settings(folder: Path, cdi: Path) -> Settings:
     return Settings(state_directory=str(folder / "state"), cdi_directory=str(cdi))
 
 
-def test_specs_of_others_stay(before: Path, tmp_path: Path) -> None:
+def test_specs_of_other_programs_stay(before: Path, tmp_path: Path) -> None:
     remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert [x.name for x in before.iterdir()] == [TOOLKITS]
     (before / OURS[0]).touch()  # written later by another daemon
@@ -56,13 +58,13 @@ def test_specs_of_others_stay(before: Path, tmp_path: Path) -> None:
     assert (before / OURS[0]).exists()
 
 
-def test_another_name_of_the_same_folder_is_no_other_folder(before: Path, tmp_path: Path) -> None:
+def test_symlink_to_the_same_folder_removes_nothing(before: Path, tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(before)
     remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "run"))
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
 
 
-def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
+def test_missing_previous_folder_is_logged_and_forgotten(
     before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No removal is reported: a pod without that mount leaves its specs on the node."""
@@ -76,9 +78,7 @@ def test_a_folder_that_is_not_here_any_more_is_said_and_forgotten(
     assert sorted(x.name for x in before.iterdir()) == [*OURS, TOOLKITS]
 
 
-def test_what_cannot_be_removed_is_said_and_tried_again(
-    before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_removal_is_logged_and_retried(before: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (before / OURS[0]).unlink()
     (before / OURS[0]).mkdir()
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_what_cannot_be_removed_is_said_and_tried_again(
     assert f"the previous ones in {before} are removed" in caplog.text
 
 
-def test_a_state_directory_that_is_none_is_left_to_the_ledger(tmp_path: Path) -> None:
+def test_state_path_that_is_a_file_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     remove_specs_of_previous_folder(settings(tmp_path, tmp_path / "now"))
     assert (tmp_path / "state").read_text() == ""

@@ -48,7 +48,7 @@ async def taints(machine: Machine) -> list[str]:
     return ["unpublished"] if device is None else [taint["key"] for taint in device.get("taints", [])]
 
 
-async def test_from_the_device_plugin_api_to_claims(machine: Machine) -> None:
+async def test_device_moves_from_device_plugin_api_to_dra_when_its_pod_ends(machine: Machine) -> None:
     stand, node = machine.stand, machine.stand.node
     await machine.classes()
     process = await machine.start(resources=PLUGIN)
@@ -74,7 +74,7 @@ async def test_from_the_device_plugin_api_to_claims(machine: Machine) -> None:
     assert [api for api, *_ in machine.leases()] == ["dra"]
 
 
-async def test_from_claims_to_the_device_plugin_api(machine: Machine) -> None:
+async def test_device_moves_from_dra_to_device_plugin_api_when_its_claim_ends(machine: Machine) -> None:
     stand, node = machine.stand, machine.stand.node
     await machine.classes()
     process = await machine.start(resources=CLAIMS)

@@ -54,13 +54,13 @@ def card(tmp_path: Path) -> Tree:
     return tree
 
 
-def meant(card: Tree, wanted: Resource) -> tuple[Device, ...]:
+def assigned(card: Tree, wanted: Resource) -> tuple[Device, ...]:
     return assign(scan(card.host), [wanted]).devices[wanted.name]
 
 
-async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
+async def test_page_function_has_device_info_for_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
     wanted, (network, user) = resource(blocks()[0]), blocks()[1]
-    presence, devices = Presence(card.host), meant(card, wanted)
+    presence, devices = Presence(card.host), assigned(card, wanted)
     presence.update(scan(card.host).devices, devices)
     devinfo = tmp_path / "devinfo"
     paths = Paths(
@@ -98,7 +98,7 @@ async def test_with_multus(card: Tree, socket_dir: Path, tmp_path: Path) -> None
     await ledger.close()
 
 
-async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
+async def test_page_subfunctions_have_auxiliary_ids(card: Tree, socket_dir: Path, tmp_path: Path) -> None:
     physical = card.host.resolve("/sys/bus/pci/devices/0000:3b:00.0")
     for number in (4, 5):
         card.file(f"{physical}/mlx5_core.sf.{number}/sfnum", 80 + number)
@@ -112,7 +112,7 @@ async def test_subfunctions(card: Tree, socket_dir: Path, tmp_path: Path) -> Non
     assert list((tmp_path / "devinfo").glob("*.json")) == []  # a file could only describe the card
 
 
-def test_for_dpdk(card: Tree) -> None:
+def test_page_dpdk_function_includes_its_vfio_group(card: Tree) -> None:
     """A function that vfio-pci is bound to includes its group."""
     wanted = resource(blocks()[5])
     assert (wanted.vhost_net, wanted.ids) == (True, "pciBusID")
@@ -123,13 +123,13 @@ def test_for_dpdk(card: Tree) -> None:
     card.iommu_group(42, bound)
     card.device("/sys/devices/virtual/vfio/42", group="class/vfio", node="vfio/42", numbers="240:0")
     card.device("/sys/devices/virtual/misc/vfio", group="class/misc", node="vfio/vfio", numbers="10:196")
-    (function,) = meant(card, wanted)
+    (function,) = assigned(card, wanted)
     assert {node.path for node in function.devnodes} == {"/dev/vfio/42", "/dev/vfio/vfio"}
 
 
-def test_by_a_claim(card: Tree) -> None:
+def test_page_claim_names_existing_class_and_valid_interface(card: Tree) -> None:
     wanted, (template, user) = resource(blocks()[3]), blocks()[4]
-    (function,) = meant(card, wanted)
+    (function,) = assigned(card, wanted)
     assert "nic-0000-3b-00-2" in function.ids
     assert device_class(wanted, "nodeplug.dev").metadata.name == "data.example.com"
     devices = template["spec"]["spec"]["devices"]

@@ -37,7 +37,7 @@ def gpu(number: int, **attributes: AttributeValue) -> Device:
     return Device(f"gpu-{number}", "gpu", f"card{number}", attributes=attributes)
 
 
-def test_what_is_said_of_a_resource() -> None:
+def test_features_have_counts_and_common_attributes() -> None:
     alike: dict[str, str | Version] = {"model": "NVIDIA A100-SXM4 (40 GB)", "driverVersion": Version("580.65.6")}
     assignment = Assignment(
         {
@@ -59,7 +59,7 @@ def test_what_is_said_of_a_resource() -> None:
     ]
 
 
-async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
+async def test_file_follows_assignments_and_expires(tmp_path: Path) -> None:
     path = tmp_path / "features.d" / NAME
     features = NodeFeatures(path.parent, tmp_path / "state", clock=lambda: NOW)
     async with running(features.run()):
@@ -80,7 +80,7 @@ async def test_the_file_follows_and_expires(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [86400.0 * 365, -86400.0])
-async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
+async def test_expiry_follows_a_clock_that_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """A machine without a battery-backed clock starts with its image's time, until it is synchronized."""
@@ -95,7 +95,7 @@ async def test_a_clock_that_is_set_takes_no_label_away_and_leaves_none_for_ever(
         await until(lambda: read(path, now) and not read(path, now + EXPIRES + 1))
 
 
-async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unwritable_folder_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     features = NodeFeatures(tmp_path / "file/below", tmp_path / "state")
     async with running(features.run()):
@@ -105,7 +105,7 @@ async def test_what_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytes
     assert caplog.text.count("are not written") == 1
 
 
-async def test_a_folder_that_never_was_keeps_nothing_from_the_right_one(
+async def test_unwritable_folder_does_not_affect_its_replacement(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -121,7 +121,7 @@ async def test_a_folder_that_never_was_keeps_nothing_from_the_right_one(
     assert "is removed" not in caplog.text
 
 
-async def test_what_no_thread_was_left_to_write_is_written_later(
+async def test_file_is_written_after_no_thread_could_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(node_features, "RETRY", 0.01)
@@ -133,7 +133,9 @@ async def test_what_no_thread_was_left_to_write_is_written_later(
         await until((tmp_path / "features.d" / NAME).exists)
 
 
-async def test_switched_on_moved_and_switched_off(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_file_is_created_moved_and_removed_with_the_setting(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path
+) -> None:
     one, two = (tmp_path / name / NAME for name in ("one", "two"))
     async with Node(socket_dir) as node:
         process = await start(featuresDirectory=str(one.parent))

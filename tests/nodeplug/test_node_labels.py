@@ -29,7 +29,7 @@ async def stand() -> AsyncIterator[Stand]:
         yield made
 
 
-class Told:
+class ReportedLabels:
     """Records the labels that are reported."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Told:
         return NodeLabels(client, name, state, known, self.labels.put_nowait, self.problems.put_nowait, interval=0.01)
 
 
-async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_path: Path) -> None:
-    reported = Told()
+async def test_changed_labels_are_reported_and_stored(stand: Stand, tmp_path: Path) -> None:
+    reported = ReportedLabels()
     async with running(reported.reading(stand, tmp_path).run()):
         first = await reported.labels.get()
         assert first["pool"] == "busy"
@@ -56,8 +56,8 @@ async def test_they_are_told_when_they_change_and_remembered(stand: Stand, tmp_p
     assert remembered(tmp_path, "n1") is None
 
 
-async def test_what_could_not_be_remembered_is_with_the_next_reading(stand: Stand, tmp_path: Path) -> None:
-    reported, state = Told(), tmp_path / "state"
+async def test_labels_are_stored_later_after_a_failed_write(stand: Stand, tmp_path: Path) -> None:
+    reported, state = ReportedLabels(), tmp_path / "state"
     state.touch()  # the folder cannot be created
     async with running(reported.reading(stand, state).run()):
         labels = await reported.labels.get()
@@ -65,15 +65,15 @@ async def test_what_could_not_be_remembered_is_with_the_next_reading(stand: Stan
         await until(lambda: remembered(state, "n1") == labels)
 
 
-async def test_silence_changes_nothing(stand: Stand, tmp_path: Path) -> None:
-    reported = Told()
+async def test_missing_node_is_a_problem_and_changes_no_labels(stand: Stand, tmp_path: Path) -> None:
+    reported = ReportedLabels()
     async with running(reported.reading(stand, tmp_path, "nobody").run()):
         assert "nobody" in await reported.problems.get()
     assert reported.labels.empty()
     assert remembered(tmp_path, "nobody") is None
 
 
-async def test_a_daemon_offers_by_them_and_knows_them_without_the_server(machine: Machine) -> None:
+async def test_daemon_uses_stored_labels_while_the_server_is_down(machine: Machine) -> None:
     """First the labels are unknown, and the devices are withheld; later they are read from the state directory."""
     stand = machine.stand
     write_kubeconfig(machine.kubeconfig, NOWHERE, "token")

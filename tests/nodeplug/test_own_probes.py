@@ -28,7 +28,7 @@ class Probed:
         self.folder = folder / "health"
         self.probes = OwnProbes(self.folder)
 
-    def say(self, name: str, text: str = "") -> None:
+    def write_verdict(self, name: str, text: str = "") -> None:
         self.folder.mkdir(exist_ok=True)
         (self.folder / name).write_text(text)
 
@@ -46,7 +46,7 @@ def probed(tmp_path: Path) -> Probed:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "unhealthy_ids"),
     [
         (GPU, {GPU, *INSTANCES}),
         (GPU_UUID, {GPU}),
@@ -54,19 +54,19 @@ def probed(tmp_path: Path) -> Probed:
         (STICK, {STICK, PORT}),
     ],
 )
-def test_a_file_means_what_is_so_called_and_its_parts(probed: Probed, name: str, meant: set[str]) -> None:
-    probed.say(name, "  fails its test \nlong words\n")
-    assert probed.unhealthy() == dict.fromkeys(meant, f"fails its test (says {probed.folder / name})")
+def test_file_name_marks_the_device_and_its_parts_unhealthy(probed: Probed, name: str, unhealthy_ids: set[str]) -> None:
+    probed.write_verdict(name, "  fails its test \nlong words\n")
+    assert probed.unhealthy() == dict.fromkeys(unhealthy_ids, f"fails its test (says {probed.folder / name})")
     (probed.folder / name).unlink()
     assert probed.unhealthy() == {}
     assert probed.problems() == []
 
 
-def test_being_there_is_enough(probed: Probed) -> None:
+def test_empty_or_unreadable_file_marks_the_device_unhealthy(probed: Probed) -> None:
     assert (probed.unhealthy(), probed.problems()) == ({}, [])  # the folder does not exist
-    probed.say("misc-kvm")
-    probed.say("misc-tun", "\x1b[31mred" + "x" * 5000)
-    probed.say(f".{GPU}", "being written")
+    probed.write_verdict("misc-kvm")
+    probed.write_verdict("misc-tun", "\x1b[31mred" + "x" * 5000)
+    probed.write_verdict(f".{GPU}", "being written")
     os.mkfifo(probed.folder / GPU)  # nothing can be read, and the daemon does not wait for it
     found = probed.unhealthy()
     assert found["misc-kvm"] == f"reported by {probed.folder}/misc-kvm"
@@ -76,8 +76,8 @@ def test_being_there_is_enough(probed: Probed) -> None:
     assert found.keys() == {"misc-kvm", "misc-tun", GPU, *INSTANCES}
 
 
-def test_what_names_no_device_is_said_once(probed: Probed, caplog: pytest.LogCaptureFixture) -> None:
-    probed.say("gpu-0")
+def test_file_for_an_unknown_device_is_logged_once(probed: Probed, caplog: pytest.LogCaptureFixture) -> None:
+    probed.write_verdict("gpu-0")
     for _ in range(2):
         assert probed.problems() == ["gpu-0: no device here has this name; `nodeplug discover` shows the ids"]
     assert len(caplog.records) == 1
@@ -88,9 +88,7 @@ def test_what_names_no_device_is_said_once(probed: Probed, caplog: pytest.LogCap
     assert probed.unhealthy() == {}
 
 
-async def test_no_new_pod_gets_what_a_probe_says_is_unhealthy(
-    start: StartDaemon, socket_dir: Path, tmp_path: Path
-) -> None:
+async def test_device_marked_unhealthy_is_not_allocatable(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "state/health"
     async with Node(socket_dir) as node:
         await start(healthDirectory=str(folder), healthSeconds=1)
@@ -104,7 +102,7 @@ async def test_no_new_pod_gets_what_a_probe_says_is_unhealthy(
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-def test_the_probe_of_the_page(probed: Probed, tmp_path: Path) -> None:
+def test_probe_script_of_the_page_marks_a_hot_gpu(probed: Probed, tmp_path: Path) -> None:
     """The page's script, with a tool whose output the test sets."""
     section = PAGE.read_text().partition("\n## Health that your own probes know\n")[2].partition("\n## ")[0]
     found = re.search(r"```bash\n(.*?)```", section, re.DOTALL)

@@ -27,7 +27,7 @@ def plug_in(root: Path, face: tuple[str, str], devnum: int) -> None:
     tree.usb(controller, "1-2", devnum=devnum, vendor=face[0], product=face[1])
 
 
-async def test_a_coral_that_loads_its_firmware_stays_its_pods(
+async def test_accelerator_keeps_its_pod_when_its_identity_changes(
     start: StartDaemon, tmp_path: Path, socket_dir: Path
 ) -> None:
     """The library loads it from the first container, which then loses the device, ends, and restarts with it."""

@@ -26,18 +26,18 @@ JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
         ("the kubelet refused: https://10.0.0.1:443/api: no answer", ""),
     ],
 )
-def test_credentials(text: str, left: str) -> None:
+def test_credentials_are_removed_from_text(text: str, left: str) -> None:
     assert without_credentials(text) == (left or text)
 
 
-def test_json_stays_json() -> None:
+def test_redacted_json_is_valid_json() -> None:
     original = {"a": 'the file has "token": "abc def"', "secret": "x", "list": [{"password": "y"}], "token": JWT}
     found = json.loads(without_credentials(json.dumps(original)))
     assert found["secret"] == found["list"][0]["password"] == found["token"] == REMOVED
     assert "abc def" not in found["a"]
 
 
-def test_values_that_somebody_set_leave_names_of_attributes_alone() -> None:
+def test_configured_values_are_removed_and_placeholders_stay() -> None:
     resource = {
         "name": "example.com/gpu",
         "select": {"kind": "gpu", "attributes": {"vendor": "10de"}},

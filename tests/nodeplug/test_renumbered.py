@@ -69,7 +69,7 @@ class Sticks:
         await until_logged(self._process, '"registered"')
         await self.node.until(lambda: STICK in self.node.devices() and self.node.allocatable()[STICK] == healthy, 30)
 
-    async def start_again(self) -> ContainerStatus:
+    async def restart_container(self) -> ContainerStatus:
         """End the container, and return the status after its restart."""
         await self.node.exit_container("p", "c", 1)
         (status,) = self.node.status("p").container_statuses
@@ -86,7 +86,7 @@ class Sticks:
 
 
 @pytest.mark.parametrize("cdi", [False, "auto", True])
-async def test_after_a_reboot_in_the_other_order(
+async def test_container_has_its_own_stick_or_is_refused_when_order_changes(
     start: StartDaemon, tmp_path: Path, socket_dir: Path, cdi: bool | str
 ) -> None:
     async with Node(socket_dir) as node:
@@ -100,7 +100,7 @@ async def test_after_a_reboot_in_the_other_order(
         await sticks.run(*reversed(BOTH))
         await node.restart()
         await node.until(lambda: node.allocatable().get(STICK) == 1, 30)
-        status = await sticks.start_again()
+        status = await sticks.restart_container()
         if cdi is True:
             assert status.state.running is not None
             assert [sticks.described()[name] for name in names] == [["/dev/ttyUSB1"]]
@@ -112,13 +112,13 @@ async def test_after_a_reboot_in_the_other_order(
         await sticks.run(*BOTH)
         await node.until(lambda: node.allocatable().get(STICK) == 1, 30)
         async with asyncio.timeout(30):
-            while (await sticks.start_again()).state.running is None:
+            while (await sticks.restart_container()).state.running is None:
                 pass
         if cdi is not False:
             assert [sticks.described()[name] for name in names] == [["/dev/ttyUSB0"]]
 
 
-async def test_another_stick_at_the_same_path_starts_nothing(
+async def test_container_is_refused_when_another_stick_has_its_path(
     start: StartDaemon, tmp_path: Path, socket_dir: Path
 ) -> None:
     async with Node(socket_dir) as node:
@@ -126,7 +126,7 @@ async def test_another_stick_at_the_same_path_starts_nothing(
         await sticks.run(*BOTH)
         await node.admit(a_pod("p", container("c", {STICK: 1})))
         await sticks.run(BOTH[1], healthy=0)
-        status = await sticks.start_again()
+        status = await sticks.restart_container()
         reason, message = state_details(status)
         assert reason == "CreateContainerConfigError"
         assert "is gone; the container starts when the device is back" in message

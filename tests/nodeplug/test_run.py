@@ -22,7 +22,7 @@ from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
 from tests.ports import free_ports
 
 
-async def test_sigterm_ends_it_and_leases_stay(start: StartDaemon, socket_dir: Path) -> None:
+async def test_sigterm_stops_the_daemon_and_leases_stay(start: StartDaemon, socket_dir: Path) -> None:
     async with Node(socket_dir) as node:
         process = await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -40,7 +40,7 @@ async def test_sigterm_ends_it_and_leases_stay(start: StartDaemon, socket_dir: P
         assert (allocated["resource"], allocated["device"]) == ("example.com/fuse", "misc-fuse.0")
 
 
-async def test_of_two_daemons_the_second_ends_with_3(start: StartDaemon, socket_dir: Path) -> None:
+async def test_second_daemon_exits_with_3(start: StartDaemon, socket_dir: Path) -> None:
     async with Node(socket_dir) as node:
         first = await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -51,7 +51,7 @@ async def test_of_two_daemons_the_second_ends_with_3(start: StartDaemon, socket_
         assert node.allocatable()["example.com/fuse"] == 2
 
 
-async def test_two_daemons_started_at_once(start: StartDaemon, socket_dir: Path) -> None:
+async def test_one_of_two_daemons_started_together_exits_with_3(start: StartDaemon, socket_dir: Path) -> None:
     async with Node(socket_dir) as node:
         daemons = [await start(), await start()]
         exits = [asyncio.ensure_future(process.wait()) for process in daemons]
@@ -61,7 +61,7 @@ async def test_two_daemons_started_at_once(start: StartDaemon, socket_dir: Path)
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-async def test_a_second_instance_takes_over_when_the_first_one_ends(start: StartDaemon, socket_dir: Path) -> None:
+async def test_waiting_instance_takes_over_when_the_first_ends(start: StartDaemon, socket_dir: Path) -> None:
     async with Node(socket_dir) as node:
         first = await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -72,7 +72,7 @@ async def test_a_second_instance_takes_over_when_the_first_one_ends(start: Start
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-async def test_a_wrong_configuration_ends_with_2_and_says_where(start: StartDaemon) -> None:
+async def test_invalid_configuration_exits_with_2_and_names_the_line(start: StartDaemon) -> None:
     code, errors = await ended(await start(resources=[{"name": "nonsense", "select": "fuse", "share": 2}]))
     assert code == 2
     assert "config0.yaml:1:" in errors
@@ -80,7 +80,7 @@ async def test_a_wrong_configuration_ends_with_2_and_says_where(start: StartDaem
     assert "Traceback" not in errors
 
 
-async def test_a_kubelet_folder_that_is_missing_is_waited_for(start: StartDaemon, socket_dir: Path) -> None:
+async def test_daemon_waits_for_the_kubelet_folder(start: StartDaemon, socket_dir: Path) -> None:
     process = await start()
     assert process.stderr is not None
     async for line in process.stderr:
@@ -90,7 +90,7 @@ async def test_a_kubelet_folder_that_is_missing_is_waited_for(start: StartDaemon
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-async def test_an_unwritable_state_directory_promises_nothing(
+async def test_allocation_fails_while_the_state_directory_is_unwritable(
     start: StartDaemon, socket_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "state").write_text("a file where the folder should be")
@@ -104,7 +104,7 @@ async def test_an_unwritable_state_directory_promises_nothing(
         assert (await node.admit(pod("b"))).phase == "Running"
 
 
-async def test_what_a_killed_daemon_has_half_written_in_its_state_goes_with_the_next_one(
+async def test_temporary_files_of_a_killed_daemon_are_removed(
     start: StartDaemon, socket_dir: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
@@ -119,7 +119,7 @@ async def test_what_a_killed_daemon_has_half_written_in_its_state_goes_with_the_
         assert (state / "cdi-directory").read_text() == f"{tmp_path}/cdi\n"
 
 
-async def test_a_corrupt_database_is_set_aside(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_corrupt_database_is_set_aside(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state/ledger.sqlite3").write_bytes(b"not a database at all" * 500)
     async with Node(socket_dir) as node:
@@ -133,9 +133,7 @@ async def test_a_corrupt_database_is_set_aside(start: StartDaemon, socket_dir: P
         assert any(name in errors for name in aside)
 
 
-async def test_a_lease_given_back_by_the_kubelets_records_after_the_loss(
-    start: StartDaemon, socket_dir: Path, tmp_path: Path
-) -> None:
+async def test_lost_lease_is_restored_from_the_kubelet(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     async with Node(socket_dir) as node:
         first = await start()
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
@@ -155,7 +153,7 @@ async def test_a_lease_given_back_by_the_kubelets_records_after_the_loss(
             assert reader.execute("select unit, holder from lease").fetchall() == [("misc-fuse.0", "pod/default/a/c")]
 
 
-async def test_hotplug_between_rescans_of_a_folder(start: StartDaemon, socket_dir: Path, made_up: MadeUpHost) -> None:
+async def test_hotplugged_device_is_offered(start: StartDaemon, socket_dir: Path, made_up: MadeUpHost) -> None:
     async with Node(socket_dir) as node:
         await start(
             [{"name": "example.com/misc", "select": {"kind": "misc", "id": "misc-x*"}}],
@@ -166,7 +164,7 @@ async def test_hotplug_between_rescans_of_a_folder(start: StartDaemon, socket_di
         await node.until(lambda: node.allocatable().get("example.com/misc") == 1, 30)
 
 
-async def test_systemd_is_told(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_systemd_is_notified_of_readiness_and_stop(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(socket_dir / "notify"))
         systemd.setblocking(False)
@@ -184,7 +182,7 @@ async def test_systemd_is_told(start: StartDaemon, socket_dir: Path, tmp_path: P
             assert await process.wait() == 0
 
 
-async def test_metrics_say_what_the_kubelet_was_told(start: StartDaemon, socket_dir: Path) -> None:
+async def test_metrics_match_what_the_kubelet_received(start: StartDaemon, socket_dir: Path) -> None:
     (port,) = free_ports(1)
     async with Node(socket_dir) as node:
         await start(metricsAddress=f"127.0.0.1:{port}")
@@ -220,7 +218,7 @@ async def until(port: int, path: str, code: int, words: str = "") -> None:
             await asyncio.sleep(0.02)  # another process
 
 
-async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon, socket_dir: Path) -> None:
+async def test_livez_and_readyz_differ_before_registration(start: StartDaemon, socket_dir: Path) -> None:
     """An instance that waits for its predecessor is ready: otherwise a rolling update would never continue."""
     ports = free_ports(2)
     (socket_dir / "device-plugins").mkdir()  # of a kubelet that has not started yet
@@ -234,9 +232,7 @@ async def test_probes_tell_apart_what_lives_and_what_is_ready(start: StartDaemon
         assert ask(ports[1], "/readyz") == (200, "ok\n")
 
 
-async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_before_it_has_the_state(
-    start: StartDaemon, socket_dir: Path
-) -> None:
+async def test_new_pod_of_an_update_is_ready_before_it_owns_the_state(start: StartDaemon, socket_dir: Path) -> None:
     """If ready sooner, no pod would offer devices once the old one is removed; if later, the update would never end."""
     ports = free_ports(2)
     (socket_dir / "device-plugins").mkdir()  # of a kubelet that has not started yet
@@ -257,7 +253,7 @@ async def test_the_next_pod_of_an_update_is_ready_once_the_kubelet_knows_it_and_
         assert new.returncode is None
 
 
-async def test_a_kubelet_that_starts_under_another_name_of_the_host_has_everything_started_anew(
+async def test_daemon_restarts_when_the_host_name_changes(
     made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     if os.geteuid() != 0:

@@ -20,7 +20,7 @@ FUSE, KVM = "fuse.example.com", "kvm.example.com"
 
 
 @scenario(117, 128, 217)
-async def test_a_claim_from_its_pod_to_its_end(machine: Machine) -> None:
+async def test_claim_has_spec_and_lease_until_its_pod_is_deleted(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await machine.start()
@@ -37,7 +37,7 @@ async def test_a_claim_from_its_pod_to_its_end(machine: Machine) -> None:
     await machine.until(lambda: (list(machine.cdi.glob("nodeplug-dra~*")), machine.leases()) == ([], []))
 
 
-async def test_a_killed_daemon_keeps_its_claims(machine: Machine) -> None:
+async def test_specs_are_restored_after_the_daemon_is_killed(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     first = await machine.start()
@@ -53,7 +53,7 @@ async def test_a_killed_daemon_keeps_its_claims(machine: Machine) -> None:
     await machine.until(lambda: machine.specs() == before)
 
 
-async def test_a_device_that_went_while_no_daemon_ran_is_published_as_gone_for_as_long_as_a_claim_has_it(
+async def test_device_removed_while_stopped_is_published_unhealthy_until_unused(
     machine: Machine,
 ) -> None:
     stand = machine.stand
@@ -85,7 +85,7 @@ async def test_a_device_that_went_while_no_daemon_ran_is_published_as_gone_for_a
     await stand.until(is_gone)
 
 
-async def test_a_pod_keeps_its_device_when_the_configuration_offers_it_no_more(machine: Machine) -> None:
+async def test_claimed_device_is_tainted_no_schedule_when_no_longer_offered(machine: Machine) -> None:
     stand = machine.stand
     fuse: Json = {"name": "example.com/fuse", "select": "fuse", "api": "dra"}
     kvm: Json = {"name": "example.com/kvm", "select": "kvm", "api": "dra", "dra": {"taint": "NoExecute"}}
@@ -117,7 +117,7 @@ async def counted(machine: Machine) -> dict[str, float]:
     return {x.labels["health"]: x.value for x in samples if x.labels["resource"] == "example.com/fuse"}
 
 
-async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine) -> None:
+async def test_device_used_by_one_api_is_unavailable_in_the_other(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await machine.start()
@@ -144,7 +144,7 @@ async def test_what_one_api_has_given_the_other_shows_as_taken(machine: Machine)
     await stand.until_refused("late", "cannot allocate all claims")
 
 
-async def test_without_an_api_server_to_talk_to_it_ends_with_1_and_says_what_to_set(machine: Machine) -> None:
+async def test_missing_api_server_exits_with_1_and_names_the_setting(machine: Machine) -> None:
     process = await machine.start(environment={"KUBERNETES_SERVICE_HOST": ""}, kubeconfig="")
     _, errors = await process.communicate()
     assert process.returncode == 1
@@ -153,7 +153,7 @@ async def test_without_an_api_server_to_talk_to_it_ends_with_1_and_says_what_to_
     assert b"Traceback" not in errors
 
 
-async def test_a_second_daemon_ends_with_3_and_takes_nothing_from_the_first(machine: Machine) -> None:
+async def test_second_daemon_exits_with_3_and_the_first_continues(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await machine.start()
@@ -165,7 +165,7 @@ async def test_a_second_daemon_ends_with_3_and_takes_nothing_from_the_first(mach
     assert len(machine.leases()) == 1
 
 
-async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machine: Machine) -> None:
+async def test_device_plugin_api_works_while_the_api_server_is_down(machine: Machine) -> None:
     write_kubeconfig(machine.kubeconfig, "http://127.0.0.1:9", "t")
     status = machine.state.with_name("status.sock")
     process = await machine.start(statusSocket=str(status))
@@ -194,7 +194,7 @@ async def test_an_api_server_that_is_away_keeps_nothing_from_the_other_api(machi
 
 @scenario(214, 215, 216)
 @pytest.mark.parametrize("driver", ["nodeplug.dev", f"{'long-' * 11}name.dev"])
-async def test_an_update_meets_no_closed_door(machine: Machine, driver: str) -> None:
+async def test_claims_are_prepared_during_an_update(machine: Machine, driver: str) -> None:
     stand = machine.stand
     await machine.classes(driver)
     first = await machine.start(environment={"POD_UID": "one"}, driverName=driver)

@@ -34,29 +34,29 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
         yield made
 
 
-def as_account(machine: Machine, of_node: str) -> None:
+def use_node_token(machine: Machine, node_name: str) -> None:
     """Give the daemon a token of its account that is bound to a node."""
     server = machine.stand.server
-    reference = {"apiVersion": "v1", "kind": "Node", "name": of_node}
+    reference = {"apiVersion": "v1", "kind": "Node", "name": node_name}
     made = server.tokens.issue("nodeplug", "nodeplug", {"spec": {"boundObjectRef": reference}})
     write_kubeconfig(machine.kubeconfig, server.url, made["status"]["token"])
 
 
-async def test_its_role_is_enough_for_a_claims_life_and_for_no_more(machine: Machine) -> None:
+async def test_shipped_role_suffices_for_a_claim(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await stand.until(lambda: stand.get("Node", NODE))  # a token can only be bound to an existing node
-    as_account(machine, NODE)
+    use_node_token(machine, NODE)
     process = await machine.start(resources=RESOURCES)
     await machine.until_published()
     await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
     await stand.until_phase("p", "Running")
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         devices = (await stand.get("ResourceClaim", "c")).get("status", {}).get("devices", [])
         return [each["device"] for each in devices] == ["misc-kvm"]
 
-    await stand.until(told)
+    await stand.until(is_reported)
     await stand.delete("Pod", "p")
     await stand.until_gone("Pod", "p")
     await machine.until(lambda: machine.leases() == [])
@@ -65,9 +65,9 @@ async def test_its_role_is_enough_for_a_claims_life_and_for_no_more(machine: Mac
     assert b"forbidden" not in errors.lower()
 
 
-async def test_with_another_nodes_token_it_publishes_nothing_and_says_why(machine: Machine) -> None:
+async def test_token_of_another_node_publishes_nothing_and_logs_the_reason(machine: Machine) -> None:
     await machine.stand.create(node("n2"))
-    as_account(machine, "n2")
+    use_node_token(machine, "n2")
     process = await machine.start(resources=RESOURCES)
     assert process.stderr is not None
     while b"nodeplug on node n2 may only write its own slices" not in await process.stderr.readline():

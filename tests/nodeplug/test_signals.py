@@ -21,7 +21,7 @@ from tests.threads import no_more_threads
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
+async def test_instance_waiting_for_the_state_stops_on_a_signal(
     start: StartDaemon, socket_dir: Path, number: signal.Signals
 ) -> None:
     async with Node(socket_dir) as node:
@@ -38,9 +38,7 @@ async def test_an_instance_that_waits_for_the_state_ends_when_it_is_told_to(
         assert node.allocatable()["example.com/fuse"] == 2
 
 
-async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
-    start: StartDaemon, socket_dir: Path
-) -> None:
+async def test_instance_waiting_for_the_kubelet_stops_on_sigterm(start: StartDaemon, socket_dir: Path) -> None:
     process = await start()
     await until_logged(process, f"waiting for the kubelet: there is no {socket_dir}/device-plugins")
     process.send_signal(signal.SIGTERM)
@@ -48,9 +46,7 @@ async def test_an_instance_that_waits_for_a_kubelet_ends_when_it_is_told_to(
         assert (await ended(process))[0] == 0
 
 
-async def test_an_instance_whose_log_nobody_reads_serves_and_ends_when_it_is_told_to(
-    start: StartDaemon, socket_dir: Path
-) -> None:
+async def test_instance_with_a_full_log_pipe_serves_and_stops_on_sigterm(start: StartDaemon, socket_dir: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):
@@ -68,7 +64,7 @@ async def test_an_instance_whose_log_nobody_reads_serves_and_ends_when_it_is_tol
 
 
 @pytest.mark.usefixtures("own_logging")
-async def test_an_instance_for_which_no_thread_is_left_ends_when_it_is_told_to(
+async def test_instance_that_cannot_start_threads_stops_on_sigterm(
     made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
@@ -91,7 +87,7 @@ async def test_an_instance_for_which_no_thread_is_left_ends_when_it_is_told_to(
         assert not list(node.device_plugins.glob("nodeplug-*"))
 
 
-async def test_a_signal_is_heard_though_many_others_came_before_the_loop_had_time() -> None:
+async def test_signal_is_handled_after_a_thousand_pending_signals() -> None:
     reread, stopped = asyncio.Event(), asyncio.Event()
     with _signal_handlers({signal.SIGHUP: lambda _: reread.set(), signal.SIGTERM: lambda _: stopped.set()}):
         for _ in range(1000):
@@ -102,9 +98,7 @@ async def test_a_signal_is_heard_though_many_others_came_before_the_loop_had_tim
             await reread.wait()
 
 
-async def test_a_part_that_ends_ends_them_all_with_its_name(
-    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
-) -> None:
+async def test_failed_part_stops_the_daemon_and_is_named(made_up: MadeUpHost, socket_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         f"settings: {{kubeletRoot: {socket_dir}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi,"

@@ -69,7 +69,7 @@ async def get(server: StatusServer, path: str, method: str = "GET") -> tuple[int
     return await asyncio.to_thread(get)
 
 
-async def test_metrics_and_probes() -> None:
+async def test_metrics_livez_and_readyz_are_served() -> None:
     async with serving() as server:
         code, headers, body = await get(server, "/metrics?name[]=x")
         assert (code, body) == (200, "# HELP things Things.\n# TYPE things gauge\nthings 1.0\n")
@@ -78,7 +78,7 @@ async def test_metrics_and_probes() -> None:
         assert (await get(server, "/readyz"))[::2] == (200, "ok\n")
 
 
-async def test_why_it_is_not_ready() -> None:
+async def test_readyz_lists_the_reasons() -> None:
     async with serving(not_ready=["resource a/b is not registered", "the disk is full"]) as server:
         found = await get(server, "/readyz")
         assert found[::2] == (503, "not ready: resource a/b is not registered\nnot ready: the disk is full\n")
@@ -89,7 +89,7 @@ async def test_why_it_is_not_ready() -> None:
     ("method", "path", "code"),
     [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 405), ("HEAD", "/x", 404)],
 )
-async def test_nothing_else_is_there(method: str, path: str, code: int) -> None:
+async def test_other_paths_and_methods_are_refused(method: str, path: str, code: int) -> None:
     async with serving() as server:
         found, headers, _ = await get(server, path, method)
         assert found == code
@@ -121,7 +121,7 @@ async def test_head_is_get_without_a_body(path: str) -> None:
         (b"GET /metrics HTTP/1.1\r\n\r\n" * 2, b"200"),
     ],
 )
-async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -> None:
+async def test_malformed_requests_are_answered(request_: bytes, status: bytes) -> None:
     async with serving() as server:
         answer = await ask(server, request_)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 " + status)  # or a reset
@@ -132,12 +132,12 @@ async def test_strange_requests_have_an_answer(request_: bytes, status: bytes) -
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit connections to a short time."""
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit connections to a short_timeout time."""
     monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
 
 
-async def test_who_comes_while_no_descriptor_is_left_waits_and_that_is_said_once_a_second(
+async def test_client_waits_while_no_descriptor_is_free(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as server:
@@ -154,7 +154,7 @@ async def test_who_comes_while_no_descriptor_is_left_waits_and_that_is_said_once
         assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
-async def test_half_requests_are_given_up(short: None) -> None:
+async def test_incomplete_requests_are_closed(short_timeout: None) -> None:
     async with serving() as server:
         answers = (
             ask(server, data) for data in (b"", b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nA: b\r\n")
@@ -162,7 +162,7 @@ async def test_half_requests_are_given_up(short: None) -> None:
         assert await asyncio.wait_for(asyncio.gather(*answers), 30) == [b"", b"", b""]
 
 
-async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
+async def test_client_that_does_not_read_is_disconnected(short_timeout: None) -> None:
     large = Metric("things", "gauge", "Things.", tuple(({"a": str(i)}, 1.0) for i in range(200_000)))
     async with serving((large,)) as server:
         with socket.socket() as slow:
@@ -171,10 +171,10 @@ async def test_readers_that_do_not_read_are_given_up(short: None) -> None:
             loop = asyncio.get_running_loop()
             await loop.sock_connect(slow, ("127.0.0.1", server.port))
             await loop.sock_sendall(slow, b"GET /metrics HTTP/1.1\r\n\r\n")
-            await asyncio.wait_for(_until_none_is_open(server), 30)
+            await asyncio.wait_for(_until_all_are_closed(server), 30)
 
 
-async def _until_none_is_open(server: StatusServer) -> None:
+async def _until_all_are_closed(server: StatusServer) -> None:
     while server.port in _local_ports():  # noqa: ASYNC110 - the kernel sends no event
         await asyncio.sleep(0.05)
 
@@ -186,7 +186,7 @@ def _local_ports() -> list[int]:
     return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "01"]
 
 
-async def test_connections_that_do_nothing_cost_little() -> None:
+async def test_idle_connections_use_few_resources() -> None:
     """A regression test: a thousand of them used a thousand threads, and all descriptors."""
     async with serving() as server:
         since = HeldSince()
@@ -221,7 +221,7 @@ async def _first_answer(server: StatusServer) -> bytes:
     return answer
 
 
-async def test_a_defect_of_the_metrics_leaves_the_probes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_metrics_do_not_affect_the_probes(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Iterable[Metric]:
         raise ZeroDivisionError
 
@@ -235,9 +235,7 @@ async def test_a_defect_of_the_metrics_leaves_the_probes(caplog: pytest.LogCaptu
     await asyncio.wait([task])
 
 
-async def test_an_address_that_is_taken_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_address_in_use_is_retried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """For example, by the previous instance during an update."""
     monkeypatch.setattr("nodeplug.status_server._RETRY", 0.01)
     with caplog.at_level(logging.ERROR):
@@ -256,28 +254,26 @@ async def test_an_address_that_is_taken_is_waited_for(
 
 
 @pytest.mark.parametrize("address", ["no..name:0", f"{'a' * 64}:0"])
-async def test_what_can_be_no_name_ends_nothing(address: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_host_name_is_logged(address: str, caplog: pytest.LogCaptureFixture) -> None:
     async with running(StatusServer(address, lambda: (), lambda: ()).run()):
         await until(lambda: f"cannot serve metrics at {address}: " in caplog.text)
 
 
-async def test_a_name_that_no_thread_is_left_to_look_up_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_name_resolution_without_threads_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with running(StatusServer("localhost:0", lambda: (), lambda: ()).run()):
         with no_more_threads():
             await until(lambda: "cannot serve metrics at localhost:0: can't start new thread" in caplog.text)
 
 
 @pytest.mark.parametrize("address", [":0", "0.0.0.0:0", "localhost:0"])
-async def test_addresses(address: str) -> None:
+async def test_server_listens_on_wildcard_and_named_addresses(address: str) -> None:
     async with serving(address=address) as server:
         if address == "0.0.0.0:0":  # with the others, IPv4 can get another port
             assert (await get(server, "/livez"))[0] == 200
         assert server.port
 
 
-async def test_a_probe_asks_this_very_instance_at_its_socket(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_probe_command_queries_the_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = str(tmp_path / "status.sock")
     assert await asyncio.to_thread(probe.main, at) == 1
     assert capsys.readouterr().out == f"{at}: No such file or directory\n"
@@ -291,7 +287,7 @@ async def test_a_probe_asks_this_very_instance_at_its_socket(
         assert "things 1.0\n" in metrics
 
 
-async def test_a_socket_is_left_by_nobody_and_taken_from_nobody(tmp_path: Path) -> None:
+async def test_socket_is_removed_only_by_its_owner(tmp_path: Path) -> None:
     at = tmp_path / "status.sock"
     async with serving(address=str(at)):
         async with serving(not_ready=["it is early"], address=str(at)):  # an update; the older stays

@@ -23,7 +23,7 @@ def systemd(socket_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socke
         yield end
 
 
-async def test_the_loop_turns(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watchdog_is_notified_repeatedly(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     task = asyncio.create_task(watchdog())
@@ -34,7 +34,7 @@ async def test_the_loop_turns(systemd: socket.socket, monkeypatch: pytest.Monkey
     await asyncio.wait([task])
 
 
-async def test_it_is_heard_of_a_process_without_a_descriptor_left(
+async def test_watchdog_is_notified_without_free_descriptors(
     systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
@@ -49,9 +49,7 @@ async def test_it_is_heard_of_a_process_without_a_descriptor_left(
     await asyncio.wait([task])
 
 
-async def test_that_it_is_ready_is_said_until_it_is_heard(
-    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ready_is_sent_again_until_it_succeeds(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.systemd._RETRY", 0.01)
     is_ready, loop = asyncio.Event(), asyncio.get_running_loop()
     async with running(notify_ready(is_ready.wait)):
@@ -72,7 +70,7 @@ async def test_that_it_is_ready_is_said_until_it_is_heard(
         {"WATCHDOG_USEC": "-5"},
     ],
 )
-async def test_nobody_wants_to_hear_it(
+async def test_watchdog_is_silent_when_it_is_not_requested(
     systemd: socket.socket, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     for name, value in environment.items():
@@ -83,7 +81,9 @@ async def test_nobody_wants_to_hear_it(
         systemd.recv(100)
 
 
-def test_a_systemd_that_does_not_read_holds_nobody_up(systemd: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notification_does_not_block_when_systemd_does_not_read(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nodeplug.systemd._SEND_TIMEOUT", 0.01)
     for _ in range(int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 5):
         notify("STATUS=" + "x" * 1000)

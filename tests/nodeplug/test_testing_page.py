@@ -19,7 +19,7 @@ PLURALS = {
 }
 
 
-def test_the_driver_of_the_page(socket_dir: Path) -> None:
+def test_driver_of_the_page_prepares_a_claim(socket_dir: Path) -> None:
     (driver,) = [block for block in _blocks("python") if "PluginInfo" in block]
     (_recipe, objects) = _blocks("yaml")
     (socket_dir / "driver.py").write_text(driver)

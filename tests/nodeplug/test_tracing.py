@@ -34,7 +34,9 @@ async def _allocate(socket: Path, unit: str) -> None:
         await call(asked, timeout=30, metadata=(("traceparent", f"00-{TRACE}-{CALLER}-01"), ("tracestate", "a=b")))
 
 
-async def test_calls_registrations_and_reloads(start: StartDaemon, socket_dir: Path, tmp_path: Path) -> None:
+async def test_spans_of_registration_allocation_and_reload(
+    start: StartDaemon, socket_dir: Path, tmp_path: Path
+) -> None:
     async with collector() as collected, Node(socket_dir) as node:
         where = environment(collected.url) | {"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test"}
         process = await start(environment=where, tracing=True, nodeName="n1")
@@ -70,7 +72,7 @@ async def test_calls_registrations_and_reloads(start: StartDaemon, socket_dir: P
         assert "trace" not in errors.replace(str(tmp_path), "")
 
 
-async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
+async def test_spans_of_preparing_and_unpreparing_a_claim(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     async with collector() as collected:
@@ -101,7 +103,7 @@ async def test_a_claim_from_the_call_to_its_files(machine: Machine) -> None:
         assert (await collected.span("pluginregistration.Registration/NotifyRegistrationStatus")).error == ""
 
 
-async def test_a_collector_that_is_away_is_one_line_and_nobody_waits(start: StartDaemon, socket_dir: Path) -> None:
+async def test_unreachable_collector_is_logged_once_and_delays_nothing(start: StartDaemon, socket_dir: Path) -> None:
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -124,7 +126,7 @@ async def test_a_collector_that_is_away_is_one_line_and_nobody_waits(start: Star
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("variables", "says"),
     [
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "the protocol grpc"),
         ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console"),
@@ -132,17 +134,17 @@ async def test_a_collector_that_is_away_is_one_line_and_nobody_waits(start: Star
         ({"OTEL_SDK_DISABLED": "true"}, ""),
     ],
 )
-def test_what_the_environment_asks_for_and_is_not_there(
-    given: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
+def test_unsupported_or_disabled_tracing_is_off(
+    variables: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry = Telemetry()
-    start_tracing(telemetry, "n1", given)
+    start_tracing(telemetry, "n1", variables)
     assert telemetry.tracer is NO_TRACER
     assert len(caplog.messages) == bool(says)
     assert says in caplog.text
 
 
-def test_without_the_library_the_log_says_what_to_install(
+def test_missing_library_logs_what_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
@@ -152,7 +154,7 @@ def test_without_the_library_the_log_says_what_to_install(
     assert "pip install nodeplug[tracing]" in caplog.text
 
 
-async def test_a_stop_for_which_no_thread_is_left_sends_nothing_and_fails_nobody() -> None:
+async def test_stop_without_free_threads_raises_no_error() -> None:
     async with collector() as collected:
         telemetry = Telemetry()
         close = start_tracing(telemetry, "n1", environment(collected.url))

@@ -26,7 +26,7 @@ os.execv(sys.executable, command)
 """
 
 
-def test_the_daemon_is_a_driver_that_behaves(tmp_path: Path) -> None:
+def test_daemon_passes_the_verification(tmp_path: Path) -> None:
     MadeUpHost(tmp_path / "host", "fuse", "kvm")
     (tmp_path / "launch.py").write_text(LAUNCHER)
     command = [sys.executable, str(tmp_path / "launch.py"), str(tmp_path), "{kubelet}", "{kubeconfig}", "{node}"]
@@ -36,7 +36,7 @@ def test_the_daemon_is_a_driver_that_behaves(tmp_path: Path) -> None:
     assert "0 failed, 0 warning(s), 0 skipped" in done.output
 
 
-def test_a_driver_that_cannot_be_started() -> None:
+def test_missing_driver_program_exits_with_2() -> None:
     done = CliRunner().invoke(kubelet, ["verify", "--dra", "--", "/nobody/here"])
     assert done.exit_code == 2
     assert "No such file" in done.output

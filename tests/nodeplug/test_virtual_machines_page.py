@@ -67,7 +67,7 @@ async def environment(tree: Tree, wanted: Resource, count: int, folder: Path, so
     return container.env, container.nodes
 
 
-async def test_cards_that_are_bound_for_good(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_kubevirt_finds_cards_bound_to_vfio(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     wanted = resource("card")
     env, nodes = await environment(tree, wanted, 2, tmp_path, socket_dir)
     assert kubevirt.addresses(env, kubevirt.PCI, wanted.name) == ["0000:41:00.0", "0000:42:00.0"]
@@ -77,7 +77,7 @@ async def test_cards_that_are_bound_for_good(tree: Tree, tmp_path: Path, socket_
     assert names == {"example.com/card", "example.com/vgpu", "example.com/dongle"}
 
 
-def test_iommufd_alone(tree: Tree) -> None:
+def test_cards_with_iommufd_have_only_cdev_nodes(tree: Tree) -> None:
     wanted = resource("card", 1)
     cards = assign(scan(tree.host), [wanted]).devices[wanted.name]
     assert [[node.path for node in card.devnodes] for card in cards] == [
@@ -86,7 +86,7 @@ def test_iommufd_alone(tree: Tree) -> None:
     ]
 
 
-async def test_vgpus(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_kubevirt_finds_mediated_vgpus(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     wanted = resource("vgpu")
     env, nodes = await environment(tree, wanted, 1, tmp_path, socket_dir)
     assert kubevirt.addresses(env, kubevirt.MDEV, wanted.name) == [MDEV_UUID]
@@ -94,7 +94,7 @@ async def test_vgpus(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     assert not any("0000:65:00.0" in value for value in env.values())  # the address of its parent
 
 
-async def test_vgpus_that_are_virtual_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_kubevirt_finds_vgpus_on_virtual_functions(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     wanted = resource("vgpu", 1)
     for number, chosen in ((4, 0), (5, 1117)):
         address = f"0000:65:00.{number}"
@@ -111,7 +111,7 @@ async def test_vgpus_that_are_virtual_functions(tree: Tree, tmp_path: Path, sock
     assert signals(tree.host, idle).faults == {"vgpu": "no type of vGPU is chosen for it (nvidia/current_vgpu_type)"}
 
 
-async def test_usb_devices(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
+async def test_kubevirt_finds_usb_devices(tree: Tree, tmp_path: Path, socket_dir: Path) -> None:
     wanted = resource("dongle")
     env, nodes = await environment(tree, wanted, 2, tmp_path, socket_dir)
     found = kubevirt.addresses(env, kubevirt.USB, wanted.name)
@@ -134,7 +134,7 @@ def metadata(world: Machine, prepared: tuple[PreparedDevice, ...]) -> list[Any]:
     return inside.metadata(path)
 
 
-async def test_a_card_by_a_claim(machine: Machine) -> None:
+async def test_kubevirt_finds_the_card_of_a_claim(machine: Machine) -> None:
     template, user = next(x for x in BLOCKS if x[0].get("kind") == "ResourceClaimTemplate")
     (request,) = template["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == device_class(resource("gpu"), "nodeplug.dev").metadata.name
@@ -155,7 +155,7 @@ async def test_a_card_by_a_claim(machine: Machine) -> None:
     assert machine.kernel.drivers() == BEFORE
 
 
-async def test_a_card_of_a_request_with_alternatives_is_not_found(machine: Machine) -> None:
+async def test_kubevirt_does_not_find_a_card_of_an_alternative(machine: Machine) -> None:
     """The page warns about this: the metadata contain the alternative's name, the virtual machine the request's."""
     mine = claim(result("pci-0000-41-00-0", "card/first"))
     content = metadata(machine, await machine.prepare(mine))
@@ -164,7 +164,7 @@ async def test_a_card_of_a_request_with_alternatives_is_not_found(machine: Machi
     await machine.unprepare(mine)
 
 
-def test_a_vgpu_by_a_claim(tree: Tree) -> None:
+def test_kubevirt_finds_the_vgpu_of_a_claim(tree: Tree) -> None:
     wanted = resource("vgpu")
     offers = offering([wanted], {wanted.name: assign(scan(tree.host), [wanted]).devices[wanted.name]})
     (vgpu,) = offers
@@ -173,7 +173,7 @@ def test_a_vgpu_by_a_claim(tree: Tree) -> None:
     assert kubevirt.from_metadata([content], "vgpu") == ("mdevUUID", MDEV_UUID)
 
 
-async def test_dpdk(tmp_path: Path) -> None:
+async def test_dpdk_container_has_its_function_and_nodes(tmp_path: Path) -> None:
     made = Machine(tmp_path)
     kernel = made.kernel
     kernel.made.link("/sys/devices/pci0000:00/0000:42:00.0/physfn", "/sys/devices/pci0000:00/0000:43:00.0")

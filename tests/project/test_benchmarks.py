@@ -14,11 +14,11 @@ from bench.table import Goal
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_page_is_what_the_command_writes_from_its_json() -> None:
+def test_page_is_generated_from_the_json() -> None:
     assert page.PAGE.read_text() == page.render(results.published())
 
 
-def test_what_is_not_built_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_missing_baseline_is_named_and_others_continue(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "daemon", "transport"]
     environment = {**os.environ, "NODEPLUG_BASELINES": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -36,5 +36,5 @@ def test_what_is_not_built_is_named_and_the_rest_goes_on(tmp_path: Path) -> None
         (Goal(1.3, "Rust"), 1301.0, "at most 1.3 of Rust"),
     ],
 )
-def test_a_goal_says_whether_it_is_reached(goal: Goal, value: float, says: str) -> None:
+def test_goal_is_judged_against_its_baseline(goal: Goal, value: float, says: str) -> None:
     assert goal.judge(value, {"nodeplug": value, "Go": 1000.0}) == says

@@ -10,7 +10,7 @@ from nodeplug.config import loads
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN = [
+CONFIGURATIONS = [
     pytest.param(text, id=f"{page.name}-{number}")
     for page in PAGES
     for number, text in enumerate(re.findall(r"(?s)```yaml\n(.*?)```", page.read_text()))
@@ -18,11 +18,11 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("text", SHOWN)
-def test_a_configuration_on_a_page_is_one(text: str) -> None:
+@pytest.mark.parametrize("text", CONFIGURATIONS)
+def test_configuration_on_a_page_is_valid(text: str) -> None:
     (document,) = yaml.safe_load_all(text)
     assert loads(text.encode()).resources or "settings" in document
 
 
-def test_there_are_some() -> None:
-    assert len(SHOWN) > 50
+def test_pages_have_configurations() -> None:
+    assert len(CONFIGURATIONS) > 50

@@ -32,7 +32,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return built[0]
 
 
-def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) -> None:
+def test_package_contains_program_unit_and_configuration(package: Path, tmp_path: Path) -> None:
     assert package.name == "nodeplug_1.2.3_amd64.deb"
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "-R", package, root], check=True)
@@ -56,7 +56,7 @@ def test_it_has_program_unit_and_configuration(package: Path, tmp_path: Path) ->
     assert started.stdout == f"{root}/opt/nodeplug/lib/nodeplug/__main__.py run\n"
 
 
-def test_its_pages_lead_to_pages_that_it_has(package: Path, tmp_path: Path) -> None:
+def test_packaged_pages_link_only_to_packaged_pages(package: Path, tmp_path: Path) -> None:
     subprocess.run(["dpkg-deb", "-x", package, tmp_path / "root"], check=True)
     pages = {page.name: page.read_text() for page in (tmp_path / "root/usr/share/doc/nodeplug").glob("*.md")}
     links = {(name, to) for name, text in pages.items() for to in re.findall(r"\]\(([a-z0-9-]+\.md)", text)}
@@ -64,12 +64,12 @@ def test_its_pages_lead_to_pages_that_it_has(package: Path, tmp_path: Path) -> N
     assert not {(name, to) for name, to in links if to not in pages}
 
 
-def test_the_unit_runs_what_the_package_and_the_page_install() -> None:
+def test_unit_runs_the_installed_program() -> None:
     unit = (ROOT / "systemd/nodeplug.service").read_text()
     assert "ExecStart=/opt/nodeplug/bin/nodeplug run --config /etc/nodeplug/config.yaml\n" in unit
 
 
-def test_the_example_configuration_is_valid() -> None:
+def test_example_configuration_is_valid() -> None:
     command = [sys.executable, "-m", "nodeplug", "check", str(ROOT / "systemd/config.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

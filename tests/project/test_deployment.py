@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd/nodeplug.service"
 
 
-def test_the_unit_verifies_clean(tmp_path: Path) -> None:
+def test_unit_passes_systemd_analyze_verify(tmp_path: Path) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze on this machine")
     unit = UNIT.read_text().replace("/opt/nodeplug/bin/nodeplug", "/bin/true")
@@ -31,7 +31,7 @@ def test_the_unit_verifies_clean(tmp_path: Path) -> None:
     assert ours == []
 
 
-def test_the_unit_s_sandbox_is_tight() -> None:
+def test_unit_exposure_is_low() -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze on this machine")
     command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", str(UNIT)]
@@ -40,7 +40,7 @@ def test_the_unit_s_sandbox_is_tight() -> None:
 
 
 @pytest.mark.parametrize("drop_in", sorted((ROOT / "systemd/drop-ins").iterdir()), ids=lambda path: path.name)
-def test_the_sandbox_stays_tight_with_a_drop_in(tmp_path: Path, drop_in: Path) -> None:
+def test_unit_exposure_stays_low_with_each_drop_in(tmp_path: Path, drop_in: Path) -> None:
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze on this machine")
     units = tmp_path / "etc/systemd/system"
@@ -53,7 +53,7 @@ def test_the_sandbox_stays_tight_with_a_drop_in(tmp_path: Path, drop_in: Path) -
 
 
 @pytest.mark.parametrize("name", ["k0s", "microk8s"])
-def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
+def test_drop_in_has_the_folders_of_its_kubelet_root(name: str) -> None:
     (root,) = re.findall(r"kubeletRoot: (\S+)}", (ROOT / f"systemd/drop-ins/{name}.conf").read_text())
     overlay = yaml.safe_load((ROOT / f"deploy/overlays/{name}/daemonset.yaml").read_text())
     (variable,) = overlay["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -64,7 +64,7 @@ def test_a_drop_in_has_the_folders_of_another_kubelet_root(name: str) -> None:
     assert [line.replace(f" -{root}/plugins ", " ").replace(root, "/var/lib/kubelet") for line in writable] == usual
 
 
-def test_the_unit_is_tried_again_for_ever_but_for_a_wrong_configuration() -> None:
+def test_unit_restarts_always_except_for_an_invalid_configuration() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[method-assign,assignment]
     unit.read_string(UNIT.read_text())
@@ -84,8 +84,8 @@ def objects() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def config(objects: dict[str, Any], container: dict[str, Any]) -> Config:
-    given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
-    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode(), environment_settings=given)
+    environment = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
+    return loads(objects["ConfigMap"]["data"]["config.yaml"].encode(), environment_settings=environment)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_the_manifest_asks_for_no_privilege(container: dict[str, Any]) -> None:
+def test_manifest_requests_no_privilege(container: dict[str, Any]) -> None:
     security = container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert (security["privileged"], security["allowPrivilegeEscalation"]) == (False, False)
@@ -109,7 +109,7 @@ def test_the_manifest_asks_for_no_privilege(container: dict[str, Any]) -> None:
     assert container["resources"]["limits"]["memory"]
 
 
-def test_everything_that_the_daemon_needs_of_the_node_is_mounted(
+def test_manifest_mounts_exactly_the_needed_folders(
     config: Config, pod: dict[str, Any], container: dict[str, Any]
 ) -> None:
     settings = config.settings
@@ -131,7 +131,7 @@ def test_everything_that_the_daemon_needs_of_the_node_is_mounted(
     }
 
 
-def test_an_update_has_the_new_pod_serve_beside_the_old_one(
+def test_update_starts_the_new_pod_before_the_old_one_ends(
     config: Config, objects: dict[str, Any], pod: dict[str, Any], container: dict[str, Any]
 ) -> None:
     update = objects["DaemonSet"]["spec"]["updateStrategy"]
@@ -144,13 +144,13 @@ def test_an_update_has_the_new_pod_serve_beside_the_old_one(
     assert "ports" not in container
 
 
-def test_probes_ask_where_the_daemon_answers(config: Config, container: dict[str, Any]) -> None:
+def test_probes_use_the_address_of_the_status_server(config: Config, container: dict[str, Any]) -> None:
     port = int(config.settings.metrics_address.rpartition(":")[2])
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
         assert container[probe]["httpGet"] == {"path": path, "port": port}
 
 
-def test_the_driver_may_write_its_own_entries_of_claims(config: Config, objects: dict[str, Any]) -> None:
+def test_role_and_policy_name_the_driver_and_its_account(config: Config, objects: dict[str, Any]) -> None:
     (rule,) = (x for x in objects["ClusterRole"]["rules"] if x["resources"] == ["resourceclaims/driver"])
     assert rule["resourceNames"] == [config.settings.driver_name]
     names = re.findall(r"system:serviceaccount:(\w+):(\w+)", yaml.dump(objects["ValidatingAdmissionPolicy"]))

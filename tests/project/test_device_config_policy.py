@@ -58,7 +58,7 @@ def denials(parameters: Any, plural: str, driver: str = "nodeplug.dev") -> list[
 
 
 @given(_CONFIGS | _ANYTHING.filter(lambda x: isinstance(x, dict)), st.booleans())
-def test_nothing_is_refused_that_a_node_takes(parameters: Json, is_class: bool) -> None:
+def test_policy_refuses_no_config_that_a_node_accepts(parameters: Json, is_class: bool) -> None:
     if denials(parameters, "deviceclasses" if is_class else "resourceclaims"):
         try:
             read(parameters, from_class=is_class, allowed_mounts=["/"])
@@ -67,13 +67,13 @@ def test_nothing_is_refused_that_a_node_takes(parameters: Json, is_class: bool) 
         raise AssertionError("a node takes it")
 
 
-async def test_a_server_with_the_policy_refuses_what_no_node_takes() -> None:
+async def test_policy_refuses_configs_that_no_node_accepts() -> None:
     async with Stand() as stand:
         await asyncio.to_thread(install, stand.client)
         assert await asyncio.to_thread(lambda: list(disagreements(stand.client))) == []
 
 
-def test_what_was_taken_before_can_be_changed_beside_it() -> None:
+def test_policy_allows_new_labels_on_invalid_older_classes() -> None:
     """Labels and finalizers of an invalid older class can change; its parameters can change to valid ones."""
     old = with_parameters("deviceclasses", {"kind": "Old"})
     labelled = old | {"metadata": {"name": "x", "labels": {"a": "b"}}}
@@ -84,7 +84,7 @@ def test_what_was_taken_before_can_be_changed_beside_it() -> None:
     assert judge({"object": other, "oldObject": old, "request": request})
 
 
-def test_the_names_that_nobody_may_set_are_those_of_the_node() -> None:
+def test_reserved_variable_names_are_those_of_the_node() -> None:
     (reserved,) = (x["expression"] for x in policy()[0]["spec"]["variables"] if x["name"] == "reserved")
     for pattern in (template._RESERVED, template._NOT_FOR_CLAIMS):
         assert f'"^({pattern.pattern})$"' in reserved

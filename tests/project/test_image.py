@@ -54,9 +54,7 @@ class Image:
             return list(tar)
 
 
-def test_the_same_tree_gives_the_same_bytes_in_which_nothing_can_be_written(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_is_reproducible_and_read_only(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     config = {"Entrypoint": ["/b/program"]}
     outs = [tmp_path / "one.tar", tmp_path / "two.tar"]
@@ -83,7 +81,7 @@ def test_the_same_tree_gives_the_same_bytes_in_which_nothing_can_be_written(
 
 
 @pytest.mark.parametrize("architecture", wheels.PLATFORMS)
-def test_the_locks_name_all_that_goes_in(architecture: str) -> None:
+def test_locks_name_every_package_with_hashes(architecture: str) -> None:
     debs = debian.read_lock(architecture)
     assert {deb.name for deb in debs} == set(debian.PACKAGES), "make lock"
     assert all(len(deb.sha256) == 64 for deb in debs)
@@ -98,7 +96,7 @@ def test_the_locks_name_all_that_goes_in(architecture: str) -> None:
         assert {each.partition(">")[0].lower() for each in needed} <= names, "make lock"
 
 
-def test_the_bill_of_materials_names_debian_s_packages_and_python_s(tmp_path: Path) -> None:
+def test_bill_of_materials_names_debian_and_python_packages(tmp_path: Path) -> None:
     status = tmp_path / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
     (status / "libc").write_text("Package: libc6\nVersion: 2.36+x\nArchitecture: amd64\nDescription: C\n more\n")

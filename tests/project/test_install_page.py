@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs/install.md").read_text()
 SHELL = [line for block in re.findall(r"(?s)```sh\n(.*?)```", PAGE) for line in block.splitlines()]
 
 
-def test_every_file_that_a_command_names_is_there_or_made() -> None:
+def test_files_named_in_commands_exist_or_are_built() -> None:
     named = {word for line in SHELL for word in line.split() if re.match(r"(deploy|systemd)/", word)}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -30,7 +30,7 @@ def test_every_file_that_a_command_names_is_there_or_made() -> None:
     assert made == {f"dist/{name}" for name in known | {f"nodeplug_{VERSION}_amd64.deb", f"nodeplug-{VERSION}.pyz"}}
 
 
-def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
+def test_tables_list_every_overlay_and_drop_in_and_existing_values() -> None:
     overlays = set(re.findall(r"(?m)^\| [^|]+ \| `([a-z0-9-]+)` \|", PAGE))
     assert overlays == {each.name for each in (ROOT / "deploy/overlays").iterdir()}
     drop_ins = set(re.findall(r"`([a-z0-9]+\.conf)` \|", PAGE))
@@ -42,7 +42,7 @@ def test_the_tables_name_every_overlay_drop_in_and_value() -> None:
         assert not rest or rest[0] in values[first]
 
 
-def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
+def test_kubeconfig_made_by_the_page_is_usable(tmp_path: Path) -> None:
     """With this folder in place of the node's; only the token is made up."""
     kubectl = shutil.which("kubectl", path=str(Path.home() / ".cache/realnode/bin")) or shutil.which("kubectl")
     if not kubectl:
@@ -76,7 +76,7 @@ def test_the_kubeconfig_that_the_page_makes_can_be_used(tmp_path: Path) -> None:
     assert (found.server, found.ca, found.token) == ("https://192.0.2.10:6443", "the CA", "a token")
 
 
-def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:
+def test_pip_installation_works_as_written(tmp_path: Path) -> None:
     """With the libraries of this environment instead of the network's, and without the checkout."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -92,6 +92,6 @@ def test_the_first_path_works_as_it_is_written(tmp_path: Path) -> None:
             "/bin/pip install", "/bin/python -m pip install -q --no-deps"
         )
         done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=False, capture_output=True)
-        assert (done.returncode, done.stdout != b"") == (0, "pip" not in command), done.stderr
+        assert (done.returncode, done.stdout != b"") == (0, "pip" not in line), done.stderr
     assert (site / "nodeplug/__main__.py").exists()
     assert not (site / "tests").exists()

@@ -22,7 +22,7 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_the_daemon_and_the_page(tmp_path: Path, folder: Path) -> None:
+def test_page_commands_start_the_daemon_and_the_ui(tmp_path: Path, folder: Path) -> None:
     """With its own folder instead of /tmp/play, and this environment instead of the clone's."""
     section = SECTION.replace("/tmp/play", str(folder))
     for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", section, re.DOTALL):

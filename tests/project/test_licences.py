@@ -23,7 +23,7 @@ def installed(folder: Path, name: str, metadata: str, **files: str) -> Path:
     return info
 
 
-def test_every_library_of_the_locks_has_a_licence_of_the_list_and_its_text() -> None:
+def test_every_locked_library_has_an_allowed_licence_and_its_text() -> None:
     assert list(audit.licence_problems()) == []
     assert len(audit.pinned()) > 20
 
@@ -46,24 +46,26 @@ def test_every_pin_is_exact_and_has_hashes() -> None:
         ("License-Expression: GPL-3.0-only", {"COPYING": "text"}, ["GPL-3.0-only, which is not on the list"]),
         ("License: 3-Clause BSD License", {"LICENSE": "text"}, []),
         ("Classifier: License :: OSI Approved :: MIT License", {"NOTICE": "text"}, []),
-        ("License: whatever you like", {"LICENSE": "text"}, ["says no licence that is known"]),
-        ("License-Expression: MIT", {"LICENSE": ""}, ["brings no text of its licence"]),
-        ("", {}, ["says no licence", "brings no text"]),
+        ("License: whatever you like", {"LICENSE": "text"}, ["declares no known licence"]),
+        ("License-Expression: MIT", {"LICENSE": ""}, ["has no licence text"]),
+        ("", {}, ["declares no known licence", "has no licence text"]),
     ],
 )
-def test_what_may_be_shipped(tmp_path: Path, metadata: str, files: dict[str, str], says: list[str]) -> None:
+def test_library_without_allowed_licence_or_text_is_refused(
+    tmp_path: Path, metadata: str, files: dict[str, str], says: list[str]
+) -> None:
     installed(tmp_path, "example", metadata, **files)
     found = list(licences.problems(list(licences.libraries(tmp_path))))
     assert len(found) == len(says)
     assert all(part in words for part, words in zip(says, found, strict=True))
     if says:
-        with pytest.raises(SystemExit, match="says what may be shipped"):
+        with pytest.raises(SystemExit, match="must not be shipped"):
             licences.check(tmp_path)
     else:
         licences.check(tmp_path)
 
 
-def test_debian_packages_are_free_and_bring_their_copyright(tmp_path: Path) -> None:
+def test_debian_package_not_free_or_without_copyright_is_refused(tmp_path: Path) -> None:
     status = tmp_path / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
     for name, section in (("libc6", "libs"), ("firmware", "non-free-firmware/kernel"), ("bare", "libs")):
@@ -74,11 +76,11 @@ def test_debian_packages_are_free_and_bring_their_copyright(tmp_path: Path) -> N
     with pytest.raises(SystemExit) as refused:
         licences.check_debian(tmp_path)
     first, second = str(refused.value).splitlines()
-    assert first == "bare brings no copyright file"
+    assert first == "bare has no copyright file"
     assert second.startswith("firmware is not of Debian's main section")
 
 
-def test_the_debian_package_says_what_else_is_in_it(tmp_path: Path) -> None:
+def test_debian_copyright_file_lists_bundled_libraries(tmp_path: Path) -> None:
     installed(tmp_path / "site", "example", "License-Expression: MIT", LICENSE="text of it")
     package = debian_package.write(tmp_path / "site", tmp_path, "amd64", "1.2.3")
     subprocess.run(["dpkg-deb", "-R", package, tmp_path / "root"], check=True)
@@ -89,7 +91,7 @@ def test_the_debian_package_says_what_else_is_in_it(tmp_path: Path) -> None:
     assert shipped.read_text() == "text of it"
 
 
-def answering(folder: Path, text: str, code: int = 0) -> str:
+def fake_pip_audit(folder: Path, text: str, code: int = 0) -> str:
     """A program that prints this text instead of pip-audit."""
     program = folder / "pip-audit"
     (folder / "answer").write_text(text)
@@ -98,20 +100,20 @@ def answering(folder: Path, text: str, code: int = 0) -> str:
     return str(program)
 
 
-def test_what_is_known_and_what_could_not_be_asked(tmp_path: Path) -> None:
+def test_audit_distinguishes_vulnerabilities_from_failed_queries(tmp_path: Path) -> None:
     well = [{"name": pin.partition("==")[0], "version": "1", "vulns": []} for pin in audit.pinned()]
-    assert list(audit.weaknesses(answering(tmp_path, json.dumps({"dependencies": well})))) == []
+    assert list(audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": well})))) == []
 
     ill = [dict(well[0], vulns=[{"id": "PYSEC-1", "fix_versions": ["2.0"]}]), *well[1:]]
-    (known,) = audit.weaknesses(answering(tmp_path, json.dumps({"dependencies": ill}), 1))
-    assert known == (True, f"{well[0]['name']} 1: PYSEC-1, mended in 2.0")
+    (known,) = audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": ill}), 1))
+    assert known == (True, f"{well[0]['name']} 1: PYSEC-1, fixed in 2.0")
 
     skipped = [*well[1:], {"name": well[0]["name"], "skip_reason": "not found"}]
-    (unasked,) = audit.weaknesses(answering(tmp_path, json.dumps({"dependencies": skipped})))
-    assert not unasked.is_known
-    assert unasked.words.startswith(f"advisories of 1 of {len(well)} libraries")
-    assert unasked.words.endswith(": not found")
+    (unchecked,) = audit.vulnerabilities(fake_pip_audit(tmp_path, json.dumps({"dependencies": skipped})))
+    assert not unchecked.is_known
+    assert unchecked.message.startswith(f"advisories of 1 of {len(well)} libraries")
+    assert unchecked.message.endswith(": not found")
 
-    for program in (answering(tmp_path, "no JSON", 1), str(tmp_path / "nowhere")):
-        (failed,) = audit.weaknesses(program)
+    for program in (fake_pip_audit(tmp_path, "no JSON", 1), str(tmp_path / "nowhere")):
+        (failed,) = audit.vulnerabilities(program)
         assert not failed.is_known

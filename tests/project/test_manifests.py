@@ -94,8 +94,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]],
     program = _tool("helm")
     values = tmp_path_factory.mktemp("helm") / "values.yaml"
 
-    def template(given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-        values.write_text(json.dumps(given))
+    def template(chart_values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        values.write_text(json.dumps(chart_values))
         command = [program, "template", "nodeplug", str(DEPLOY / "chart"), "-n", "nodeplug", "-f", str(values)]
         return subprocess.run(command, check=False, capture_output=True, text=True)
 
@@ -108,7 +108,7 @@ def test_every_overlay_is_compared() -> None:
 
 
 @pytest.mark.parametrize("folder", VALUES)
-def test_base_overlays_and_chart_make_the_same_objects(
+def test_overlay_and_chart_create_the_same_objects(
     folder: str,
     kustomize: Callable[[str], Objects],
     helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]],
@@ -119,16 +119,16 @@ def test_base_overlays_and_chart_make_the_same_objects(
 
 
 @pytest.mark.parametrize("folder", VALUES)
-def test_daemon_and_pod_have_the_same_folders(folder: str, kustomize: Callable[[str], Objects]) -> None:
+def test_pod_matches_the_configuration_of_the_daemon(folder: str, kustomize: Callable[[str], Objects]) -> None:
     _check_the_pod(kustomize(folder))
 
 
 def _config(objects: Objects) -> Config:
     """The daemon's configuration in the pod, from the file and the environment."""
     (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
-    given = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
+    environment = from_environment({x["name"]: x["value"] for x in container["env"] if "value" in x})
     content = json.dumps(objects["ConfigMap", "nodeplug"]["data"]["config.yaml"]).encode()
-    return loads(content, environment_settings=given)
+    return loads(content, environment_settings=environment)
 
 
 def _check_the_pod(objects: Objects) -> None:
@@ -166,7 +166,7 @@ def _check_the_pod(objects: Objects) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("chart_values", "says"),
     [
         ({"kubeletroot": "/x"}, "kubeletroot"),
         (
@@ -191,16 +191,16 @@ def _check_the_pod(objects: Objects) -> None:
         ({"dra": {"enabled": False}}, "nodeplug.dev/gpu has `api: both`, which needs dra.enabled"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused(
-    given: dict[str, Any], says: str, helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
+def test_invalid_values_are_refused(
+    chart_values: dict[str, Any], says: str, helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
 ) -> None:
-    refused = helm(given)
+    refused = helm(chart_values)
     assert refused.returncode != 0
     assert says in refused.stderr
 
 
 @pytest.mark.parametrize("host", ["api.cluster.example", "10.0.0.1", "fd00::1", "::1", "localhost"])
-def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
+def test_client_uses_the_configured_api_server_address(
     host: str, tmp_path: Path, helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]
 ) -> None:
     rendered = helm({"apiServer": {"host": host}})
@@ -213,7 +213,7 @@ def test_the_api_server_s_address_is_the_one_that_the_daemon_asks(
     assert in_cluster(tmp_path, variables)().server == f"https://{shown}:6443"
 
 
-def test_what_an_administrator_sets_stands_in_the_pod(
+def test_values_are_set_in_the_pod(
     helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]],
 ) -> None:
     of_the_pod: dict[str, Any] = {
@@ -250,7 +250,7 @@ def test_what_an_administrator_sets_stands_in_the_pod(
     assert container["resources"]["limits"] == limits["limits"]
 
 
-def test_the_chart_s_own_values_fit_its_schema() -> None:
+def test_default_values_match_the_schema() -> None:
     values = yaml.safe_load((DEPLOY / "chart/values.yaml").read_text())
     schema = json.loads((DEPLOY / "chart/values.schema.json").read_text())
     jsonschema.validate(values, schema)
@@ -260,7 +260,7 @@ def test_the_chart_s_own_values_fit_its_schema() -> None:
 
 
 @pytest.mark.parametrize("folder", [name for name in VALUES if name != "overlays/without-dra"])
-def test_a_configuration_of_ones_own_goes_on_top(
+def test_own_kustomization_works_on_every_overlay(
     folder: str, tmp_path: Path, kustomize: Callable[[str], Objects]
 ) -> None:
     """It changes the offered resources, and nothing of the pod."""
@@ -278,7 +278,7 @@ def test_a_configuration_of_ones_own_goes_on_top(
     assert container["image"] == "registry.example.com/nodeplug:0.1.0"
 
 
-def test_a_service_of_systemd_is_somebody_to_the_cluster(kustomize: Callable[[str], Objects]) -> None:
+def test_systemd_cluster_manifests_are_the_rights_of_the_daemonset(kustomize: Callable[[str], Objects]) -> None:
     """The DaemonSet's rights, without the DaemonSet."""
     base = kustomize("base")
     wanted = {key: value for key, value in base.items() if key[0] not in ("DaemonSet", "ConfigMap")}

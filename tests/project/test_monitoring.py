@@ -21,7 +21,7 @@ MONITORING = ROOT / "deploy/monitoring"
 RULES = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
-OF_THE_TARGET = {"node", "namespace", "pod", "job", "le"}
+TARGET_LABELS = {"node", "namespace", "pod", "job", "le"}
 """The PodMonitor's labels, and the label of a histogram's buckets."""
 
 
@@ -32,7 +32,7 @@ def queries() -> Iterator[str]:
     yield from (each["query"]["query"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query")
 
 
-def test_every_metric_and_label_is_there() -> None:
+def test_queries_use_existing_metrics_and_labels() -> None:
     known: dict[str, Metric] = {}
     for metric in everything():
         suffixes = ("_bucket", "_sum", "_count") if metric.type == "histogram" else ("",)
@@ -42,14 +42,14 @@ def test_every_metric_and_label_is_there() -> None:
         for name, labels in re.findall(r"(nodeplug_\w+)(?:\{([^}]*)\})?", query):
             assert name in known, query
             used.add(known[name].name)
-            has = {label for each, _ in known[name].samples for label in each} | OF_THE_TARGET
+            has = {label for each, _ in known[name].samples for label in each} | TARGET_LABELS
             assert set(re.findall(r"(\w+)\s*[=!]", labels)) <= has, query
         names = set(re.findall(r"nodeplug_\w+", query))
         grouped = {
             x for part in re.findall(r"(?:by|on|group_left) \(([^)]*)\)", query) for x in re.findall(r"\w+", part)
         }
         has_labels = {label for name in names for each, _ in known[name].samples for label in each}
-        assert grouped <= has_labels | OF_THE_TARGET, query
+        assert grouped <= has_labels | TARGET_LABELS, query
     assert len(used) > 12
 
 
@@ -62,10 +62,10 @@ def labels_of(query: str) -> set[str]:
         if any(name.startswith(metric.name) for name in names):
             exported |= {label for labels, _ in metric.samples for label in labels}
     kept = re.search(r"\b(?:sum|count|max|min) by \(([^)]*)\)", query)
-    return set(re.findall(r"\w+", kept.group(1))) if kept else (exported & known) | OF_THE_TARGET
+    return set(re.findall(r"\w+", kept.group(1))) if kept else (exported & known) | TARGET_LABELS
 
 
-def test_every_label_s_value_is_one_that_there_is() -> None:
+def test_queries_use_existing_label_values() -> None:
     """For labels with our values; a resource or a node can have any name."""
     values: dict[tuple[str, str], set[str]] = {}
     for metric in everything():
@@ -82,7 +82,7 @@ def test_every_label_s_value_is_one_that_there_is() -> None:
     assert compared >= 6
 
 
-def test_what_is_written_beside_a_query_is_in_its_result() -> None:
+def test_legends_and_annotations_use_labels_of_the_result() -> None:
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             shown = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", target.get("legendFormat", "")))
@@ -94,7 +94,7 @@ def test_what_is_written_beside_a_query_is_in_its_result() -> None:
         assert set(alert) >= {"expr", "labels", "annotations"}
 
 
-def test_the_dashboard_is_one_that_grafana_shows_whole() -> None:
+def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()
@@ -111,7 +111,7 @@ def test_the_dashboard_is_one_that_grafana_shows_whole() -> None:
     assert {name for name in used if not name.startswith("__")} == variables
 
 
-def test_every_alert_says_what_and_what_to_do() -> None:
+def test_every_alert_has_severity_texts_and_existing_commands() -> None:
     names = [alert["alert"] for alert in ALERTS]
     assert len(set(names)) == len(names)
     for alert in ALERTS:
@@ -123,13 +123,13 @@ def test_every_alert_says_what_and_what_to_do() -> None:
             assert word in main.list_commands(Context(main))
 
 
-def test_the_page_for_operators_names_every_alert() -> None:
+def test_operating_page_lists_every_alert() -> None:
     page = (ROOT / "docs/operating.md").read_text()
     rows = re.findall(r"^\| `(Nodeplug\w+)` \| (\w+) \|", page, re.MULTILINE)
     assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in ALERTS]
 
 
-def test_what_is_scraped_is_the_daemonset() -> None:
+def test_pod_monitor_selects_the_daemonset() -> None:
     monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text())
     manifests = yaml.safe_load_all((ROOT / "deploy/daemonset.yaml").read_text())
     pod = next(each for each in manifests if each and each["kind"] == "DaemonSet")["spec"]["template"]
@@ -148,12 +148,12 @@ def promtool(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_finds_nothing_wrong_with_the_alerts(tmp_path: Path) -> None:
+def test_promtool_accepts_the_alerts(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     promtool("check", "rules", tmp_path / "rules.yaml")
 
 
-def test_promtool_finds_nothing_wrong_with_the_dashboard_s_queries(tmp_path: Path) -> None:
+def test_promtool_accepts_the_dashboard_queries(tmp_path: Path) -> None:
     shown = (query.replace("$__rate_interval", "5m") for query in queries() if not query.startswith("label_values"))
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(shown)]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
@@ -187,7 +187,7 @@ _NODE: dict[str, str] = {
     "nodeplug_dra_slice_writes_total": "0+1x120",
 }
 """The samples of a healthy node in two hours, one per minute."""
-_ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+_FAILING_NODES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "NodeplugDown": ({'up{job="nodeplug"}': "0x120"}, {"job": "nodeplug"}),
     "NodeplugNotRegistered": ({'nodeplug_kubelet_listens{resource="a/b"}': "1x20 0x99"}, {"resource": "a/b"}),
     "NodeplugDriverNotRegistered": ({"nodeplug_dra_registered": "1x20 0x99"}, {}),
@@ -210,7 +210,7 @@ _ILL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "NodeplugKubeletRestarts": ({'nodeplug_events_total{kind="kubelet-restarted"}': "0x80 1+1x39"}, {}),
 }
 """By alert: the samples that differ on a failing node, and the alert's labels."""
-_OF_ALL = {"NodeplugAbsent": {}, "NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}
+_CLUSTER_ALERTS = {"NodeplugAbsent": {}, "NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}
 """Alerts that are not about a single node."""
 
 
@@ -224,7 +224,7 @@ def _series(node: str, otherwise: dict[str, str]) -> list[dict[str, str]]:
     return found
 
 
-def _judged(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _promtool_test(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -> dict[str, Any]:
     """Return a promtool test for exactly these alerts with these labels."""
     cases = []
     for alert in ALERTS:
@@ -234,19 +234,19 @@ def _judged(series: list[dict[str, str]], expected: dict[str, dict[str, str]]) -
     return {"interval": "1m", "input_series": series, "alert_rule_test": cases}
 
 
-def test_each_alert_comes_and_only_where_it_should(tmp_path: Path) -> None:
+def test_each_alert_fires_only_for_its_failing_node(tmp_path: Path) -> None:
     """With a healthy and a failing node, evaluated by Prometheus' promtool."""
-    assert _ILL.keys() | _OF_ALL.keys() == {alert["alert"] for alert in ALERTS}
+    assert _FAILING_NODES.keys() | _CLUSTER_ALERTS.keys() == {alert["alert"] for alert in ALERTS}
     well = _series("well", {})
     other = {'nodeplug_config_info{sha256="0"}': "_x120", 'nodeplug_config_info{sha256="1"}': "1x120"}
     tests = [
-        _judged(well, {}),
-        _judged([], {"NodeplugAbsent": {}}),
-        _judged([*well, *_series("ill", other)], {"NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}),
+        _promtool_test(well, {}),
+        _promtool_test([], {"NodeplugAbsent": {}}),
+        _promtool_test([*well, *_series("ill", other)], {"NodeplugConfigurationsDiffer": {"namespace": "nodeplug"}}),
     ]
-    for name, (otherwise, labels) in _ILL.items():
+    for name, (otherwise, labels) in _FAILING_NODES.items():
         of_node = {"node": "ill"} if _is_grouped(name) else {"node": "ill", "namespace": "nodeplug"}
-        tests.append(_judged([*well, *_series("ill", otherwise)], {name: of_node | labels}))
+        tests.append(_promtool_test([*well, *_series("ill", otherwise)], {name: of_node | labels}))
     rules = yaml.safe_load(yaml.safe_dump(RULES))
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         rule["annotations"] = {}  # only the labels are compared

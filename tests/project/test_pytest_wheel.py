@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_two_builds_of_it_have_the_same_bytes(tmp_path: Path) -> None:
+def test_wheel_is_reproducible(tmp_path: Path) -> None:
     built = []
     for name, umask in (("one", 0o022), ("another", 0o077)):
         tree = tmp_path / name / "nodeplug-pytest"

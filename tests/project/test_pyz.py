@@ -34,7 +34,7 @@ def run(archive: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, cwd=archive.parent, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_it_runs_from_the_file_alone_and_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_runs_alone_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     write(tmp_path / "one.pyz", {"a": b"1", "b": b"2"})
     write(tmp_path / "other.pyz", {"b": b"2", "a": b"1"})
@@ -47,7 +47,7 @@ def test_it_runs_from_the_file_alone_and_is_the_same_each_time(tmp_path: Path, m
     assert "nodeplug.dev/usb-serial" in done.stdout
 
 
-def test_it_says_which_python_it_is_not_for(tmp_path: Path) -> None:
+def test_unsupported_python_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "nodeplug.pyz", content(is_compiled=False))
     done = run(tmp_path / "nodeplug.pyz", "discover")
     assert done.returncode == 1

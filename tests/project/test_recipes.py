@@ -115,12 +115,12 @@ def sections() -> dict[str, str]:
     return {heading: text for heading, _, text in found}
 
 
-def test_every_recipe_is_tried() -> None:
+def test_every_recipe_has_a_case() -> None:
     assert list(sections()) == list(OFFERED)
 
 
 @pytest.mark.parametrize("heading", OFFERED)
-def test_a_recipe_offers_what_it_is_about(heading: str, root: Path, tmp_path: Path) -> None:
+def test_recipe_offers_its_devices(heading: str, root: Path, tmp_path: Path) -> None:
     configuration, *objects = re.findall(r"(?s)```yaml\n(.*?)```", sections()[heading])
     file = tmp_path / "config.yaml"
     file.write_text(configuration)
@@ -135,12 +135,12 @@ def test_a_recipe_offers_what_it_is_about(heading: str, root: Path, tmp_path: Pa
     named = {each["name"] for each in found}
     classes = {device_class(each, "nodeplug.dev").metadata.name for each in loads(file.read_bytes()).resources}
     for each in (manifest for text in objects for manifest in yaml.safe_load_all(text)):
-        assert set(_asked(each, "limits")) <= named
-        assert set(_asked(each, "deviceClassName")) <= classes
+        assert set(_values_of(each, "limits")) <= named
+        assert set(_values_of(each, "deviceClassName")) <= classes
 
 
 @pytest.mark.parametrize("heading", OFFERED)
-async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_dir: Path) -> None:
+async def test_pod_gets_the_devices_of_the_recipe(heading: str, root: Path, tmp_path: Path, socket_dir: Path) -> None:
     """One unit of each resource, from the stand-in kubelet."""
     (configuration, *_) = re.findall(r"(?s)```yaml\n(.*?)```", sections()[heading])
     config = loads(configuration.encode())
@@ -157,11 +157,11 @@ async def test_a_pod_gets_it(heading: str, root: Path, tmp_path: Path, socket_di
             assert bool(resource.userspace) == ("/usr/local/nvidia" in container.mounts)
 
 
-def _asked(node: Any, key: str) -> list[str]:
+def _values_of(node: Any, key: str) -> list[str]:
     """Return the values below `key` at any depth: keys of a mapping, or a string."""
     if isinstance(node, list):
-        return [name for each in node for name in _asked(each, key)]
+        return [name for each in node for name in _values_of(each, key)]
     if not isinstance(node, dict):
         return []
     here = node.get(key, ())
-    return [*([here] if isinstance(here, str) else here), *(x for each in node.values() for x in _asked(each, key))]
+    return [*([here] if isinstance(here, str) else here), *(x for each in node.values() for x in _values_of(each, key))]

@@ -12,7 +12,7 @@ from tests.kubelet import scenarios
     [scenarios.CATALOGUE, dra_scenarios.CATALOGUE, allocator_scenarios.CATALOGUE, cel_scenarios.CATALOGUE],
     ids=["device manager", "DRA", "allocator", "device selectors"],
 )
-def test_the_page_is_fresh_and_complete(catalogue: Catalogue) -> None:
+def test_scenario_page_is_current_and_complete(catalogue: Catalogue) -> None:
     text = catalogue.text()
     assert catalogue.page.read_text() == text, f"write it again: see the head of {catalogue.page}"
     assert "MISSING" not in text

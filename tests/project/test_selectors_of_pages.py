@@ -43,22 +43,22 @@ def views(host: Host, configuration: str) -> dict[str, DeviceView]:
     return {name: DeviceView(DRIVER, x.attributes, x.capacity) for name, x in shown.items()}
 
 
-def meant(expression: str, known: dict[str, DeviceView]) -> list[str]:
+def matching(expression: str, known: dict[str, DeviceView]) -> list[str]:
     """Return the matching devices. An expression that fails for one device would block the claim for all."""
     compiled = compile_selector(expression, ENVIRONMENT)
     return [name for name, view in known.items() if compiled.matches(view)]
 
 
-def test_the_large_gpus_of_a_class_are_found_beside_those_that_do_not_say_how_large_they_are(machine: Host) -> None:
+def test_selector_finds_large_gpus_among_devices_without_memory(machine: Host) -> None:
     configuration, claim = re.findall(r"(?s)```yaml\n(.*?)```", CHOICE)
     (request,) = yaml.safe_load(claim)["spec"]["spec"]["devices"]["requests"]
     (large,) = (each["cel"]["expression"] for each in request["exactly"]["selectors"])
     known = views(machine, configuration)
     assert len(known) == 3
-    assert meant(large, known) == ["gpu-0000-c1-00-0"]
-    assert len(meant(large.replace("32Gi", "8Gi"), known)) == 2
+    assert matching(large, known) == ["gpu-0000-c1-00-0"]
+    assert len(matching(large.replace("32Gi", "8Gi"), known)) == 2
     with pytest.raises(CelEvalError, match="no such key: memory"):
-        meant(large.partition("&& ")[2], known)
+        matching(large.partition("&& ")[2], known)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_the_large_gpus_of_a_class_are_found_beside_those_that_do_not_say_how_la
         ('device.attributes["sriovnetwork.k8snetworkplumbingwg.io"].pciAddress.endsWith(":00.0")', 1),
     ],
 )
-def test_selectors_for_other_drivers_mean_what_they_meant(expression: str, devices: int, machine: Host) -> None:
+def test_selectors_for_other_drivers_match_the_same_devices(expression: str, devices: int, machine: Host) -> None:
     (configuration,) = re.findall(r"(?s)```yaml\n(.*?)```", OTHERS)
     gpu, nic = configuration.split("  - name: example.com/nic")
     only = gpu if "nvidia" in expression else f"resources:\n  - name: example.com/nic{nic}"
-    assert len(meant(expression, views(machine, only))) == devices
+    assert len(matching(expression, views(machine, only))) == devices

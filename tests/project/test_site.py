@@ -28,7 +28,7 @@ def site() -> dict[str, Any]:
     return names
 
 
-def test_every_page_is_in_the_table_of_contents_and_a_new_one_is_at_its_end() -> None:
+def test_navigation_lists_every_page_and_appends_new_ones() -> None:
     pages = {path.stem for path in DOCS.rglob("*.md")}
     shown = [name for names in site()["navigation"](pages).values() for name in names]
     assert sorted([*shown, "index"]) == sorted(pages)
@@ -36,7 +36,7 @@ def test_every_page_is_in_the_table_of_contents_and_a_new_one_is_at_its_end() ->
     assert site()["navigation"](pages | {"a-new-page"})["More"][0:1] == ["a-new-page"]
 
 
-def test_files_above_that_are_pages_are_what_their_page_links_to() -> None:
+def test_included_files_are_linked_from_their_page() -> None:
     for page, file in site()["INCLUDED"].items():
         assert f"](../{file})" in (DOCS / f"{page}.md").read_text()
         assert (ROOT / file).read_text().startswith("# ")
@@ -52,7 +52,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, anchor = target.partition("#")
@@ -63,14 +63,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
-def test_the_page_of_commands_is_what_the_program_writes() -> None:
+def test_command_reference_is_current() -> None:
     page = DOCS / "commands.md"
     assert reference.with_reference(page.read_text()) == page.read_text(), (
         f"run: python -m nodeplug.commands.reference {page}"
     )
 
 
-def test_exit_codes_are_those_of_the_program() -> None:
+def test_exit_codes_match_the_program() -> None:
     rows = re.findall(r"(?m)^\| (\d) \| (.*) \|$", (DOCS / "commands.md").read_text())
     assert [int(code) for code, _ in rows] == sorted(
         {0, RUNTIME, REFUSED, CONFIGURATION, BAD_INPUT, LOCKED, NOT_RUNNING}
@@ -78,7 +78,7 @@ def test_exit_codes_are_those_of_the_program() -> None:
     assert rows[LOCKED][1].startswith("`run`: another instance has the state directory")
 
 
-def test_every_boundary_of_the_threat_model_has_its_tests() -> None:
+def test_every_threat_boundary_names_existing_tests() -> None:
     text = (DOCS / "threat-model.md").read_text().partition("\n## Boundaries\n")[2].partition("\n## ")[0]
     defined = set(re.findall(r"def (test_\w+)", "\n".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))))
     rows = re.findall(r"(?m)^\| .* \| ([^|]*) \|$", text)[1:]
@@ -89,12 +89,12 @@ def test_every_boundary_of_the_threat_model_has_its_tests() -> None:
 
 
 @pytest.mark.parametrize("picture", sorted((DOCS / "pictures").iterdir()), ids=lambda path: path.name)
-def test_pictures_are_on_a_page(picture: Path) -> None:
+def test_every_picture_is_on_a_page(picture: Path) -> None:
     assert any(f"](pictures/{picture.name})" in page.read_text() for page in DOCS.glob("*.md"))
 
 
 @pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=lambda path: path.name)
-def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Path) -> None:
+def test_pictures_have_title_description_and_no_external_references(picture: Path) -> None:
     text = picture.read_text()
     assert "<title" in text
     assert "<desc" in text
@@ -102,7 +102,7 @@ def test_pictures_say_what_they_show_and_need_nothing_from_elsewhere(picture: Pa
     assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?(?!#)", text.replace("xmlns=", ""))
 
 
-def test_the_page_counts_the_requests_that_are_compared() -> None:
+def test_apiserver_page_counts_the_compared_requests() -> None:
     """Requests marked with `~` are answered differently by a real server, of any or of some releases."""
     files = (ROOT / "tests/e2e/requests").glob("*.txt")
     lines = {file.stem: [x for x in file.read_text().splitlines() if x and not x.startswith("#")] for file in files}

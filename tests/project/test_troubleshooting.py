@@ -20,7 +20,7 @@ OTHERS = {
 PACKAGES = [path.parent for path in ROOT.glob("*/py.typed") if path.parent.name not in ("kubelet", "controlplane")]
 
 
-def said(text: ast.AST) -> Iterator[str]:
+def strings(text: ast.AST) -> Iterator[str]:
     """Yield every string of a module, with `...` for values."""
     for node in ast.walk(text):
         if isinstance(node, ast.JoinedStr):
@@ -40,20 +40,20 @@ QUOTED = [
 @pytest.fixture(scope="module")
 def texts() -> set[str]:
     files = [file for package in PACKAGES for file in package.rglob("*.py")]
-    return {text for file in files for text in said(ast.parse(file.read_text()))}
+    return {text for file in files for text in strings(ast.parse(file.read_text()))}
 
 
-def test_it_quotes_something() -> None:
+def test_page_quotes_messages() -> None:
     assert len(QUOTED) > 20
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
-def test_what_is_quoted_is_said(quoted: str, texts: set[str]) -> None:
+def test_quoted_message_exists_in_the_code(quoted: str, texts: set[str]) -> None:
     parts = [part.strip() for part in quoted.split("...")]
-    assert any(stand_in_order(parts, text) for text in texts), f"nothing here says: {quoted}"
+    assert any(occur_in_order(parts, text) for text in texts), f"nothing here says: {quoted}"
 
 
-def stand_in_order(parts: list[str], text: str) -> bool:
+def occur_in_order(parts: list[str], text: str) -> bool:
     at = 0
     for part in parts:
         found = text.find(part, at)

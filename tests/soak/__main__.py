@@ -1,10 +1,10 @@
-"""Live hours of a node in minutes and say what grew.
+"""Run the work of hours of a node in minutes, and report what grew.
 
     python -m tests.soak [--minutes M] [--warm N] [--allocations N] [--claims N] [--updates N] [--seed S] [--json FILE]
 
-A round has allocations, a claim that is prepared and unprepared, a device that goes or comes, a changed configuration,
-and a restart of the kubelet, on one daemon. What it takes is measured after each, once the caches of claims and of
-events are full (`--claims`, `--warm`). Updates of the daemon follow.
+In each round, one daemon has allocations, a claim that is prepared and unprepared, a device that is removed or added, a
+changed configuration, and a restart of the kubelet. Once the caches of claims and events are full (`--claims`,
+`--warm`), the daemon's resources are measured after each round. Updates of the daemon follow.
 """
 
 import argparse
@@ -38,7 +38,7 @@ async def _soak(options: argparse.Namespace) -> int:
         after = life.measure()
     slopes = {name: Slope.of([getattr(measure, name) for measure in measures]) for name in structs.asdict(measures[0])}
     lived = ", ".join(f"{count:,} {name}" for name, count in sorted(life.counts.items()))
-    print(f"{len(measures)} rounds were measured, of all that was lived: {lived}")
+    print(f"{len(measures)} rounds were measured; in total: {lived}")
     print(
         "| | first | last | most | growth in 1,000 rounds | after the updates |", "|---|---|---|---|---|---|", sep="\n"
     )
@@ -66,13 +66,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="for the rounds, of which there are ten at least")
-    parser.add_argument("--warm", type=int, default=100, help="rounds before those that are measured")
-    parser.add_argument("--allocations", type=int, default=100, help="in a round")
-    parser.add_argument("--claims", type=int, default=300, help="before the first round")
-    parser.add_argument("--updates", type=int, default=10, help="of the daemon, at the end")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="time for the measured rounds, which are at least ten"
+    )
+    parser.add_argument("--warm", type=int, default=100, help="rounds before the measured ones")
+    parser.add_argument("--allocations", type=int, default=100, help="allocations per round")
+    parser.add_argument("--claims", type=int, default=300, help="claims before the first round")
+    parser.add_argument("--updates", type=int, default=10, help="updates of the daemon at the end")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where the results go")
+    parser.add_argument("--json", type=Path, help="file for the results")
     return asyncio.run(_soak(parser.parse_args()))
 
 

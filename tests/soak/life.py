@@ -59,7 +59,7 @@ class Life:
         """Measure the current daemon."""
         return Measure.of(self._process.pid, self._machine.state, self._log)
 
-    async def settle(self, descriptors: float) -> None:
+    async def wait_for_descriptors(self, descriptors: float) -> None:
         """Wait until the daemon has at most this number of descriptors: connections close a moment after their use."""
         await self._until(lambda: self.measure().descriptors <= descriptors)
 

@@ -25,20 +25,20 @@ REPLAYED = {
 """Pages whose console blocks are replayed by their own test, including the output."""
 
 RUN_BY = {
-    r"sudo (apt-get|systemctl enable|journalctl)": "e2e/test_edge_box.py::test_the_page",
-    r"~/nodeplug/bin/|python3 -m venv ~": "project/test_install_page.py::test_the_first_path_works_as_it_is_written",
+    r"sudo (apt-get|systemctl enable|journalctl)": "e2e/test_edge_box.py::test_edge_box_page_works_as_written",
+    r"~/nodeplug/bin/|python3 -m venv ~": "project/test_install_page.py::test_pip_installation_works_as_written",
     r"kubectl config |kubectl create token": (
-        "project/test_install_page.py::test_the_kubeconfig_that_the_page_makes_can_be_used"
+        "project/test_install_page.py::test_kubeconfig_made_by_the_page_is_usable"
     ),
-    r"kubectl apply -k deploy/overlays": (
-        "project/test_manifests.py::test_base_overlays_and_chart_make_the_same_objects"
+    r"kubectl apply -k deploy/overlays": ("project/test_manifests.py::test_overlay_and_chart_create_the_same_objects"),
+    r"kubectl apply -k systemd": (
+        "project/test_manifests.py::test_systemd_cluster_manifests_are_the_rights_of_the_daemonset"
     ),
-    r"kubectl apply -k systemd": "project/test_manifests.py::test_a_service_of_systemd_is_somebody_to_the_cluster",
-    r"kubectl apply -f deploy/daemonset": "e2e/test_daemonset.py::test_the_server_takes_what_is_shipped",
-    r"sudo ctr|helm |kubectl (rollout|describe|exec) ": "e2e/test_cluster_page.py::test_the_page",
-    r"kubectl delete ": "e2e/test_daemonset.py::test_pods_open_what_the_daemonset_offers",
+    r"kubectl apply -f deploy/daemonset": "e2e/test_daemonset.py::test_server_accepts_the_shipped_manifests",
+    r"sudo ctr|helm |kubectl (rollout|describe|exec) ": "e2e/test_cluster_page.py::test_cluster_page_works_as_written",
+    r"kubectl delete ": "e2e/test_daemonset.py::test_pods_open_devices_of_the_daemonset",
     r"python3 dist/nodeplug-\S+ (discover|check systemd)": (
-        "project/test_pyz.py::test_it_runs_from_the_file_alone_and_is_the_same_each_time"
+        "project/test_pyz.py::test_archive_runs_alone_and_is_reproducible"
     ),
     r"python -m \S+\.(page|reference) ": "nodeplug/config/test_reference.py::",
     r"nodeplug kubelet verify .*(dra|driver)": "kubelet/test_driver_conformance.py::",
@@ -46,9 +46,11 @@ RUN_BY = {
     r"nodeplug kubelet (run|admit|hold|release|remove|restart|status)": (
         "kubelet/test_cli.py::test_a_plugin_under_development"
     ),
-    r"\. \.venv": "project/test_laptop_page.py::test_the_daemon_and_the_page",
+    r"\. \.venv": "project/test_laptop_page.py::test_page_commands_start_the_daemon_and_the_ui",
     r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
-    r"python driver.py|kubectl --kubeconfig /tmp/k": "nodeplug/test_testing_page.py::test_the_driver_of_the_page",
+    r"python driver.py|kubectl --kubeconfig /tmp/k": (
+        "nodeplug/test_testing_page.py::test_driver_of_the_page_prepares_a_claim"
+    ),
     r"nodeplug allocate --kubeconfig": (
         "nodeplug/commands/test_allocate_server.py::test_claims_are_allocated_from_the_objects_of_the_server"
     ),
@@ -63,7 +65,7 @@ RUN_BY = {
     r"nodeplug events --follow": "nodeplug/control/test_events.py::",
     r"nodeplug dry-run ": "nodeplug/control/test_dry_run.py::",
     r"nodeplug (withhold|readmit) ": "nodeplug/control/test_withhold.py::",
-    r"nodeplug ui": "nodeplug/page/test_of_a_daemon.py::",
+    r"nodeplug ui": "nodeplug/page/test_daemon.py::",
     r"eval .*nodeplug completion": "nodeplug/commands/test_cli.py::test_bash_completes_commands_and_values",
 }
 """The beginning of a command, and the test or test file that runs it."""

@@ -63,7 +63,7 @@ async def writing(url: str = "", token: str = "t") -> AsyncIterator[Written]:
             yield written
 
 
-async def test_a_pod_s_device_is_gone() -> None:
+async def test_unplugged_device_has_events_for_its_pod_and_node() -> None:
     async with writing() as written:
         written.unplug()
         await written.outcomes(written=2)
@@ -93,7 +93,7 @@ async def of_a_claim(written: Written) -> DeviceChange:
     return DeviceChange("unhealthy", "example.com/gpu", "gpu-0", "fell off the bus", (held,))
 
 
-async def test_a_claim_s_pods_hear_of_its_device() -> None:
+async def test_unhealthy_device_has_events_for_all_pods_of_its_claim() -> None:
     async with writing() as written:
         written.events.devices_changed([await of_a_claim(written)])
         await written.outcomes(written=3)
@@ -104,7 +104,7 @@ async def test_a_claim_s_pods_hear_of_its_device() -> None:
     assert found["a"]["note"].endswith("which claim default/c has, is unhealthy: fell off the bus")
 
 
-async def test_pods_of_another_claim_with_its_name_hear_nothing_of_a_claim_that_is_gone() -> None:
+async def test_pods_of_a_recreated_claim_get_no_event_of_the_previous_claim() -> None:
     async with writing() as written:
         change = await of_a_claim(written)
         gone = (claimed("gpu-0", "the uid of before", name="c"),)
@@ -114,7 +114,7 @@ async def test_pods_of_another_claim_with_its_name_hear_nothing_of_a_claim_that_
     assert of_the_node["regarding"]["name"] == NODE
 
 
-async def test_refusals_and_a_wrong_file_are_told_of_the_node_and_the_rest_is_not() -> None:
+async def test_only_refusals_and_invalid_files_have_events_for_the_node() -> None:
     async with writing() as written:
         written.refuse("it is held")
         written.telemetry.events.record("reload-refused", "the configuration stays as it was: x")
@@ -129,7 +129,7 @@ async def test_refusals_and_a_wrong_file_are_told_of_the_node_and_the_rest_is_no
     ]
 
 
-async def test_what_is_said_again_is_one_event_with_a_count_written_now_and_then() -> None:
+async def test_repeated_event_is_counted_in_one_series() -> None:
     async with writing() as written:
         for _ in range(5):
             written.refuse("it is held")
@@ -145,7 +145,7 @@ async def test_what_is_said_again_is_one_event_with_a_count_written_now_and_then
         assert len(await written.all()) == 2
 
 
-async def test_no_more_are_written_than_a_server_bears() -> None:
+async def test_events_are_rate_limited() -> None:
     async with writing() as written:
         for number in range(BURST + 5):
             written.refuse(str(number))
@@ -156,7 +156,7 @@ async def test_no_more_are_written_than_a_server_bears() -> None:
         await written.outcomes(written=BURST + 1, limited=6)
 
 
-async def test_what_waits_is_bounded() -> None:
+async def test_waiting_events_are_limited() -> None:
     telemetry = Telemetry()
     events = ClusterEvents(AsyncClient(lambda: Credentials(server="http://127.0.0.1:9")), NODE, telemetry)
     events.devices_changed(
@@ -166,9 +166,7 @@ async def test_what_waits_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:9", "t"), ("", "wrong")])
-async def test_a_server_that_is_away_or_refuses_costs_nothing_but_the_event(
-    url: str, token: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_write_is_logged_once_and_counted(url: str, token: str, caplog: pytest.LogCaptureFixture) -> None:
     async with writing(url, token) as written:
         with caplog.at_level(logging.WARNING, "nodeplug"):
             written.unplug()
@@ -176,7 +174,7 @@ async def test_a_server_that_is_away_or_refuses_costs_nothing_but_the_event(
     assert [x.startswith("Events are not written: ") for x in caplog.messages] == [True]
 
 
-async def test_an_event_that_is_gone_is_made_again() -> None:
+async def test_deleted_event_is_created_again() -> None:
     async with writing() as written:
         written.refuse("it is held")
         await written.outcomes(written=1)
@@ -191,7 +189,7 @@ async def test_an_event_that_is_gone_is_made_again() -> None:
         assert len(await written.all()) == 1
 
 
-async def test_a_daemon_writes_them_where_it_is_asked_to(machine: Machine) -> None:
+async def test_daemon_writes_events_when_configured(machine: Machine) -> None:
     stand = machine.stand
     await machine.classes()
     await machine.start(clusterEvents=True, rescanSeconds=1)
@@ -206,15 +204,13 @@ async def test_a_daemon_writes_them_where_it_is_asked_to(machine: Machine) -> No
     assert about >= {("Pod", "p")}
 
 
-async def test_without_an_api_server_the_daemon_works_all_the_same(start: StartDaemon) -> None:
+async def test_daemon_works_without_an_api_server(start: StartDaemon) -> None:
     process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
     await until_logged(process, "settings.clusterEvents: no Event is written: not in a cluster")
     await until_logged(process, "offering resources: 1")
 
 
-async def test_a_kubeconfig_that_a_node_has_only_later_is_read_then(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_kubeconfig_that_appears_later_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kubeconfig, telemetry = tmp_path / "kubeconfig", Telemetry()
     config = loads(f"settings: {{clusterEvents: true, kubeconfig: {kubeconfig}}}\nresources: []\n".encode())
     events = cluster_events(config, telemetry)
@@ -227,7 +223,7 @@ async def test_a_kubeconfig_that_a_node_has_only_later_is_read_then(
         await until(lambda: telemetry.cluster_events["written"] == 1)
 
 
-async def test_an_event_of_a_claim_s_pod_that_is_gone_keeps_nothing_from_the_other_and_is_made_again() -> None:
+async def test_deleted_event_of_one_pod_does_not_affect_the_other_pod() -> None:
     async with writing() as written:
         change = await of_a_claim(written)
         written.events.devices_changed([change])

@@ -19,7 +19,7 @@ A, B, C = (Device(id=f"misc-{name}", kind="misc", name=name) for name in "abc")
 PAIR = structs.replace(A, id="group-ab", children=("misc-a", "misc-b"))
 
 
-def sick(device: Device) -> Device:
+def unhealthy(device: Device) -> Device:
     return structs.replace(device, health=HOT)
 
 
@@ -33,21 +33,21 @@ def changes(before: Seen, now: Seen, *leases: Lease) -> list[tuple[str, str, str
     return [(x.kind, x.device, x.reason) for x in found]
 
 
-def test_health() -> None:
-    assert changes(seen(A, B), seen(sick(A), B)) == [("unhealthy", "misc-a", "too hot")]
-    assert changes(seen(sick(A), B), seen(A, B)) == [("healthy", "misc-a", "")]
+def test_health_change_is_an_event() -> None:
+    assert changes(seen(A, B), seen(unhealthy(A), B)) == [("unhealthy", "misc-a", "too hot")]
+    assert changes(seen(unhealthy(A), B), seen(A, B)) == [("healthy", "misc-a", "")]
 
 
-def test_what_is_there_at_first_is_no_news_unless_it_is_unhealthy() -> None:
-    assert changes(Seen(), seen(A, sick(B))) == [("unhealthy", "misc-b", "too hot")]
+def test_first_scan_reports_only_unhealthy_devices() -> None:
+    assert changes(Seen(), seen(A, unhealthy(B))) == [("unhealthy", "misc-b", "too hot")]
 
 
-def test_hotplug() -> None:
+def test_plugged_and_unplugged_devices_are_events() -> None:
     assert changes(seen(A), seen(A, B)) == [("plugged", "misc-b", "")]
     assert changes(seen(A, B), seen(A)) == [("unplugged", "misc-b", "")]
 
 
-def test_what_is_called_otherwise_when_its_twin_comes_or_goes_is_there_all_the_time() -> None:
+def test_device_renamed_by_a_duplicate_is_not_unplugged() -> None:
     alone, twin = structs.replace(A, parents=("misc-b",)), structs.replace(C, parents=("misc-a", "misc-d"))
     among_twins = structs.replace(B, parents=("misc-a",))
     assert changes(seen(alone), seen(among_twins, twin)) == [("plugged", "misc-c", "")]
@@ -57,41 +57,41 @@ def test_what_is_called_otherwise_when_its_twin_comes_or_goes_is_there_all_the_t
 class Counted(dict[str, Device]):
     """Devices that count how often all of them are iterated."""
 
-    looks = 0
+    iterations = 0
 
     def __iter__(self) -> Iterator[str]:
-        Counted.looks += 1
+        Counted.iterations += 1
         return super().__iter__()
 
     def values(self) -> Any:
-        Counted.looks += 1
+        Counted.iterations += 1
         return super().values()
 
 
-def test_of_many_that_are_gone_at_once_each_costs_the_same() -> None:
+def test_cost_of_many_unplugged_devices_is_linear() -> None:
     many = [Device(id=f"misc-{number}", kind="misc", name=f"m{number}") for number in range(200)]
     left = {x.id: x for x in many[:100]}
     now = Seen(Inventory(Counted(left)), Assignment(devices={"example.com/x": tuple(left.values())}))
     found = changes(seen(*many), now)
     assert found == [("unplugged", x.id, "") for x in sorted(many[100:], key=lambda x: x.id)]
-    assert Counted.looks < 10
+    assert Counted.iterations < 10
     presence = Presence(Host("/"))
     presence.update(now.inventory.devices, ())
     assert not any(presence.has_device(x.id) for x in many[100:])
-    assert Counted.looks < 20
+    assert Counted.iterations < 20
 
 
-def test_another_configuration_is_not_another_host() -> None:
+def test_changed_configuration_is_no_event() -> None:
     assert changes(seen(A, B, offered=[A]), seen(A, B, offered=[B])) == []
     assert changes(seen(A, B, offered=[A, B]), seen(A, B, offered=[PAIR])) == []
 
 
-def test_a_group_is_gone_with_its_first_member() -> None:
+def test_group_is_unplugged_when_one_member_is_missing() -> None:
     assert changes(seen(A, B, offered=[PAIR]), seen(A, offered=[])) == [("unplugged", "group-ab", "")]
     assert changes(seen(A, offered=[]), seen(A, B, offered=[PAIR])) == [("plugged", "group-ab", "")]
 
 
-def test_who_has_a_part_of_it_has_it() -> None:
+def test_holder_of_a_member_is_a_holder_of_the_group() -> None:
     held = lease("misc-b", "example.com/x", holder="pod/default/p/c")
     (found,) = device_changes(
         seen(A, B, offered=[PAIR]), seen(A, offered=[]), lambda x: [held] if x == "misc-b" else []
@@ -99,7 +99,7 @@ def test_who_has_a_part_of_it_has_it() -> None:
     assert found.leases == (held,)
 
 
-def test_one_event_for_each_holder_and_one_for_all_that_nobody_has() -> None:
+def test_each_holder_has_an_event_and_free_devices_share_one() -> None:
     log = EventLog()
     pods = [lease(f"misc-a.{x}", shares=2, holder=f"pod/default/{x}/c") for x in ("p", "q")]
     free = [DeviceChange("unhealthy", "example.com/x", f"misc-{number}", "too hot") for number in range(300)]

@@ -20,7 +20,7 @@ def recorded(*changes: Change) -> list[tuple[str, str, str]]:
     return [(event.kind, event.device, event.message) for event in log.since(0)]
 
 
-def test_a_unit_from_pod_to_pod() -> None:
+def test_unit_that_changes_pods_has_events_for_each_step() -> None:
     new = lease("gpu-0")
     nobody = "a pod that the kubelet has not reported yet"
     again = Change(renewed=((HELD, new),))
@@ -33,14 +33,14 @@ def test_a_unit_from_pod_to_pod() -> None:
     ]
 
 
-def test_many_units_of_one_request_are_one_event() -> None:
+def test_units_of_one_request_share_an_event() -> None:
     units = tuple(lease(f"gpu-0.{number}", shares=8) for number in range(8))
     ((kind, device, message),) = recorded(Change((), units))
     assert (kind, device) == ("allocated", "gpu-0.0,gpu-0.1,gpu-0.2,gpu-0.3,gpu-0.4")
     assert message.endswith(": 8 units")
 
 
-def test_a_claim_has_its_device_once_it_is_prepared() -> None:
+def test_claim_is_allocated_when_it_is_prepared() -> None:
     done = claimed("gpu-0", "uid", name="mine")
     intended = structs.replace(done, phase="intended")
     repeated = structs.replace(done, granted_at=7.0)
@@ -53,11 +53,11 @@ def test_a_claim_has_its_device_once_it_is_prepared() -> None:
     ]
 
 
-def test_what_becomes_known_of_pods_alone_is_no_news() -> None:
+def test_changed_pod_uids_are_no_event() -> None:
     assert recorded(Change(updated=((HELD, structs.replace(HELD, pods=frozenset({"u"}))),))) == []
 
 
-async def test_a_database_that_is_set_aside(tmp_path: Path) -> None:
+async def test_database_set_aside_is_an_event(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite3").write_bytes(b"no database" * 100)
     ledger, log = Ledger(tmp_path, "boot-1"), EventLog()
     observe_ledger(log, ledger)

@@ -44,7 +44,7 @@ class Elements(HTMLParser):
 PAGE = Elements()
 
 
-def test_landmarks_each_once_and_a_way_past_what_is_before_the_devices() -> None:
+def test_landmarks_are_unique_and_a_skip_link_leads_to_the_devices() -> None:
     tags = [tag for tag, _, _ in PAGE.found]
     assert all(tags.count(tag) == 1 for tag in ("header", "nav", "main", "footer", "h1", "title", "noscript", "dialog"))
     first = PAGE.all("a")[0]
@@ -55,7 +55,7 @@ def test_landmarks_each_once_and_a_way_past_what_is_before_the_devices() -> None
     assert "maximum-scale" not in TEXT
 
 
-def test_headings_skip_no_level_and_every_part_has_a_name() -> None:
+def test_headings_skip_no_level_and_regions_have_names() -> None:
     levels = [int(tag[1]) for tag, _, _ in PAGE.all("h1", "h2", "h3", "h4")]
     assert all(after <= before + 1 for before, after in pairwise(levels))
     for _, attributes, _ in PAGE.all("section", "dialog", "nav", "form"):
@@ -63,7 +63,7 @@ def test_headings_skip_no_level_and_every_part_has_a_name() -> None:
         assert is_named, attributes
 
 
-def test_what_is_referred_to_is_there_and_every_field_has_a_label() -> None:
+def test_references_exist_and_fields_have_labels() -> None:
     ids = [attributes["id"] for _, attributes, _ in PAGE.found if "id" in attributes]
     assert len(set(ids)) == len(ids)
     for _, attributes, _ in PAGE.found:
@@ -75,7 +75,7 @@ def test_what_is_referred_to_is_there_and_every_field_has_a_label() -> None:
     assert all("label" in ancestors for _, _, ancestors in PAGE.all("input", "select"))
 
 
-def test_what_changes_is_said_and_what_moves_can_be_still() -> None:
+def test_changes_are_announced_and_animations_can_be_off() -> None:
     assert {x["id"] for _, x, _ in PAGE.found if "aria-live" in x or x.get("role") == "status"} == {
         "link",
         "found",
@@ -89,7 +89,7 @@ def test_what_changes_is_said_and_what_moves_can_be_still() -> None:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_words_can_be_read_on_every_ground(scheme: int) -> None:
+def test_contrast_suffices_on_every_background(scheme: int) -> None:
     colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[scheme]))
 
     def contrast(one: str, other: str) -> float:

@@ -14,24 +14,24 @@ import pytest
 from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
 from nodeplug.page.site import MOST_VIEWERS, is_address_or_localhost, is_loopback, parsed
-from tests.nodeplug.page.asked import Answers, Looker, looking, served
+from tests.nodeplug.page.clients import Answers, PageClient, connected, served
 from tests.nodeplug.test_status_server import ask
 from tests.running import until
 
 A, B = Tile("a", "misc"), Tile("b", "misc", state="unhealthy", reason="hot")
 
 
-async def whole(port: int, path: str, host: str = "localhost") -> tuple[str, str]:
+async def fetched(port: int, path: str, host: str = "localhost") -> tuple[str, str]:
     """Return an answer's head and body."""
-    async with looking(port, path, host) as looker:
-        head, _, body = (await asyncio.wait_for(looker.reader.read(), 30)).decode().partition("\r\n\r\n")
+    async with connected(port, path, host) as client:
+        head, _, body = (await asyncio.wait_for(client.reader.read(), 30)).decode().partition("\r\n\r\n")
         return head, body
 
 
-async def test_one_document_that_may_load_nothing_and_be_used_by_nobody_else() -> None:
+async def test_document_is_self_contained_and_its_policy_forbids_the_rest() -> None:
     answers = Answers()
     async with served(answers) as server:
-        head, body = await whole(server.port, "/?x=1")
+        head, body = await fetched(server.port, "/?x=1")
         assert head.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n")
         policy = dict(x.strip().split(" ", 1) for x in re.findall("Policy: (default.*)", head)[0].split(";"))
         for tag, directive in (("style", "style-src"), ("script", "script-src")):
@@ -64,29 +64,29 @@ async def test_one_document_that_may_load_nothing_and_be_used_by_nobody_else() -
         ("/metrics", "prometheus.example", "200 OK"),
     ],
 )
-async def test_who_may_ask(path: str, host: str, status: str) -> None:
-    async with served(Answers(A)) as server, looking(server.port, path, host) as looker:
-        assert (await looker.head()).startswith(f"HTTP/1.1 {status}\r\n")
+async def test_host_header_is_checked(path: str, host: str, status: str) -> None:
+    async with served(Answers(A)) as server, connected(server.port, path, host) as client:
+        assert (await client.head()).startswith(f"HTTP/1.1 {status}\r\n")
 
 
 @pytest.mark.parametrize("path", ["/", "/live", "/nope"])
 async def test_head_is_get_without_a_body(path: str) -> None:
     answers = Answers()
     async with served(answers) as server:
-        async with looking(server.port, path) as looker:
-            got = await looker.head()
+        async with connected(server.port, path) as client:
+            got = await client.head()
         answer = await ask(server, f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert answer.decode() == got
 
 
-def test_names_that_are_ours() -> None:
+def test_only_addresses_and_localhost_are_permitted_hosts() -> None:
     allowed = ("localhost", "LocalHost:1", "127.0.0.1:9400", "10.1.2.3", "[fe80::1]:80", "[::1]")
     assert all(map(is_address_or_localhost, allowed))
     others = ("", "a.example", "localhost.example", "127.0.0.1.example:80", "localhost:x", "[::1", "[a]", "1.2.3.4.5")
     assert not any(map(is_address_or_localhost, others))
 
 
-def test_requests_that_are_none() -> None:
+def test_malformed_requests_are_not_parsed() -> None:
     for head in (
         b"",
         b"GET /\n\n",
@@ -97,64 +97,64 @@ def test_requests_that_are_none() -> None:
         assert parsed(head) is None
 
 
-async def test_what_is_for_this_machine_alone_is_not_for_others() -> None:
+async def test_only_loopback_addresses_are_local() -> None:
     async with served(Answers(A), is_local=True) as server:
-        assert "200 OK" in (await whole(server.port, "/"))[0]
+        assert "200 OK" in (await fetched(server.port, "/"))[0]
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1")))
     assert not any(map(is_loopback, ("10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "2001:db8::1")))
 
 
-def knows(looker: Looker) -> bool:
-    return set(looker.tiles) == {"a", "c"} and looker.told == ["hot"]
+def has_changes(client: PageClient) -> bool:
+    return set(client.tiles) == {"a", "c"} and client.warnings == ["hot"]
 
 
-async def test_everything_then_what_changed_then_nobody_is_asked_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_get_the_full_state_then_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.page.feed.SHORTEST_INTERVAL", 0.0)
     answers = Answers(A, B)
     async with served(answers) as server:
-        async with looking(server.port) as first, looking(server.port) as second:
-            for looker in (first, second):
-                assert "text/event-stream" in await looker.head()
-                message = await looker.message()
+        async with connected(server.port) as first, connected(server.port) as second:
+            for client in (first, second):
+                assert "text/event-stream" in await client.head()
+                message = await client.message()
                 assert (message["about"]["node"], set(message["tiles"]), message["gone"]) == ("n", {"a", "b"}, None)
                 assert message["tiles"]["b"]["reason"] == "hot"
-            answers.happens(A, Tile("c", "misc"))
-            for looker in (first, second):
-                await looker.until(partial(knows, looker))
+            answers.change(A, Tile("c", "misc"))
+            for client in (first, second):
+                await client.until(partial(has_changes, client))
             answers.problem = NotRunning("it has ended")
-            answers.happens()
+            answers.change()
             await first.until(lambda: first.trouble == "it has ended")
             assert first.tiles.keys() == {"a", "c"}  # the earlier state
         await until(lambda: answers.log.waiting == 0)
         before = answers.asked
-        answers.happens()
+        answers.change()
         await asyncio.sleep(0)
         assert answers.asked == before
 
 
-async def test_so_many_may_look_and_who_leaves_makes_room() -> None:
+async def test_viewers_are_limited_and_a_leaving_viewer_frees_its_place() -> None:
     async with served(Answers(A)) as server, AsyncExitStack() as stack:
-        lookers = [await stack.enter_async_context(looking(server.port)) for _ in range(MOST_VIEWERS)]
-        for looker in lookers:
-            assert "200 OK" in await looker.head()
-        head, body = await whole(server.port, "/live")
+        clients = [await stack.enter_async_context(connected(server.port)) for _ in range(MOST_VIEWERS)]
+        for client in clients:
+            assert "200 OK" in await client.head()
+        head, body = await fetched(server.port, "/live")
         assert ("503 Service Unavailable" in head, body) == (
             True,
             f"{MOST_VIEWERS} clients have the page open already\n",
         )
-        assert "200 OK" in (await whole(server.port, "/"))[0]
-        lookers[0].writer.transport.abort()
+        assert "200 OK" in (await fetched(server.port, "/"))[0]
+        clients[0].writer.transport.abort()
 
-        async def is_told() -> bool:
-            async with looking(server.port) as again:
+        async def is_accepted() -> bool:
+            async with connected(server.port) as again:
                 return "200 OK" in await again.head()
 
         async with asyncio.timeout(30):
-            while not await is_told():
+            while not await is_accepted():
                 pass
 
 
-async def test_who_never_reads_is_dropped_and_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeplug.page.site.SECONDS_TO_READ", 0.2)
     many = [Tile(f"misc-{number:05}", "misc", reason="x" * 500) for number in range(10_000)]
     answers = Answers(*many)
@@ -162,7 +162,7 @@ async def test_who_never_reads_is_dropped_and_costs_next_to_nothing(monkeypatch:
     def busy() -> int:
         return sum(task.get_name() == "page" for task in asyncio.all_tasks())
 
-    async with served(answers) as server, looking(server.port) as reads:
+    async with served(answers) as server, connected(server.port) as reads:
         await reads.head()
         await reads.message()
         idle = [socket.socket() for _ in range(3)]
@@ -180,14 +180,14 @@ async def test_who_never_reads_is_dropped_and_costs_next_to_nothing(monkeypatch:
             for each in idle:
                 each.close()
         assert most < 30_000_000  # a message of 6 MB for each client, until it is dropped
-        answers.happens(A)
+        answers.change(A)
         await reads.until(lambda: reads.tiles.keys() == {"a"})
 
 
-async def test_whoever_looks_is_let_go_when_the_server_ends() -> None:
+async def test_connections_are_closed_when_the_server_stops() -> None:
     async with AsyncExitStack() as stack:
         async with served(Answers(A)) as server:
-            looker = await stack.enter_async_context(looking(server.port))
-            await looker.head()
-            await looker.message()
-        assert await asyncio.wait_for(looker.reader.read(), 30) is not None
+            client = await stack.enter_async_context(connected(server.port))
+            await client.head()
+            await client.message()
+        assert await asyncio.wait_for(client.reader.read(), 30) is not None

@@ -16,16 +16,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.nodeplug.two_fronts")
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="live this one life, and tell it")
+    parser.add_argument("--seed", type=int, help="run only the life of this seed, and print its diary")
     parser.add_argument("--steps", help="only these steps of its plan, such as 0,3,7")
     asked = parser.parse_args()
     if asked.seed is not None:
         steps = plan(asked.seed)
-        return tell(asked.seed, [steps[int(i)] for i in asked.steps.split(",")] if asked.steps else steps)
-    return many(range(asked.first, asked.first + asked.count))
+        return run_one(asked.seed, [steps[int(i)] for i in asked.steps.split(",")] if asked.steps else steps)
+    return run_many(range(asked.first, asked.first + asked.count))
 
 
-def many(seeds: Sequence[int]) -> int:
+def run_many(seeds: Sequence[int]) -> int:
     """Run these lives; at the first broken rule, stop and print the shortest command that repeats it."""
     figures: Counter[str] = Counter()
     began = time.monotonic()
@@ -58,7 +58,7 @@ def shortest(seed: int, why: str) -> list[int]:
     return kept
 
 
-def tell(seed: int, steps: Sequence[Step]) -> int:
+def run_one(seed: int, steps: Sequence[Step]) -> int:
     """Run one life and print its diary."""
     try:
         live(seed, steps)

@@ -56,11 +56,11 @@ class Calls:
         host: LivingHost,
         runtime: Runtime,
         disk: Disk,
-        tell: Callable[[str], None],
+        log_event: Callable[[str], None],
     ) -> None:
         self.lists: dict[str, dict[str, bool]] = {}
         self.figures: Counter[str] = Counter()
-        self._daemon, self._cluster, self._host, self._disk, self._tell = daemon, cluster, host, disk, tell
+        self._daemon, self._cluster, self._host, self._disk, self._tell = daemon, cluster, host, disk, log_event
         self._kubelet, self._runtime = cluster.kubelet, runtime
         self._in_flight: set[tuple[str, str]] = set()
         self._listening: dict[str, asyncio.Task[None]] = {}
@@ -77,7 +77,7 @@ class Calls:
         for name, servicer in self._daemon.servicers.items():
             self._registration_changed(name, servicer)
 
-    async def hang_up(self) -> None:
+    async def stop_listening(self) -> None:
         """Stop reading lists."""
         tasks = self.listening
         self._listening.clear()
@@ -142,9 +142,9 @@ class Calls:
         self._tell(f"Allocate {name} {containers}: yes, {pod.name}")
         for started in pod.containers:
             self._start(pod, started)
-        rules.nobody_shares_what_is_not_shared(self._cluster)
+        rules.exclusive_devices_have_one_holder(self._cluster)
 
-    async def start_again(self, pod: Pod, container: Container) -> None:
+    async def restart(self, pod: Pod, container: Container) -> None:
         """Restart a container of a pod, with the answer that the kubelet stored."""
         if container.needs_pre_start:
             servicer = self._daemon.servicers.get(pod.resource) if pod.resource in self._listening else None
@@ -238,7 +238,7 @@ class Calls:
             self.figures["repeats" if claim.answer else "claims"] += 1
             self._tell(f"prepare {claim.name} {claim.names}: yes")
             if claim.answer is None or claim.disturbed or self._has_moved(claim):  # with a group's current members
-                claim.given = {x.device: self._given(x) for x in outcome}
+                claim.given = {x.device: self._devices_of_result(x) for x in outcome}
                 claim.takes = {x: self._host.takes(x, "dra", devices=self._members(claim, x)) for x in claim.names}
             claim.answer = outcome
             if not claim.ended and not claim.forgotten:
@@ -246,9 +246,9 @@ class Calls:
                 self._host.begin_pod(claim.pod)
             self._cluster.settle()
             claim.disturbed, claim.moves = False, self._host.places(claim.devices)
-            rules.nobody_shares_what_is_not_shared(self._cluster)
+            rules.exclusive_devices_have_one_holder(self._cluster)
 
-    def _given(self, prepared: PreparedDevice) -> frozenset[str]:
+    def _devices_of_result(self, prepared: PreparedDevice) -> frozenset[str]:
         """The devices of a result. For a group, those that a runtime finds, because its members can have changed."""
         found = self._host.behind(self._runtime.finds(prepared.cdi_device_ids))
         return (
@@ -305,7 +305,7 @@ class Calls:
             claim.ended = claim.asked = False
             self.figures["unprepared"] += 1
 
-    def start_again_claimed(self, claim: Claim) -> None:
+    def restart_claimed(self, claim: Claim) -> None:
         """Restart a container that uses a claim."""
         try:
             opened = self._runtime.start_claimed(claim.running)

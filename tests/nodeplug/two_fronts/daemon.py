@@ -181,7 +181,7 @@ class Daemon:
         if self.dra is not None:
             self.dra.update(assignment.devices)
 
-    async def bury(self, disk: Disk) -> None:
+    async def kill(self, disk: Disk) -> None:
         """Leave the state of a killed process: nothing in memory, and the disk as it was at its death."""
         loop, mine = asyncio.get_running_loop(), asyncio.current_task()
         assert isinstance(loop, Loop)

@@ -57,11 +57,11 @@ class Disk:
         finally:
             self._watching = before
 
-    def will_be_the_end(self, after: int) -> None:
+    def die_after(self, after: int) -> None:
         """Kill the process instead of the effect after `after` more effects."""
         self._dies_in = after
 
-    def will_fail(self, after: int, failure: Failure) -> None:
+    def fail_after(self, after: int, failure: Failure) -> None:
         """Refuse effects, after `after` more effects."""
         self._fails_in, self._failure = after, failure
 

@@ -181,7 +181,7 @@ class LivingHost:
 
     def is_well(self, name: str) -> bool:
         """Return whether all devices of a unit or a published device are present and healthy."""
-        return all(x in self.there and _ill(x) not in self.ill for x in self.devices_of(name))
+        return all(x in self.there and _health_key(x) not in self.ill for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The current device numbers of these devices' nodes."""
@@ -244,10 +244,10 @@ class LivingHost:
                 self._add_function(address_of(each), _CARD, {"physfn": f"../{address_of(PHYSICAL)}"})
         return not self.plugged.isdisjoint(VIRTUAL)
 
-    def become_another(self) -> bool:
+    def change_identity(self) -> bool:
         """If the stick is present, replace it by another device at its port; return whether it is present."""
         if self._stick.is_there:
-            self._stick.become_another()
+            self._stick.change_identity()
             self._moved(PORT)
         return self._stick.is_there
 
@@ -289,7 +289,7 @@ class LivingHost:
         return self._root / _CGROUPS / f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
 
     def _judged(self, device: Device) -> Device:
-        return replace(device, health=Health(False, "it is ill")) if _ill(device.id) in self.ill else device
+        return replace(device, health=Health(False, "it is ill")) if _health_key(device.id) in self.ill else device
 
     def _moved(self, device: str) -> None:
         for each in STICK if device == PORT else (device,):
@@ -355,6 +355,6 @@ class LivingHost:
         (self._root / "sys/bus/pci/devices" / address).symlink_to(f"../../../../{_PCI}/{address}")
 
 
-def _ill(device: str) -> str:
+def _health_key(device: str) -> str:
     """The part that becomes unhealthy: for a stick its port, whatever its identity is."""
     return PORT if device in FACES else device

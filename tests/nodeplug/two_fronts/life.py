@@ -71,59 +71,59 @@ class Life(Steps):
             self.diary.append(f"{number} {step.kind}{mishap}")
             await self._take(step)
         self.diary.append("everything ends well")
-        await self._end_well()
-        await self._as_a_process(self._end())
+        await self._end_and_check()
+        await self._run_in_process(self._end())
 
     async def _take(self, step: Step) -> None:
         rng = random.Random(step.seed)
         self._loop.random = random.Random(step.seed + 1)
         self._settle(rng)
         if not self.cluster.server_is_up and rng.random() < 0.3:
-            await self._server(rng)
+            await self._toggle_api_server(rng)
         if not self._kubelet.is_up and rng.random() < 0.5:
-            await self._as_a_process(self._start_kubelet())
+            await self._run_in_process(self._start_kubelet())
         if step.kind == "reboot" and self._daemon is not None:
             await self._killed("by a power cut")
         if step.mishap == "death":
-            self.disk.will_be_the_end(step.after)
+            self.disk.die_after(step.after)
         elif step.mishap:
-            self.disk.will_fail(step.after, step.mishap)
+            self.disk.fail_after(step.after, step.mishap)
         refused = self.disk.refused
-        await self._as_a_process(getattr(self, f"_{step.kind}")(rng))
+        await self._run_in_process(getattr(self, f"_{step.kind}")(rng))
         self._is_whole = self._is_whole and self.disk.refused == refused
         if self.disk.fails and rng.random() < 0.7:
             self.disk.recover()
         if self._daemon is None and rng.random() < 0.9:
             if rng.random() < 0.15:
-                await self._swap(rng)  # while the daemon is down
+                await self._swap_ports(rng)  # while the daemon is down
             if rng.random() < 0.3:
-                self.disk.will_be_the_end(int(rng.expovariate(0.3)))  # during the repairs
+                self.disk.die_after(int(rng.expovariate(0.3)))  # during the repairs
             await self._start()
             if rng.random() < 0.2:
-                await self._as_a_process(self._restart_container(rng))
+                await self._run_in_process(self._restart_container(rng))
         if step.kind == "reboot":
-            await self._as_a_process(self._start_pods())
+            await self._run_in_process(self._start_pods())
         if step.kind == "configure" and self._calls is not None and self._kubelet.is_up:  # a pending pod starts
-            await self._as_a_process(self._calls.allocate(rng))
+            await self._run_in_process(self._calls.allocate(rng))
         self._check()
 
     def _check(self) -> None:
         if self._defects:
             raise rules.Broken("; ".join(self._defects))
         self.cluster.settle()
-        rules.nobody_shares_what_is_not_shared(self.cluster)
-        rules.nobody_has_the_uplink(self.cluster)
+        rules.exclusive_devices_have_one_holder(self.cluster)
+        rules.uplink_has_no_holder(self.cluster)
         if self._daemon is None or self._calls is None or self._running is None:
             return
         if self._running.done():
-            self._look_at_the_end()
+            self._check_the_end()
         ledger = self._daemon.ledger
         if not ledger.is_complete or (self._is_lost and not ledger.is_loaded):
             self._was_lost = True
             return
         self._is_lost = False
         leases = ledger.leases()
-        rules.what_was_promised_is_leased(self.cluster, leases, was_lost=self._was_lost)
+        rules.allocated_devices_have_leases(self.cluster, leases, was_lost=self._was_lost)
         is_tidied = not self._was_lost or self._daemon.dra is not None  # or DRA lost it, and is off now
         if is_tidied and (self._is_whole or not self._was_lost):
             rules.files_have_leases(self.folder, leases)
@@ -131,17 +131,17 @@ class Life(Steps):
         if self._is_whole and is_tidied:
             rules.leases_have_files(self.folder, self._runtime, self.cluster, self._host, leases, is_scanned=is_scanned)
             if self.disk.refused == self._refused_before:  # files that it did not remove go at the next start
-                rules.nothing_is_half_written(self.folder, self._daemon)
+                rules.no_temporary_file_is_left(self.folder, self._daemon)
         if self._is_whole and is_scanned:
-            rules.what_is_there_is_described(self._runtime, self._daemon, self._host)
+            rules.offered_devices_are_described(self._runtime, self._daemon, self._host)
             for claim in (x for x in self.cluster.claims if x.running and x.answer is not None):
-                self._calls.start_again_claimed(claim)
+                self._calls.restart_claimed(claim)
         if is_scanned:
-            rules.published_as_it_is(self._daemon, self._host)
+            rules.taints_match_the_leases(self._daemon, self._host)
             if self._kubelet.is_up:
-                rules.listed_as_it_is(self._daemon, self._host, self._calls.lists, is_whole=self._is_whole)
+                rules.lists_match_the_leases(self._daemon, self._host, self._calls.lists, is_whole=self._is_whole)
 
-    async def _end_well(self) -> None:
+    async def _end_and_check(self) -> None:
         """End all pods and claims; afterwards every device must be allocatable again."""
         self.disk.recover()
         self.cluster.server_is_up = True
@@ -151,7 +151,7 @@ class Life(Steps):
             for device in sorted({*PLUGGABLE} - self._host.plugged):
                 self._host.plug(device)
         await self._start()
-        await self._as_a_process(self._everybody_ends())
+        await self._run_in_process(self._end_all_holders())
         assert self._daemon is not None
         if left := [(x.api, x.resource, x.unit, x.holder) for x in self._daemon.ledger.leases()]:
             raise rules.Broken(f"nobody has anything, and there are leases: {left}")
@@ -160,9 +160,9 @@ class Life(Steps):
         assert self._calls is not None
         self.figures.update(self._calls.figures)  # what follows does not count
         self._calls.figures.clear()
-        await self._as_a_process(self._everything_can_be_had())
+        await self._run_in_process(self._check_all_are_allocatable())
 
-    async def _everybody_ends(self) -> None:
+    async def _end_all_holders(self) -> None:
         daemon, calls, rng = self._daemon, self._calls, random.Random(0)
         assert daemon is not None
         assert calls is not None
@@ -184,9 +184,9 @@ class Life(Steps):
         self.cluster.settle()
         for _ in range(3):
             await asyncio.sleep(100.0)
-            await self._look_around()
+            await self._refresh_after()
 
-    async def _everything_can_be_had(self) -> None:
+    async def _check_all_are_allocatable(self) -> None:
         daemon, calls = self._daemon, self._calls
         assert daemon is not None
         assert calls is not None

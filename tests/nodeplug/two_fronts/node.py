@@ -49,7 +49,7 @@ class Node:
         self._scanned: object = None
         self._loop: Loop
 
-    def tell(self, text: str) -> None:
+    def log_event(self, text: str) -> None:
         """Add a line to the diary."""
         self.diary.append(f"    [{self._clock.now:.3f}] {text}")
 
@@ -62,19 +62,19 @@ class Node:
     async def _start(self) -> None:
         while self._daemon is None:
             self._refused_before = self.disk.refused
-            await self._as_a_process(self._begin())
+            await self._run_in_process(self._begin())
             self._is_whole = self.disk.refused == self._refused_before and self._daemon is not None
 
     async def _begin(self) -> None:
         self._daemon = daemon = Daemon(self.folder, self._resources, self._host, self._quick)
-        self._calls = Calls(daemon, self.cluster, self._host, self._runtime, self.disk, self.tell)
+        self._calls = Calls(daemon, self.cluster, self._host, self._runtime, self.disk, self.log_event)
         self._running = asyncio.ensure_future(daemon.run(f"boot-{self._boots}"))
         self._scanned = self._host.state()
         while not self._running.done() and not daemon.is_ready:
             await turns(1)
         await self._loop.idle()
         self.figures["starts"] += 1
-        self.tell("started")
+        self.log_event("started")
 
     async def _end(self) -> None:
         """Stop the daemon as a signal does."""
@@ -82,20 +82,20 @@ class Node:
             if not self._running.cancelling():  # a second signal would end the process at once
                 self._running.cancel()
             await asyncio.wait([self._running])
-            self._look_at_the_end()
+            self._check_the_end()
             self._part()
 
-    def _look_at_the_end(self) -> None:
+    def _check_the_end(self) -> None:
         assert self._running is not None
         if not self._running.cancelled() and (error := self._running.exception()) is not None and not is_death(error):
             raise rules.Broken(f"the daemon has ended: {error!r}") from error
 
-    async def _look_around(self, after: float = 0.0) -> None:
+    async def _refresh_after(self, after: float = 0.0) -> None:
         await asyncio.sleep(after)
         assert self._daemon is not None
         await self._daemon.reconciler.refresh()
 
-    async def _as_a_process(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_in_process(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that involves the daemon, until the daemon is idle or dead."""
         died: asyncio.Future[str] = self._loop.create_future()
         self.disk.dying = died.set_result
@@ -114,9 +114,9 @@ class Node:
 
     async def _killed(self, when: str) -> None:
         self.figures[f"deaths {when}"] += 1
-        self.tell(f"dead {when}")
+        self.log_event(f"dead {when}")
         assert self._daemon is not None
-        await self._daemon.bury(self.disk)
+        await self._daemon.kill(self.disk)
         self._part()
 
     def _part(self) -> None:
@@ -139,7 +139,7 @@ class Node:
 
     def _learn_pods(self) -> None:
         self._kubelet.knows_pods = True
-        self.tell("the kubelet knows its pods")
+        self.log_event("the kubelet knows its pods")
         for uid in (*(x.uid for x in self.cluster.pods), *(x.pod for x in self.cluster.claims if x.running)):
             self._host.begin_pod(uid)  # after a reboot they start again
 

@@ -23,7 +23,7 @@ class Broken(AssertionError):
     """A rule is broken; the message names the rule and the subject."""
 
 
-def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
+def exclusive_devices_have_one_holder(cluster: Cluster) -> None:
     """No two holders have the same exclusive device, whole or in part."""
     for one, other in itertools.combinations(cluster.holders(), 2):
         if one.api == other.api == "device-plugin":
@@ -41,14 +41,14 @@ def nobody_shares_what_is_not_shared(cluster: Cluster) -> None:
             raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
 
 
-def nobody_has_the_uplink(cluster: Cluster) -> None:
+def uplink_has_no_holder(cluster: Cluster) -> None:
     """A holder of the default route's interface would take the node off the network."""
     for holder in cluster.holders():
         if holder.takes.whole & UPLINK:
             raise Broken(f"uplink: {holder.party} ({holder.api}) has {holder.lease}")
 
 
-def what_was_promised_is_leased(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
+def allocated_devices_have_leases(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
     """Each prepared or allocated device has a lease. After a lost ledger, admin access cannot be restored."""
     known: dict[tuple[str, str, str], Lease]
     known = {(x.api, x.resource if x.api == "device-plugin" else _uid(x), x.unit): x for x in leases}
@@ -82,7 +82,7 @@ def leases_have_files(
     known = [x for x in cluster.claims if x.uid in uids]
     units = {uid: {x.unit for x in ours if _uid(x) == uid} for uid in uids}
     fully_leased = [x for x in known if units[x.uid] == {*x.takes}]  # otherwise the process died before the answer
-    complete = {x.uid for x in fully_leased if is_scanned and _can_be_found(x, host)}
+    complete = {x.uid for x in fully_leased if is_scanned and _are_present(x, host)}
     for uid in uids:
         if specs[uid] != len(_CLAIM_FILES) and (uid in complete or not specs[uid]):
             raise Broken(f"files: leases of {sorted(uids)}, CDI files of {dict(specs)}")
@@ -96,14 +96,14 @@ def leases_have_files(
             _is_whole(folder, claim, found if claim.uid in complete else None)
 
 
-def nothing_is_half_written(folder: Folder, daemon: Daemon) -> None:
+def no_temporary_file_is_left(folder: Folder, daemon: Daemon) -> None:
     """No temporary file of a dead process is left, except of a front that does not run any more."""
     of_claims = [*folder.cdi.glob(".nodeplug-dra~*"), *folder.metadata.glob(".*")]
     if left := {*folder.cdi.glob(".*"), *of_claims} - {*(of_claims if daemon.dra is None else ())}:
         raise Broken(f"half written: {[x.name for x in left]}")
 
 
-def listed_as_it_is(
+def lists_match_the_leases(
     daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], *, is_whole: bool
 ) -> None:
     """The device plugin API lists exactly the held devices as unhealthy for other holders."""
@@ -122,7 +122,7 @@ def listed_as_it_is(
             own = [x for x in mine if x.unit in units and units[x.unit].id == name]
             # a CDI name keeps the meaning that it has for the current pod, so no other pod can get it
             is_older = any(name not in x.exclusive for x in own) or (
-                resource.cdi is True and any(_had_others(host, x) for x in own)
+                resource.cdi is True and any(_has_other_members(host, x) for x in own)
             )
             expected = unit in units and host.is_well(name) and not is_taken and not is_older
             # or it is described at another container path, for its current pod
@@ -131,7 +131,7 @@ def listed_as_it_is(
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
 
 
-def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
+def taints_match_the_leases(daemon: Daemon, host: LivingHost) -> None:
     """Exactly those devices are tainted whose holder the scheduler does not know.
 
     A group that stays only for a claim keeps its members of then, whatever its name means on the host now.
@@ -161,7 +161,7 @@ def published_as_it_is(daemon: Daemon, host: LivingHost) -> None:
             raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
 
 
-def what_is_there_is_described(runtime: Runtime, daemon: Daemon, host: LivingHost) -> None:
+def offered_devices_are_described(runtime: Runtime, daemon: Daemon, host: LivingHost) -> None:
     """A runtime finds every device that is offered with CDI names, in its current state. True after a scan."""
     found = runtime.described()
     for resource in (x for x in daemon.resources if x.api != "dra" and x.cdi is not False):
@@ -180,7 +180,7 @@ def listed(encoded: bytes) -> dict[str, bool]:
     return {x.ID: x.health == "Healthy" for x in api.ListAndWatchResponse.FromString(encoded).devices}
 
 
-def _can_be_found(claim: Claim, host: LivingHost) -> bool:
+def _are_present(claim: Claim, host: LivingHost) -> bool:
     """Return whether the devices of a claim are present; a group or port that is not offered must not have moved."""
     has_groups = any(host.is_group(x) or device_of(x) == PORT for x in claim.takes)
     return (
@@ -216,7 +216,7 @@ def _device(host: LivingHost, lease: Lease) -> str:
     return host.leased(lease.unit, lease.exclusive)
 
 
-def _had_others(host: LivingHost, lease: Lease) -> bool:
+def _has_other_members(host: LivingHost, lease: Lease) -> bool:
     """Return whether a group's members differ from those of the lease that are still present."""
     name = _device(host, lease)
     members = host.members(name, lease.exclusive)

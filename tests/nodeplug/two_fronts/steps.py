@@ -30,10 +30,10 @@ class Steps(Node):
         tasks = [asyncio.ensure_future(call) for call in calls]
         others: list[asyncio.Task[None]] = []
         if rng.random() < 0.3:
-            event = rng.choice((self._end_pods, self._finish, self._delete))
+            event = rng.choice((self._end_pods, self._end_claim_pods, self._delete_claim))
             others.append(asyncio.ensure_future(self._meanwhile(event)))
         if rng.random() < 0.3:
-            others.append(asyncio.ensure_future(self._look_around()))
+            others.append(asyncio.ensure_future(self._refresh_after()))
         for task in tasks:
             if rng.random() < 0.1:
                 await turns(rng.randrange(30))
@@ -69,7 +69,7 @@ class Steps(Node):
         used = {x.name for x in self.cluster.claims if x.in_api}
         name = rng.choice([x for x in gone if x not in used] or [f"claim-{number}"])
         claim = self.cluster.add_claim(name, f"{rng.getrandbits(32):08x}-0000-4000-8000-{number:012x}", results)
-        self.tell(f"{claim.ref} gets {claim.names}")
+        self.log_event(f"{claim.ref} gets {claim.names}")
 
     async def _reallocate(self, rng: random.Random) -> None:
         """A claim is allocated again without having been unprepared."""
@@ -78,7 +78,7 @@ class Steps(Node):
             return
         claim = rng.choice(claims)
         self.cluster.allocate_again(claim, results)
-        self.tell(f"{claim.ref} gets {claim.names} instead")
+        self.log_event(f"{claim.ref} gets {claim.names} instead")
 
     async def _reuse(self, rng: random.Random) -> None:
         """A claim is deallocated after its pod was force-deleted; another pod uses it during a reconciler pass."""
@@ -88,15 +88,15 @@ class Steps(Node):
         claim = rng.choice([x for x in claims if x.answer] or claims)
         results = claim.results if rng.random() < 0.7 else self._choice(rng) or claim.results
         self.cluster.deallocate(claim)
-        self.tell(f"{claim.ref} is deallocated")
+        self.log_event(f"{claim.ref} is deallocated")
         asked = self.cluster.asked_for[claim.name] = asyncio.Event()
-        looking = asyncio.ensure_future(self._look_around(rng.choice((0.0, 10.0, 10.0))))
+        looking = asyncio.ensure_future(self._refresh_after(rng.choice((0.0, 10.0, 10.0))))
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait([looking, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         await turns(rng.randrange(20))
         self.cluster.allocate_again(claim, results)
-        self.tell(f"{claim.ref} gets {claim.names} again")
+        self.log_event(f"{claim.ref} gets {claim.names} again")
         await self._calls.prepare_these([claim])
         await looking
 
@@ -111,9 +111,9 @@ class Steps(Node):
             return
         for pod in self.cluster.pods:
             for container in (x for x in pod.containers if pod.is_recorded and not x.is_init):
-                await self._calls.start_again(pod, container)
+                await self._calls.restart(pod, container)
 
-    async def _finish(self, rng: random.Random) -> None:
+    async def _end_claim_pods(self, rng: random.Random) -> None:
         """Pods with claims end, or the kubelet gives up."""
         for claim in self.cluster.claims:
             has_pod = claim.asked and not claim.ended and not claim.forgotten
@@ -121,7 +121,7 @@ class Steps(Node):
                 claim.ended = True
                 claim.answer = None if self._is_lost else claim.answer  # or no witness knows it
                 self.cluster.end_claim_pod(claim)
-                self.tell(f"the pod of {claim.name} is over")
+                self.log_event(f"the pod of {claim.name} is over")
         self.cluster.settle()
 
     async def _end_pods(self, rng: random.Random) -> None:
@@ -131,10 +131,10 @@ class Steps(Node):
         for pod in over:
             pod.is_over = True
             self._lingering.append(pod.uid)
-        self.tell(f"over: {[x.name for x in over]}")
+        self.log_event(f"over: {[x.name for x in over]}")
         self._settle(rng)
 
-    async def _delete(self, rng: random.Random) -> None:
+    async def _delete_claim(self, rng: random.Random) -> None:
         """A claim is force-deleted; its pod can continue, or the kubelet can forget it."""
         claims = [x for x in self.cluster.claims if x.in_api or x.running]
         if not claims:
@@ -144,14 +144,14 @@ class Steps(Node):
         if rng.random() < 0.5:
             claim.forgotten = True
             self.cluster.end_claim_pod(claim)
-        self.tell(f"{claim.ref} is deleted by force, {'and forgotten' if claim.forgotten else 'its pod runs on'}")
+        self.log_event(f"{claim.ref} is deleted by force, {'and forgotten' if claim.forgotten else 'its pod runs on'}")
         self.cluster.settle()
 
     async def _pass_time(self, rng: random.Random) -> None:
         """Time passes, with the reconciler's regular passes."""
         await asyncio.sleep(rng.choice((1.0, 10.0, 100.0)))
 
-    async def _clock_set(self, rng: random.Random) -> None:
+    async def _set_clock(self, rng: random.Random) -> None:
         """The wall clock is set."""
         self._clock.day += rng.choice((-100_000.0, -10.0, 10.0, 100_000.0))
 
@@ -160,7 +160,7 @@ class Steps(Node):
         if device:
             with self.disk.unwatched():
                 self._host.unplug(device)
-            self.tell(f"{device} is unplugged")
+            self.log_event(f"{device} is unplugged")
             await self._rescan(rng, 0.8)
 
     async def _plug(self, rng: random.Random) -> None:
@@ -169,38 +169,38 @@ class Steps(Node):
             self._plug_in(rng.choice(gone))
             await self._rescan(rng, 0.8)
 
-    async def _move(self, rng: random.Random) -> None:
+    async def _replace_device(self, rng: random.Random) -> None:
         """A device is replaced without a scan."""
         if devices := sorted(x for x in self._host.plugged if x.startswith("misc-")):
             self._plug_in(rng.choice(devices))
 
-    async def _functions(self, rng: random.Random) -> None:
+    async def _change_functions(self, rng: random.Random) -> None:
         """A card's virtual functions are created, whoever holds the card, or removed if none of them is held."""
         held = self._daemon.ledger.devices() if self._daemon is not None else {*VIRTUAL}
         if held & {*VIRTUAL} and self._host.plugged & {*VIRTUAL}:
             return
         with self.disk.unwatched():
             made = self._host.change_functions()
-        self.tell(f"the virtual functions are {'made' if made else 'gone'}")
+        self.log_event(f"the virtual functions are {'made' if made else 'gone'}")
         await self._rescan(rng, 0.8)
 
-    async def _become(self, rng: random.Random) -> None:
+    async def _change_identity(self, rng: random.Random) -> None:
         """A firmware is loaded into the stick, or it is reset: it becomes another device at its port."""
         with self.disk.unwatched():
-            is_another = self._host.become_another()
+            is_another = self._host.change_identity()
         if is_another:
-            self.tell("the stick is another device")
+            self.log_event("the stick is another device")
             await self._rescan(rng, 0.7)
             if rng.random() < 0.5:
                 await self._restart_container(rng)
 
-    async def _swap(self, rng: random.Random) -> None:
+    async def _swap_ports(self, rng: random.Random) -> None:
         """The ports exchange their nodes, unless only the paths say which of them a pod has."""
         if self._is_lost and any(not x.answer.cdi_devices for pod in self.cluster.pods for x in pod.containers):
             return
         with self.disk.unwatched():
             self._host.swap_ports()
-        self.tell("the ports have changed places")
+        self.log_event("the ports have changed places")
         await self._rescan(rng, 0.7)
         if rng.random() < 0.5:  # the containers that had them open have ended
             await self._restart_container(rng)
@@ -208,20 +208,20 @@ class Steps(Node):
     def _plug_in(self, device: str) -> None:
         with self.disk.unwatched():
             self._host.plug(device)
-        self.tell(f"{device} is plugged in")
+        self.log_event(f"{device} is plugged in")
 
     async def _rescan(self, rng: random.Random, likely: float = 1.0) -> None:
         if self._daemon is not None and rng.random() < likely:
             self._daemon.update(*self._host.assign(self._daemon.resources))
             self._scanned = self._host.state()
 
-    async def _health(self, rng: random.Random) -> None:
+    async def _change_health(self, rng: random.Random) -> None:
         device = rng.choice(sorted(self._host.plugged | FIXED))
         self._host.ill ^= {device}
-        self.tell(f"{device} is {'ill' if device in self._host.ill else 'well'}")
+        self.log_event(f"{device} is {'ill' if device in self._host.ill else 'well'}")
         await self._rescan(rng)
 
-    async def _configure(self, rng: random.Random) -> None:
+    async def _change_configuration(self, rng: random.Random) -> None:
         """The configuration changes: by a restart, or by a changed file, possibly during calls."""
         if self._is_lost:
             return  # the old configuration is needed to restore the leases
@@ -233,7 +233,7 @@ class Steps(Node):
         if daemon is not None:
             calls = asyncio.ensure_future(self._call(rng)) if rng.random() < 0.5 else None
             await turns(rng.randrange(30))
-            self.tell("the file has changed")
+            self.log_event("the file has changed")
             is_done = daemon.configure(self._resources)
             self._scanned = self._host.state() if is_done else self._scanned
             if calls is not None:
@@ -244,18 +244,18 @@ class Steps(Node):
             namespace: Namespace = rng.choice(get_args(Namespace))
             with self.disk.unwatched():
                 self._host.move_daemon(namespace)
-            self.tell(f"the network namespace is {namespace}")
-        self.tell(f"configured: {[_shown(x) for x in self._resources]}")
+            self.log_event(f"the network namespace is {namespace}")
+        self.log_event(f"configured: {[_shown(x) for x in self._resources]}")
 
-    async def _lie(self, rng: random.Random) -> None:
+    async def _falsify_records(self, rng: random.Random) -> None:
         """One of the kubelet's sources gives no answer or a wrong one."""
         self._kubelet.lie = rng.choice(("", *get_args(Lie))) if self._host.has_cgroups else ""
-        self.tell(f"lie: {self._kubelet.lie or 'none'}")
+        self.log_event(f"lie: {self._kubelet.lie or 'none'}")
         if self._kubelet.is_up:
             self._kubelet.write()
             self._kubelet.write_claims()
 
-    async def _lose(self, rng: random.Random) -> None:
+    async def _lose_state(self, rng: random.Random) -> None:
         """The state directory is lost while the daemon is down; all that must be restored is present and wanted."""
         daemon = self._daemon
         if daemon is None or not self._host.has_cgroups:
@@ -284,7 +284,7 @@ class Steps(Node):
             shutil.rmtree(self.folder.state, ignore_errors=True)
         self._is_lost = self._was_lost = True
         self.figures["lost states"] += 1
-        self.tell("the state is lost")
+        self.log_event("the state is lost")
 
     def _is_unknown(self, pod: Pod, container: Container, offered: Collection[str]) -> bool:
         """Return whether the kubelet's records are insufficient to determine a container's devices."""
@@ -308,14 +308,14 @@ class Steps(Node):
     async def _stop_kubelet(self) -> None:
         if not self._kubelet.is_up:
             return
-        self.tell("the kubelet is down")
+        self.log_event("the kubelet is down")
         self._kubelet.stop()
         self.cluster.pods = [x for x in self.cluster.pods if not x.is_over]
         if self._calls is not None:
-            await self._calls.hang_up()
+            await self._calls.stop_listening()
 
     async def _start_kubelet(self) -> None:
-        self.tell("the kubelet is up")
+        self.log_event("the kubelet is up")
         with self.disk.unwatched():
             self._kubelet.start()
         self.cluster.settle()
@@ -328,10 +328,10 @@ class Steps(Node):
         if self._calls is not None and self._kubelet.is_up:
             await self._calls.prepare_these([x for x in self.cluster.claims if x.in_api and x.running])
 
-    async def _server(self, rng: random.Random) -> None:
+    async def _toggle_api_server(self, rng: random.Random) -> None:
         """The API server goes down or comes back."""
         self.cluster.server_is_up = not self.cluster.server_is_up
-        self.tell(f"the API server is {'up' if self.cluster.server_is_up else 'down'}")
+        self.log_event(f"the API server is {'up' if self.cluster.server_is_up else 'down'}")
 
     async def _stop(self, rng: random.Random) -> None:
         """The daemon is stopped, possibly during calls."""
@@ -339,7 +339,7 @@ class Steps(Node):
             return
         calls = asyncio.ensure_future(self._call(rng)) if rng.random() < 0.5 else None
         await turns(rng.randrange(30))
-        self.tell("stopping")
+        self.log_event("stopping")
         self._running.cancel()
         if calls is not None:
             await calls  # as a stopping server does

@@ -55,7 +55,7 @@ class Stick:
         shutil.rmtree(self._root / _HUB / "1-2")
         self.is_there = False
 
-    def become_another(self) -> None:
+    def change_identity(self) -> None:
         """Unplug it, and plug in the other face."""
         self.go()
         self.face = FACES[self.face == FACES[0]]

@@ -9,7 +9,7 @@ LIVES, AT_ONCE = 20, 5  # for more: python -m tests.nodeplug.two_fronts 10000
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))
-def test_random_lives(first: int) -> None:
+def test_random_sequences_violate_no_rule(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         try:
             live(seed, plan(seed))
@@ -18,5 +18,5 @@ def test_random_lives(first: int) -> None:
             pytest.fail(f"{diary}\n{failure}\npython -m tests.nodeplug.two_fronts --seed {seed}", pytrace=False)
 
 
-def test_the_same_seed_is_the_same_life() -> None:
+def test_same_seed_has_the_same_result() -> None:
     assert live(7, plan(7)) == live(7, plan(7))

@@ -24,7 +24,7 @@ PAIR = {
 BROKEN = "its power management failed (runtime status: error)"
 
 
-class Offering:
+class OfferedHealth:
     """A daemon, and the health of cards in each of its updates."""
 
     def __init__(self, folder: Path, kubelet: Path, root: Path) -> None:
@@ -70,11 +70,11 @@ class Offering:
 
 
 @pytest.fixture
-def offering(made_up: MadeUpHost, tmp_path: Path, socket_dir: Path) -> Offering:
-    return Offering(tmp_path, socket_dir, made_up.root)
+def offering(made_up: MadeUpHost, tmp_path: Path, socket_dir: Path) -> OfferedHealth:
+    return OfferedHealth(tmp_path, socket_dir, made_up.root)
 
 
-async def test_a_broken_device_that_is_plugged_in_is_never_offered_as_healthy(offering: Offering) -> None:
+async def test_faulty_device_is_never_healthy_after_hotplug(offering: OfferedHealth) -> None:
     async with running(offering.daemon(FUSE, CARD).run()):
         await until(lambda: offering.changes)
         offering.plug_in()
@@ -82,8 +82,8 @@ async def test_a_broken_device_that_is_plugged_in_is_never_offered_as_healthy(of
     assert set(offering.reasons) == {BROKEN}
 
 
-async def test_a_broken_device_that_another_configuration_means_is_never_offered_as_healthy(
-    offering: Offering, monkeypatch: pytest.MonkeyPatch
+async def test_faulty_device_is_never_healthy_when_newly_configured(
+    offering: OfferedHealth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nodeplug.config_file.DEBOUNCE", 0.01)
     offering.plug_in()
@@ -94,8 +94,8 @@ async def test_a_broken_device_that_another_configuration_means_is_never_offered
     assert set(offering.reasons) == {BROKEN}
 
 
-async def test_what_waited_for_the_rest_of_its_group_is_never_offered_as_healthy_where_it_is_not(
-    offering: Offering,
+async def test_faulty_device_is_never_healthy_when_its_group_becomes_complete(
+    offering: OfferedHealth,
 ) -> None:
     offering.add(offering.plug_in("active"), "left0")
     offering.add("/sys/devices/virtual", "other")

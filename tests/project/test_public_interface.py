@@ -20,7 +20,7 @@ Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MODULES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
-def test_every_module_and_public_function_says_what_it_is() -> None:
+def test_modules_and_public_functions_have_docstrings() -> None:
     definitions: list[tuple[str, str, bool]] = []
     bases: dict[str, set[str]] = {}
     for path in MODULES:  # one tree at a time: all of them together slow down the garbage collector
@@ -59,12 +59,12 @@ def public(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, Definition]]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_type_checkers_are_told_that_it_is_typed(package: str) -> None:
+def test_package_has_a_py_typed_marker(package: str) -> None:
     assert (ROOT / package / "py.typed").exists()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_front_door_shows_only_what_it_names(package: str) -> None:
+def test_package_exports_are_sorted_and_exist(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__doc__
     assert list(module.__all__) == sorted(
@@ -87,7 +87,7 @@ def commands(group: Group, prefix: str = "nodeplug") -> Iterator[str]:
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def found(line: str) -> Command:
+def command_of(line: str) -> Command:
     """Return the command at the beginning of a line."""
     group: Command = main
     for word in line.split()[1:]:
@@ -99,8 +99,8 @@ def found(line: str) -> Command:
 
 
 @pytest.mark.parametrize("line", list(commands(main)))
-def test_the_help_of_every_command_has_examples_that_can_be_typed(line: str) -> None:
-    lines = (found(line).epilog or "").splitlines()
+def test_help_of_every_command_has_valid_examples(line: str) -> None:
+    lines = (command_of(line).epilog or "").splitlines()
     assert lines[:2] == ["\b", "Examples:"]
     assert any(each.startswith(f"  {line}") for each in lines)
     check_commands("\n".join(("```sh", *lines[2:], "```")))
@@ -124,7 +124,7 @@ def shown(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_on_pages_are_there_with_the_options_that_they_are_shown_with(page: Path) -> None:
+def test_commands_on_pages_exist_with_their_options(page: Path) -> None:
     check_commands(page.read_text())
 
 

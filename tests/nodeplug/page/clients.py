@@ -40,7 +40,7 @@ class Answers:
             await self.log.wait(question.after)
         return events.Answer(self.log.began, self.log.latest, False, self.log.since(question.after))
 
-    def happens(self, *tiles: Tile) -> None:
+    def change(self, *tiles: Tile) -> None:
         """Replace the devices, and record an event about it."""
         self.tiles = tiles
         self.log.record("unhealthy", "hot", device="x")
@@ -51,13 +51,13 @@ def served(answers: Answers, **options: Any) -> AbstractAsyncContextManager[Stat
     return serving(metrics=(), page=lambda: Site(Feed(answers), **options))
 
 
-class Looker:
+class PageClient:
     """A client of the page: a connection to `/live`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.tiles: dict[str, Any] = {}  # the state after all messages
-        self.told: list[str] = []
+        self.warnings: list[str] = []
         self.trouble = ""
 
     async def head(self) -> str:
@@ -69,11 +69,11 @@ class Looker:
             pass
         message = json.loads(line[6:])
         if message["gone"] is None:  # a full state, also sent to a client that was too slow
-            self.tiles, self.told = {}, []
+            self.tiles, self.warnings = {}, []
         else:
             self.tiles = {key: tile for key, tile in self.tiles.items() if key not in message["gone"]["tiles"]}
         self.tiles.update(message["tiles"])
-        self.told += [x["message"] for x in message["events"] if x["isWarning"]]
+        self.warnings += [x["message"] for x in message["events"] if x["isWarning"]]
         self.trouble = message["trouble"]
         return message
 
@@ -83,10 +83,10 @@ class Looker:
 
 
 @asynccontextmanager
-async def looking(port: int, path: str = "/live", host: str = "localhost") -> AsyncIterator[Looker]:
+async def connected(port: int, path: str = "/live", host: str = "localhost") -> AsyncIterator[PageClient]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     try:
-        yield Looker(reader, writer)
+        yield PageClient(reader, writer)
     finally:
         writer.transport.abort()

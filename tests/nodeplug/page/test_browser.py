@@ -10,7 +10,7 @@ import pytest
 from nodeplug.control.picture import Tile
 from nodeplug.control.status import ResourceView
 from tests.browser import CHROMIUM, Page, browser
-from tests.nodeplug.page.asked import Answers, served
+from tests.nodeplug.page.clients import Answers, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 GPU = Tile("gpu-1", "gpu", "0", "pci0000:17", resources=("a/gpu",), holders=("ml/train",), is_leased=True)
@@ -38,7 +38,7 @@ async def tree(page: Page) -> list[tuple[str, str]]:
     return [(x["role"]["value"], x.get("name", {}).get("value", "")) for x in nodes if not x["ignored"]]
 
 
-async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
+async def test_page_works_by_keyboard_and_with_a_screen_reader_and_updates(page: Page) -> None:
     answers = Answers(KVM, GPU, ILL, IDLE)
     async with served(answers) as server:
         await page.show(f"http://127.0.0.1:{server.port}/")
@@ -69,7 +69,7 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
         await page.until("!document.querySelector('dialog').open")
         assert await page.evaluate(focused) == "gpu-1"
 
-        answers.happens(KVM, Tile("gpu-1", "gpu", "0", "pci0000:17", "unhealthy", "hot", ("a/gpu",)), IDLE)
+        answers.change(KVM, Tile("gpu-1", "gpu", "0", "pci0000:17", "unhealthy", "hot", ("a/gpu",)), IDLE)
         await page.until(f"{DRAWN} === 2")
         assert await page.evaluate(focused) == "gpu-1"  # the element was replaced
         await page.until("document.getElementById('spoken').textContent === 'unhealthy x: hot'")
@@ -86,7 +86,7 @@ async def test_by_keyboard_and_to_a_screen_reader_and_live(page: Page) -> None:
     page.messages.clear()  # the browser logs the lost connection
 
 
-async def test_the_head_of_a_column_is_above_what_is_in_it(page: Page) -> None:
+async def test_column_headers_are_aligned_with_their_cells(page: Page) -> None:
     answers = Answers(KVM)
     answers.resources = (
         ResourceView("a/kvm", "device-plugin", 100, 99, 1, is_registered=True, registrations=1, last_error=""),
@@ -103,7 +103,7 @@ async def test_the_head_of_a_column_is_above_what_is_in_it(page: Page) -> None:
         assert head.count("right") == 3
 
 
-async def test_dark_and_light_still_and_on_a_phone(page: Page) -> None:
+async def test_page_fits_a_phone_in_dark_and_light_without_motion(page: Page) -> None:
     async with served(Answers(KVM, GPU, ILL)) as server:
         grounds = set()
         for is_dark in (False, True):
@@ -122,7 +122,7 @@ async def test_dark_and_light_still_and_on_a_phone(page: Page) -> None:
         assert await page.evaluate(f"{moving}getComputedStyle(document.querySelector('.tile')).animationName") == "none"
 
 
-async def test_ten_thousand_devices(page: Page) -> None:
+async def test_ten_thousand_devices_are_drawn_in_parts(page: Page) -> None:
     many = [Tile(f"misc-{number}", "misc", resources=("a/many",)) for number in range(10_000)]
     ill = Tile("misc-x", "misc", state="unhealthy", reason="hot", resources=("a/many",))
     async with served(Answers(*many, ill)) as server:

@@ -11,7 +11,7 @@ from kubelet.node import Node
 from nodeplug.control.sockets import SOCKET_NAME
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest, daemon, node
-from tests.nodeplug.page.asked import looking
+from tests.nodeplug.page.clients import connected
 from tests.ports import free_ports
 
 __all__ = ["daemon", "node"]
@@ -30,7 +30,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(work)
 
 
-async def test_beside_the_metrics_where_the_configuration_asks_for_it(daemon: DaemonUnderTest, node: Node) -> None:
+async def test_page_is_served_with_the_metrics_when_configured(daemon: DaemonUnderTest, node: Node) -> None:
     (port,) = free_ports(1)
     await daemon.start(FUSE, metricsAddress=f"127.0.0.1:{port}", nodeName="worker-1")
     assert await get(port, "/") == (404, "there are /metrics, /livez and /readyz\n")
@@ -41,16 +41,16 @@ async def test_beside_the_metrics_where_the_configuration_asks_for_it(daemon: Da
     status, text = await get(port, "/")
     assert (status, text.startswith("<!doctype html>")) == (200, True)
     assert (await get(port, "/metrics"))[0] == (await get(port, "/livez"))[0] == 200
-    async with looking(port) as looker:
-        await looker.head()
-        assert (await looker.message())["about"]["node"] == "worker-1"
+    async with connected(port) as client:
+        await client.head()
+        assert (await client.message())["about"]["node"] == "worker-1"
         assert (await node.admit(pod("a"))).phase == "Running"
-        await looker.until(lambda: looker.tiles["misc-fuse"].get("isLeased"))
+        await client.until(lambda: client.tiles["misc-fuse"].get("isLeased"))
         assert (await daemon.run("withhold", "misc-fuse", "--reason", "noise")).exit_code == 0
-        await looker.until(lambda: looker.tiles["misc-fuse"].get("reason") == "withheld: noise")
+        await client.until(lambda: client.tiles["misc-fuse"].get("reason") == "withheld: noise")
 
 
-async def test_through_the_control_socket_for_who_has_the_address(daemon: DaemonUnderTest) -> None:
+async def test_ui_command_serves_the_page_at_a_secret_address(daemon: DaemonUnderTest) -> None:
     await daemon.start(FUSE, KVM)
     command = ("env", "--default-signal=INT", sys.executable, "-m", "nodeplug", "ui", "--state", str(daemon.state))
     process = await asyncio.create_subprocess_exec(
@@ -63,13 +63,13 @@ async def test_through_the_control_socket_for_who_has_the_address(daemon: Daemon
         assert len(secret) >= 20
         assert (await get(int(port), "/"))[0] == (await get(int(port), "/live"))[0] == 404
         assert (await get(int(port), f"/{secret}/"))[0] == 200
-        async with looking(int(port), f"/{secret}/live") as looker:
-            await looker.head()
-            await looker.until(lambda: looker.tiles.keys() >= {"misc-fuse", "misc-kvm"})
-            assert looker.tiles["misc-kvm"]["resources"] == ["example.com/kvm"]
+        async with connected(int(port), f"/{secret}/live") as client:
+            await client.head()
+            await client.until(lambda: client.tiles.keys() >= {"misc-fuse", "misc-kvm"})
+            assert client.tiles["misc-kvm"]["resources"] == ["example.com/kvm"]
             await daemon.stop()
-            await looker.until(lambda: looker.trouble)
-            assert looker.trouble.startswith(f"there is no {daemon.state / SOCKET_NAME}: no daemon runs")
+            await client.until(lambda: client.trouble)
+            assert client.trouble.startswith(f"there is no {daemon.state / SOCKET_NAME}: no daemon runs")
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 30) == 0
     finally:
@@ -78,6 +78,6 @@ async def test_through_the_control_socket_for_who_has_the_address(daemon: Daemon
         await process.communicate()
 
 
-async def test_without_a_daemon_it_says_so(daemon: DaemonUnderTest) -> None:
+async def test_ui_command_exits_with_4_without_a_daemon(daemon: DaemonUnderTest) -> None:
     result = await daemon.run("ui")
     assert (result.exit_code, result.stderr.startswith("Error: there is no ")) == (4, True)

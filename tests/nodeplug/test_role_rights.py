@@ -15,13 +15,13 @@ from tests.controlplane.scheduler.kit import Json, claim, request, slice_
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.cluster import NODE, ClusterStand, using
 from tests.nodeplug.machine import Machine
-from tests.nodeplug.test_run_with_its_role import KVM, RESOURCES, SHIPPED, as_account
+from tests.nodeplug.test_run_with_its_role import KVM, RESOURCES, SHIPPED, use_node_token
 from tests.running import running
 
 _SLICES, _CLAIMS = "resourceslices", "resourceclaims"
 _DEVICES = "changing status.devices requires"
 Right: TypeAlias = tuple[str, str]
-LOST: dict[Right, tuple[str, str]] = {  # the function that fails, and the daemon's message
+LOST_FUNCTIONS: dict[Right, tuple[str, str]] = {  # the function that fails, and the daemon's message
     (_SLICES, "list"): ("published", f'cannot list resource \\"{_SLICES}\\"'),
     (_SLICES, "create"): ("published", f'cannot create resource \\"{_SLICES}\\"'),
     ("nodes", "get"): ("published", 'cannot get resource \\"nodes\\"'),
@@ -47,17 +47,17 @@ def rules(manifests: list[Json]) -> list[Json]:
     return found
 
 
-def test_every_right_of_the_role_is_tried() -> None:
+def test_every_right_of_the_role_has_a_case() -> None:
     rights = {(resource, verb) for rule in rules(shipped()) for resource in rule["resources"] for verb in rule["verbs"]}
-    assert rights == LOST.keys()
+    assert rights == LOST_FUNCTIONS.keys()
 
 
-@pytest.mark.parametrize("right", LOST, ids=" ".join)
-async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
+@pytest.mark.parametrize("right", LOST_FUNCTIONS, ids=" ".join)
+async def test_missing_right_is_logged_and_stops_only_its_function(
     right: Right, tmp_path: Path, socket_dir: Path
 ) -> None:
     resource, verb = right
-    lost, words = LOST[right]
+    lost_function, words = LOST_FUNCTIONS[right]
     async with AsyncExitStack() as stack:
         stand = ClusterStand(socket_dir, authorization="RBAC")
         manifests = shipped()
@@ -73,7 +73,7 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
         await machine.classes()
         await stand.until(lambda: stand.get("Node", NODE))
         await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # left by an earlier daemon
-        as_account(machine, NODE)
+        use_node_token(machine, NODE)
         process = await machine.start(resources=RESOURCES)
         log: list[str] = []
 
@@ -84,10 +84,10 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
 
         await stack.enter_async_context(running(listen()))
 
-        async def has_said() -> bool:
+        async def is_logged() -> bool:
             return any(words in line for line in log)
 
-        async def come(holds: Callable[[], Awaitable[bool]]) -> None:
+        async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             async with asyncio.timeout(30):
                 while not await holds():
                     await stand.clock.advance(1.0)
@@ -95,15 +95,15 @@ async def test_without_one_right_its_function_is_lost_and_said_and_no_other(
 
         for function, (act, holds) in functions(machine, tmp_path / "config0.yaml").items():
             await act()
-            if function == lost or (function == "status" and lost == "prepared"):
-                await come(has_said)
+            if function == lost_function or (function == "status" and lost_function == "prepared"):
+                await until(is_logged)
                 assert not await holds()
-                if lost == "published":
+                if lost_function == "published":
                     return
             else:
-                await come(holds)
+                await until(holds)
         if words:
-            await come(has_said)
+            await until(is_logged)
         else:
             assert not any("orbidden" in line for line in log)
 

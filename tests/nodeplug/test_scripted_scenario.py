@@ -1,4 +1,4 @@
-"""A day of a node: after each step the kubelet's view and `nodeplug status` agree."""
+"""A sequence of changes on a node: after each step the kubelet's view and `nodeplug status` agree."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ _LISTER = podresources.DESCRIPTOR.services_by_name["PodResourcesLister"]
 View = dict[str, object]
 
 
-class Day:
+class Scenario:
     """A machine with its current daemon, observed from both sides."""
 
     def __init__(self, machine: Machine) -> None:
@@ -45,7 +45,7 @@ class Day:
     async def status(self) -> Answer:
         return await asyncio.to_thread(client.ask, self._machine.state, Question(), Answer)
 
-    async def of_the_kubelet(self) -> View:
+    async def kubelet_view(self) -> View:
         """The kubelet's view: capacity, allocatable units, and pods' units from pod-resources."""
         async with connect(self._node.pod_resources_socket) as channel:
             listed = await Client(channel, _LISTER).call("List", podresources.ListPodResourcesRequest(), timeout=10)
@@ -61,7 +61,7 @@ class Day:
             "leases": units | claims,
         }
 
-    async def of_the_daemon(self) -> View:
+    async def daemon_view(self) -> View:
         """The same view from `nodeplug status`."""
         found = await self.status()
         fuse = next((x for x in found.resources if x.api == "device-plugin"), None)
@@ -83,9 +83,9 @@ class Day:
         try:
             async with asyncio.timeout(30):
                 while True:
-                    kubelet = await self.of_the_kubelet()
+                    kubelet = await self.kubelet_view()
                     with contextlib.suppress(NotRunning):  # not running yet, or the next daemon is about to start
-                        daemon = await self.of_the_daemon()
+                        daemon = await self.daemon_view()
                     counted = {**kubelet, "leases": len(kubelet["leases"])}  # type: ignore[arg-type]  # it is a set
                     if kubelet == daemon and expected.items() <= counted.items():
                         return await self.status()
@@ -97,7 +97,7 @@ class Day:
     async def release(self) -> None:
         """After the kubelet has ended all pods, release their leases: otherwise they end after 5 s and a pass."""
         async with asyncio.timeout(30):
-            while (await self.of_the_kubelet())["leases"]:
+            while (await self.kubelet_view())["leases"]:
                 await self._machine.stand.clock.advance(0.5)
         for each in (await self.status()).leases:
             asked = Release(each.resource, each.api, each.unit, force=True)
@@ -111,19 +111,19 @@ class Day:
         await asyncio.to_thread(client.ask, self._machine.state, Reload(), dict)
 
 
-async def test_the_kubelet_and_status_agree_all_day(machine: Machine, tmp_path: Path) -> None:
+async def test_kubelet_and_status_agree_after_every_step(machine: Machine, tmp_path: Path) -> None:
     async with proxy_to(machine.stand.server) as proxy:
         write_kubeconfig(machine.kubeconfig, proxy.url, machine.stand.server.token)
-        await whole_day(machine, tmp_path, proxy)
+        await run_scenario(machine, tmp_path, proxy)
 
 
-async def whole_day(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> None:
-    """The day of the test; the daemon uses the `proxy` to the API server."""
-    day, stand = Day(machine), machine.stand
+async def run_scenario(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> None:
+    """Run all steps; the daemon uses the `proxy` to the API server."""
+    scenario, stand = Scenario(machine), machine.stand
     await machine.classes()
     first = await machine.start({"POD_UID": "one"}, RESOURCES, rescanSeconds=1)
     path = tmp_path / "config0.yaml"
-    await day.until_agreed(leases=0)
+    await scenario.until_agreed(leases=0)
 
     await stand.create(pod("a", limits=[{FUSE: "1"}]))
     await stand.create(
@@ -131,56 +131,56 @@ async def whole_day(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> None:
     )
     for name in ("a", "b"):
         await stand.until_phase(name, "Running")
-    await day.until_agreed()
+    await scenario.until_agreed()
 
     await proxy.cut()  # the API server is down: slices stay, and no lease ends
     machine.host.remove_node("fuse")  # hotplug
-    await day.until_agreed(units=1, healthy=0)  # the pod has it; the other share's device is gone
+    await scenario.until_agreed(units=1, healthy=0)  # the pod has it; the other share's device is gone
     await proxy.open()
     machine.host.renumber("fuse", 0)
-    await day.until_agreed()
+    await scenario.until_agreed()
 
-    await day.change(path, lambda resources: resources[0].update(shares=3))  # reload, with shares allocated
-    await day.until_agreed(units=3, healthy=0)
+    await scenario.change(path, lambda resources: resources[0].update(shares=3))  # reload, with shares allocated
+    await scenario.until_agreed(units=3, healthy=0)
     await stand.node.restart(kill=True)  # the kubelet
-    await day.until_agreed(units=3, healthy=0)
+    await scenario.until_agreed(units=3, healthy=0)
 
     await machine.start({"POD_UID": "two"}, [{**RESOURCES[0], "shares": 3}, RESOURCES[1]], rescanSeconds=1)  # update
     await machine.until(lambda: len(list(stand.node.plugins_registry.glob("*.sock"))) == 2)
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0
-    await day.until_agreed(units=3, healthy=0)
+    await scenario.until_agreed(units=3, healthy=0)
 
     path = tmp_path / "config1.yaml"
     good = path.read_text()
     path.write_text("resources: 3")  # an invalid file
     with pytest.raises(Refusal):
         await asyncio.to_thread(client.ask, machine.state, Reload(), dict)
-    assert not (await day.until_agreed(units=3, healthy=0)).configuration.is_current
+    assert not (await scenario.until_agreed(units=3, healthy=0)).configuration.is_current
     path.write_text(good)
 
     for name in ("a", "b"):
         await stand.delete("Pod", name)
     await stand.delete("ResourceClaim", "c")
-    await day.release()
-    await day.until_agreed(units=3, healthy=3, leases=0)
+    await scenario.release()
+    await scenario.until_agreed(units=3, healthy=3, leases=0)
 
 
-async def test_they_agree_on_a_disk_that_is_full(machine: Machine, tmp_path: Path) -> None:
-    day, stand, shares = Day(machine), machine.stand, 500
+async def test_kubelet_and_status_agree_on_a_full_disk(machine: Machine, tmp_path: Path) -> None:
+    scenario, stand, shares = Scenario(machine), machine.stand, 500
     machine.state.mkdir()
     with mounted(machine.state, "size=4m") as disk:
         await machine.start(None, [{**RESOURCES[0], "shares": shares}, RESOURCES[1]], rescanSeconds=1)
-        await day.until_agreed(units=shares, healthy=shares, leases=0)
+        await scenario.until_agreed(units=shares, healthy=shares, leases=0)
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
         await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases would still fit into the ledger's own files
         await stand.until_phase("a", "Failed")
-        found = await day.until_agreed(units=shares, healthy=shares, leases=0)
+        found = await scenario.until_agreed(units=shares, healthy=shares, leases=0)
         assert [x for x in found.problems if "the disk is full; free some space" in x], found.problems
         (disk / "filler").unlink()
         await stand.create(pod("b", limits=[{FUSE: "1"}]))
         await stand.until_phase("b", "Running")
-        assert (await day.until_agreed(units=shares, healthy=shares, leases=1)).problems == ()
+        assert (await scenario.until_agreed(units=shares, healthy=shares, leases=1)).problems == ()
         await machine.end()
