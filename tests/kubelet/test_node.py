@@ -159,7 +159,7 @@ async def test_a_checkpoint_of_the_old_form_is_not_read(folder: Path) -> None:
         async with Node(folder) as node:
             assert node.capacity() == {}
             status = await node.admit(pod("new", container("c", {"domain1.com/resource1": 1})))
-            assert status.phase == "Running", "a resource that nobody knows is not looked at"
+            assert status.phase == "Running", "an unknown resource is ignored"
         assert file.read_text() == content, "it stays as it is until there is something to write"
 
 

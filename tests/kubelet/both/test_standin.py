@@ -12,7 +12,7 @@ from tests.kubelet.both.standin import StandIn
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_stand_in_plays(name: str, kubernetes: Version, folder: Path) -> None:
+async def test_stand_in_passes_scenario(name: str, kubernetes: Version, folder: Path) -> None:
     scenario = SCENARIOS[name]
     if reason := scenario.why_not(RELEASES[kubernetes]):
         pytest.skip(reason)
@@ -24,5 +24,5 @@ async def test_the_stand_in_plays(name: str, kubernetes: Version, folder: Path) 
             await stage.close()
 
 
-def test_there_are_enough_of_them() -> None:
+def test_scenario_count_is_at_least_75() -> None:
     assert len(SCENARIOS) >= 75

@@ -223,7 +223,7 @@ async def test_checkpoint_write_error_fails_container_and_keeps_record(kit: Mana
     owner = kit.pod("p", container("c", {R1: 1}))
     with pytest.raises(AllocationError, match=r'^failed to write checkpoint file "kubelet_internal_checkpoint": '):
         await kit.manager.allocate_container(owner, owner.container("c"))
-    assert kit.held(owner, "c") == {"a"}, "what is in memory is kept"
+    assert kit.held(owner, "c") == {"a"}, "the record in memory is kept"
     kit.manager.checkpoint.path.rmdir()
 
 
@@ -431,7 +431,7 @@ async def test_running_container_keeps_device_without_plugin_after_restart(kit: 
     await kit.manager.allocate_container(runs, runs.container("c"))
     with pytest.raises(AllocationError, match="no healthy devices present"):
         await kit.manager.allocate_container(died, died.container("c"))
-    assert await option_counts(kit, runs) == (0, 0, 1), "the recorded answer is used again, and nobody is told"
+    assert await option_counts(kit, runs) == (0, 0, 1), "the recorded answer is used again without a call"
 
 
 async def test_lost_checkpoint_loses_allocations(kit: ManagerKit) -> None:
@@ -442,4 +442,4 @@ async def test_lost_checkpoint_loses_allocations(kit: ManagerKit) -> None:
     await kit.restart()
     assert kit.held(owner, "c") == set()
     await kit.manager.allocate_container(owner, owner.container("c"))
-    assert kit.held(owner, "c") == set(), "a resource that nobody knows is not looked at"
+    assert kit.held(owner, "c") == set(), "an unknown resource is ignored"
