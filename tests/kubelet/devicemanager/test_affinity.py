@@ -34,9 +34,9 @@ async def choose(
     """The IDs that a container gets, and their number per NUMA node."""
     async with ManagerKit(folder, affinity=FixedAffinity(*hint), numa_nodes=range(4)) as kit:
         plugin = await kit.plugin(R1, devices, preferred_allocation=bool(preferred))
-        wish = api.ContainerPreferredAllocationResponse(deviceIDs=preferred)
+        preferred_response = api.ContainerPreferredAllocationResponse(deviceIDs=preferred)
         plugin.behaviours["GetPreferredAllocation"] = answering(
-            api.PreferredAllocationResponse(container_responses=[wish])
+            api.PreferredAllocationResponse(container_responses=[preferred_response])
         )
         held = kit.held(await kit.admit("p", container("c", {R1: size})), "c")
     on = {device.id: device.nodes for device in devices}
@@ -114,12 +114,12 @@ async def test_preferred_allocation_request_has_available_and_must_include(
     async with ManagerKit(folder, affinity=FixedAffinity(0), numa_nodes=(0, 1)) as kit:
         plugin = await kit.plugin(R1, devices, preferred_allocation=True)
         if reusable:
-            init = await kit.give("p", device_names(*reusable), container_name="i")
+            init = await kit.pod_with_devices("p", device_names(*reusable), container_name="i")
             kit.manager.state.reusable = {"p": {R1: dict.fromkeys(device_names(*reusable))}}
             kit.active.remove(init)
         others = [number for number in allocated if number not in reusable]
         if others:
-            await kit.give("other", device_names(*others))
+            await kit.pod_with_devices("other", device_names(*others))
         owner = kit.pod("p", container("c", {R1: size}))
         await kit.manager.allocate_container(owner, owner.container("c"))
         (asked,) = plugin.called("GetPreferredAllocation")[0].container_requests

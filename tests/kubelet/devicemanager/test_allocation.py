@@ -245,9 +245,9 @@ async def test_pod_can_be_removed_during_plugin_call(kit: ManagerKit) -> None:
 
 async def test_concurrent_allocations_get_different_devices(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b"), preferred_allocation=True)
-    wish = api.ContainerPreferredAllocationResponse(deviceIDs=["a"])
+    preferred_response = api.ContainerPreferredAllocationResponse(deviceIDs=["a"])
     gate = plugin.behaviours["GetPreferredAllocation"] = Gate(
-        api.PreferredAllocationResponse(container_responses=[wish])
+        api.PreferredAllocationResponse(container_responses=[preferred_response])
     )
     pods = [kit.pod(name, container("c", {R1: 1})) for name in "pq"]
     tasks = [asyncio.create_task(kit.manager.allocate_container(each, each.container("c"))) for each in pods]

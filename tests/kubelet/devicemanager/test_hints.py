@@ -75,7 +75,7 @@ async def test_devices_of_another_container_are_not_hinted(kit: ManagerKit) -> N
     await kit.plugin(R1, FOUR)
     made = kit.pod("p", container("c1", {R1: 2}), container("c2", {R1: 2}))
     records = kit.manager.state.records
-    await kit.give("p", ["Dev1", "Dev2"], container_name="c1")
+    await kit.pod_with_devices("p", ["Dev1", "Dev2"], container_name="c1")
     kit.active[:] = [made]
     hints = kit.manager.get_topology_hints(made, made.container("c2"))
     assert notation(hints[R1]) == "(01)"
@@ -106,7 +106,7 @@ async def test_allocated_container_is_hinted_only_its_devices(
     kit: ManagerKit, devices: list[Device], held: list[str], request_: int, expected: str
 ) -> None:
     await kit.plugin(R1, devices)
-    await kit.give("p", held)
+    await kit.pod_with_devices("p", held)
     owner = pod("p", container("c", {R1: request_}), uid="p")
     for hints in (
         kit.manager.get_topology_hints(owner, owner.container("c")),
@@ -137,7 +137,7 @@ async def test_pod_hints_use_the_pods_total_demand(
 async def test_devices_of_another_pod_are_not_hinted(kit: ManagerKit) -> None:
     for resource in (R1, R2):
         await kit.plugin(resource, devices_at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
-        await kit.give(f"other-{resource}", ["Dev1", "Dev3"], resource)
+        await kit.pod_with_devices(f"other-{resource}", ["Dev1", "Dev3"], resource)
     owner = kit.pod("p", container("c1", {R1: 1, R2: 1}), container("c2", {R1: 1, R2: 1}))
     hints = kit.manager.get_pod_topology_hints(owner)
     assert {name: notation(each) for name, each in hints.items()} == {R1: "(01)", R2: "(01)"}
