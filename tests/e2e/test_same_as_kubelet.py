@@ -52,6 +52,6 @@ async def test_the_real_kubelet_plays(name: str, world: Real) -> None:
         pytest.skip(reason)
     stage = ClaimsStage(world, name)
     try:
-        await scenario.play(stage)
+        await scenario.run(stage)
     finally:
         await stage.close()

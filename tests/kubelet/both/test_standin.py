@@ -19,7 +19,7 @@ async def test_stand_in_passes_scenario(name: str, kubernetes: Version, folder: 
     async with StandIn(folder, kubernetes) as world:
         stage = ClaimsStage(world, name)
         try:
-            await scenario.play(stage)
+            await scenario.run(stage)
         finally:
             await stage.close()
 
