@@ -48,7 +48,7 @@ async def test_the_real_kubelets_checkpoint_can_be_read(node: RealNode, world: R
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_real_kubelet_plays(name: str, world: Real) -> None:
     scenario = SCENARIOS[name]
-    if reason := scenario.why_not(world.release):
+    if reason := scenario.reason_unsupported(world.release):
         pytest.skip(reason)
     stage = ClaimsStage(world, name)
     try:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from folderwatch import is_folder, is_missing, is_there
+from folderwatch import is_folder, is_missing, path_exists
 
 
 def test_existing_file_folder_and_link_exist(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
-    assert [is_there(tmp_path / x) for x in ("", "file", "link")] == [True, True, True]
+    assert [path_exists(tmp_path / x) for x in ("", "file", "link")] == [True, True, True]
     assert [is_folder(tmp_path / x) for x in ("", "file", "link")] == [True, False, True]
 
 
@@ -21,7 +21,7 @@ def test_missing_and_dangling_paths_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "circle").symlink_to("circle")
     for name in ("missing", "missing/below", "file/below", "dangling", "circle"):
-        assert not is_there(tmp_path / name)
+        assert not path_exists(tmp_path / name)
         assert not is_folder(tmp_path / name)
 
 
@@ -29,7 +29,7 @@ def test_path_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
     assert [is_missing(tmp_path / x) for x in ("", "missing", "a" * 300)] == [False, True, False]
 
 
-@pytest.mark.parametrize("ask", [is_there, is_folder])
+@pytest.mark.parametrize("ask", [path_exists, is_folder])
 def test_path_that_cannot_be_read_raises(tmp_path: Path, ask: Callable[[Path], bool]) -> None:
     with pytest.raises(OSError, match="File name too long"):
         ask(tmp_path / ("a" * 300))
@@ -41,6 +41,6 @@ def test_folder_without_search_permission_raises(tmp_path: Path) -> None:
     os.seteuid(65534)
     try:
         with pytest.raises(PermissionError):
-            is_there(tmp_path / "file")
+            path_exists(tmp_path / "file")
     finally:
         os.seteuid(0)

@@ -19,7 +19,7 @@ def test_oldest_events_are_dropped_and_loss_is_detectable() -> None:
     assert texts(log, MAX_EVENTS + 2) == [str(MAX_EVENTS + 2)]
     assert texts(log, MAX_EVENTS + 3) == texts(log, MAX_EVENTS + 9) == []
     assert log.counts == {"healthy": MAX_EVENTS + 3}
-    assert (log.lost_after(2), log.lost_after(3)) == (True, False)
+    assert (log.has_lost_events_after(2), log.has_lost_events_after(3)) == (True, False)
 
 
 def test_repeated_refusal_is_one_event_with_a_count() -> None:
@@ -30,7 +30,7 @@ def test_repeated_refusal_is_one_event_with_a_count() -> None:
     log.record("refused", "it is unhealthy", resource="a/b", device="e")
     assert [(x.number, x.device, x.count) for x in log.since(0)] == [(2, "", 1), (3, "d", 2), (4, "e", 1)]
     assert log.counts["refused"] == 3
-    assert not log.lost_after(0)
+    assert not log.has_lost_events_after(0)
 
 
 async def test_waiters_wake_at_next_event_and_at_release() -> None:

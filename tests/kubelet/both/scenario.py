@@ -25,9 +25,9 @@ class Scenario(Struct, frozen=True):
     run: ScenarioFunction
     gate: str = ""
 
-    def why_not(self, release: Release) -> str:
+    def reason_unsupported(self, release: Release) -> str:
         """The reason why a release cannot run the scenario; empty if it can."""
-        return release.why_not(self.gate) if self.gate else ""
+        return release.reason_unsupported(self.gate) if self.gate else ""
 
 
 SCENARIOS: dict[str, Scenario] = {}

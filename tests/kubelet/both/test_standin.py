@@ -14,7 +14,7 @@ from tests.kubelet.both.standin import StandIn
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_stand_in_passes_scenario(name: str, kubernetes: Version, folder: Path) -> None:
     scenario = SCENARIOS[name]
-    if reason := scenario.why_not(RELEASES[kubernetes]):
+    if reason := scenario.reason_unsupported(RELEASES[kubernetes]):
         pytest.skip(reason)
     async with StandIn(folder, kubernetes) as world:
         stage = ClaimsStage(world, name)

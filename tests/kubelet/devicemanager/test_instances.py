@@ -222,21 +222,21 @@ def test_client_table_keeps_clients_by_path() -> None:
     table: ClientTable[FakeClient] = ClientTable(by_path=True)
     one, other = FakeClient(ONE), FakeClient(OTHER)
     for each in (one, other):
-        table.enter(each)
-    table.leave(R1, Path("/third.sock"))
+        table.add(each)
+    table.remove(R1, Path("/third.sock"))
     assert [table.find(R1, path) for path in (ONE, OTHER)] == [one, other]
-    table.leave(R1, ONE)
+    table.remove(R1, ONE)
     assert [table.find(R1, path) for path in (ONE, OTHER)] == [None, other]
-    table.enter(one)
-    table.leave(R1, OTHER)
+    table.add(one)
+    table.remove(R1, OTHER)
     assert list(table) == [one]
 
 
 def test_client_table_keeps_one_client_per_resource_before_1_37() -> None:
     table: ClientTable[FakeClient] = ClientTable(by_path=False)
     one, other = FakeClient(ONE), FakeClient(OTHER)
-    table.enter(one)
-    table.enter(other)
+    table.add(one)
+    table.add(other)
     assert table.find(R1, ONE) is other, "the name is the newest's"
-    table.leave(R1, ONE)
+    table.remove(R1, ONE)
     assert list(table) == []

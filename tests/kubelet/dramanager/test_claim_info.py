@@ -23,29 +23,29 @@ EMPTY_STATE_FILE = (
 
 @scenario(140)
 def test_claim_info_is_created_from_allocated_claim() -> None:
-    info = ClaimInfo.of_claim(claim("c1"))
+    info = ClaimInfo.from_claim(claim("c1"))
     assert (info.namespace, info.name, info.uid) == ("default", "c1", "uid-c1")
     assert (info.devices, info.pods, info.is_prepared) == ({DRIVER: None}, set(), False)
-    two = ClaimInfo.of_claim(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0"), ("c", DRIVER, "g1")))
+    two = ClaimInfo.from_claim(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0"), ("c", DRIVER, "g1")))
     assert list(two.devices) == [DRIVER, OTHER]
     usual = claim("c1")
     status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())
-    assert ClaimInfo.of_claim(msgspec.structs.replace(usual, status=status)).devices == {}
+    assert ClaimInfo.from_claim(msgspec.structs.replace(usual, status=status)).devices == {}
     with pytest.raises(ClaimError, match="ResourceClaim c1: not allocated"):
-        ClaimInfo.of_claim(claim("c1", allocated=False))
+        ClaimInfo.from_claim(claim("c1", allocated=False))
 
 
 @scenario(141)
 def test_claim_info_is_restored_from_state_of_any_release() -> None:
     drivers = {DRIVER: DriverState([DEVICE]), OTHER: DriverState()}
     state = ClaimState("u", "c1", "default", {"p": {}, "q": {}}, drivers)
-    info = ClaimInfo.of_state(state, LATEST)
+    info = ClaimInfo.from_state(state, LATEST)
     assert (info.pods, info.devices, info.is_prepared) == ({"p", "q"}, {DRIVER: [DEVICE], OTHER: None}, False)
     assert encode([info.state()]) == encode([state])
-    older = ClaimInfo.of_state(state, RELEASES["1.34"])
+    older = ClaimInfo.from_state(state, RELEASES["1.34"])
     assert b"ShareID" not in encode([older.state()])
-    assert b"ShareID" in encode([ClaimInfo.of_state(state, RELEASES["1.35"]).state()])
-    assert encode([ClaimInfo.of_state(older.state(), LATEST).state()]) == encode([state])
+    assert b"ShareID" in encode([ClaimInfo.from_state(state, RELEASES["1.35"]).state()])
+    assert encode([ClaimInfo.from_state(older.state(), LATEST).state()]) == encode([state])
 
 
 @scenario(142)
@@ -77,9 +77,9 @@ def test_claim_with_skipped_operations_is_refused_since_1_37() -> None:
     text = "^ResourceClaim c1: DRAOptionalNodeOperations feature gate is disabled on kubelet$"
     for operations in ((("*",),), (("*",), ("NodeUnprepareResources",))):
         with pytest.raises(ClaimError, match=text):
-            ClaimInfo.of_claim(skipping(*operations))
-        ClaimInfo.of_claim(skipping(*operations), RELEASES["1.36"])
-    ClaimInfo.of_claim(skipping(("*",), ()))
+            ClaimInfo.from_claim(skipping(*operations))
+        ClaimInfo.from_claim(skipping(*operations), RELEASES["1.36"])
+    ClaimInfo.from_claim(skipping(("*",), ()))
 
 
 @scenario(142, 143)

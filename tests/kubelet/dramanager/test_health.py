@@ -10,7 +10,7 @@ import pytest
 from grpcunix import Status
 from kubelet import RELEASES, FakeClock, Version
 from kubelet.dramanager.health_cache import MAX_DEVICES, DeviceHealth, HealthCache
-from kubelet.dramanager.health_streams import choose_health_service, reports, shortened
+from kubelet.dramanager.health_streams import choose_health_service, parse_reports, truncate_message
 from kubelet.stubs import DRAPluginStub, failing
 from kubeletapi.dra.v1 import api_pb2 as dra
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as api
@@ -195,7 +195,7 @@ async def test_unimplemented_health_service_is_not_retried(kit: Kit) -> None:
     ],
 )
 def test_long_message_is_truncated(message: str, shown: str) -> None:
-    assert shortened(message) == shown
+    assert truncate_message(message) == shown
 
 
 @scenario(139)
@@ -210,7 +210,7 @@ def test_long_message_is_truncated(message: str, shown: str) -> None:
 def test_report_is_parsed_with_default_timeout(
     sent: api.DeviceHealth, parsed: DeviceHealth, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert reports(api.NodeWatchResourcesResponse(devices=[sent])) == [parsed]
+    assert parse_reports(api.NodeWatchResourcesResponse(devices=[sent])) == [parsed]
     assert ("health_check_timeout_seconds is -5" in caplog.text) == (sent.health_check_timeout_seconds < 0)
 
 

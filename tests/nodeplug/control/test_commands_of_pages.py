@@ -44,10 +44,10 @@ RUN_BY = {
     r"nodeplug kubelet verify .*(dra|driver)": "kubelet/test_driver_conformance.py::",
     r"nodeplug kubelet verify|python plugin.py": "kubelet/test_conformance.py::",
     r"nodeplug kubelet (run|admit|hold|release|remove|restart|status)": (
-        "kubelet/test_cli.py::test_a_plugin_under_development"
+        "kubelet/test_cli.py::test_admit_status_remove_and_restart_with_plugin"
     ),
     r"\. \.venv": "project/test_laptop_page.py::test_the_daemon_and_the_page",
-    r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
+    r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_checkpoint_shows_devices_and_corruption",
     r"python driver.py|kubectl --kubeconfig /tmp/k": "nodeplug/test_testing_page.py::test_the_driver_of_the_page",
     r"nodeplug allocate --kubeconfig": (
         "nodeplug/commands/test_allocate_server.py::test_claims_are_allocated_from_what_the_server_has"
