@@ -11,7 +11,7 @@ import msgspec
 
 from kubelet.errors import NodeError
 from kubelet.events import Event
-from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
+from kubelet.pods.lifecycle import ACTIVE_STATES, Change, State, next_state
 from kubelet.pods.sources import Source
 from resourceapi.objects.core import (
     Container,

@@ -18,7 +18,7 @@ from kubelet.errors import AllocationError, ClaimError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.builders import stays
 from kubelet.pods.cgroups import PodCgroups
-from kubelet.pods.life import Change, State
+from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
 from resourceapi.objects.core import Container

@@ -18,7 +18,7 @@ from kubelet.dramanager.references import has_claims
 from kubelet.errors import AllocationError, NodeError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
-from kubelet.pods.life import Change, State
+from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.manifests import for_admission
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source

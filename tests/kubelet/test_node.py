@@ -201,7 +201,7 @@ async def test_lost_checkpoint_keeps_node_capacity(node: Node, plugin: DevicePlu
     await node.stop()
     (node.device_plugins / "kubelet_internal_checkpoint").unlink()
     await node.start()
-    assert node_counts(node) == (2, 2), "nobody says otherwise"
+    assert node_counts(node) == (2, 2), "the lost checkpoint contains no capacity"
     assert node.status("p").phase == "Running"
     assert node.allocations("p", "c") == {}
     assert node.status("p").container_statuses[0].allocated_resources_status == ()

@@ -76,7 +76,7 @@ async def test_older_plugin_serves_after_newer_one_stops(kit: ManagerKit) -> Non
     new = await kit.plugin(R1, healthy("a"))
     await new.stop()
     await kit.until(lambda: len(kit.manager.state.instances[R1]) == 1)
-    assert numbers(kit) == (1, 1), "the last list stays until somebody sends another"
+    assert numbers(kit) == (1, 1), "the last list stays until the next one"
     await kit.admit("pod", container("c", {R1: 1}))
     assert len(old.called("Allocate")) == 1
     old.update(healthy("a", "b"))
@@ -111,7 +111,7 @@ async def test_refused_second_registration_blocks_path_until_restart(kit: Manage
     await plugin.until(lambda: plugin.streams == 0)
     await plugin.start()
     await refused(plugin, kit)
-    assert numbers(kit) == (3, 3), "nobody noticed its end"
+    assert numbers(kit) == (3, 3), "its end is not noticed"
     await kit.admit("pod", container("c", {R1: 1}))
     assert [method for method, _ in plugin.calls[-2:]] == ["GetDevicePluginOptions", "Allocate"]
     assert plugin.streams == 0

@@ -74,7 +74,7 @@ async def test_start_without_api_server_keeps_devices_and_cgroups(node: Node, pl
         assert (node.status("p").phase, cgroups(node), in_file(node)) == ("Running", 1, ["a"])
     await offer(node, plugin)
     assert await listed(node) == {}
-    assert in_file(node) == ["a"], "the list was written, and nobody is gone from it"
+    assert in_file(node) == ["a"], "the checkpoint was written with all allocations"
     await release_sources(node)
     assert await listed(node) == {"p": ["a"]}
     await node.admit(pod("q", container("c", {R: 2})))
@@ -114,7 +114,7 @@ async def test_stopping_kubelet_keeps_active_pods_until_sockets_close(node: Node
     await node.admit(pod("p", container("c", {R: 1})))
     stopping = asyncio.create_task(node.stop())
     while is_live(node.pod_resources_socket):
-        assert len(node.active_pods()) == 1, "who asks now would hear that nobody has a device"
+        assert len(node.active_pods()) == 1, "otherwise pod resources would list no devices"
         await asyncio.sleep(0)
     await stopping
     assert in_file(node) == ["a"]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
+from kubelet.pods.lifecycle import ACTIVE_STATES, Change, State, next_state
 
 
 def follow(*changes: Change) -> State:
