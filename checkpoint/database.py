@@ -35,7 +35,7 @@ from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
 from checkpoint.reserve import SIZE, Reserve, allocate_what_there_is
 from checkpoint.rows import Nonsense, apply, load, rewrite
-from folderwatch import is_there
+from folderwatch import path_exists
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Database:
         If there is no file, the next write creates one, or the next process, which asks what pods have.
         """
         try:
-            is_another = self._connection is not None and not self._in_place() and is_there(self.path)
+            is_another = self._connection is not None and not self._in_place() and path_exists(self.path)
         except OSError as error:
             raise self._unavailable("read", error) from error
         if is_another:
@@ -347,7 +347,7 @@ class Database:
         if self._identity not in (None, found_there) and len(found):
             raise _Unsound("replaced", "another database replaced the one in use")
         if self._identity is None:
-            self.began_empty = is_there(self._unrestored)
+            self.began_empty = path_exists(self._unrestored)
         self._identity = found_there
         self._held = Held((self.path, self._directory / _LOCK_NAME), self._log_path)
         self._size = _size(self.path)
@@ -364,7 +364,7 @@ class Database:
         """Rename the file and its companions alike, so that SQLite can still open them together."""
         stem = f"{FILE_NAME}.{unsound.label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         names = (stem, *(f"{stem}.{n}" for n in range(2, 1000)))
-        target = next(name for name in names if not any(is_there(self._directory / (name + x)) for x in _COMPANIONS))
+        target = next(name for name in names if not any(path_exists(self._directory / (name + x)) for x in _COMPANIONS))
         for companion in _COMPANIONS:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self._directory / (FILE_NAME + companion), self._directory / (target + companion))

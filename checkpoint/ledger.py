@@ -31,7 +31,7 @@ from checkpoint.requests import Request, answer
 from checkpoint.unlisted import Unlisted
 from checkpoint.withheld import Withheld
 from telemetry import Histogram
-from telemetry.trace import part
+from telemetry.trace import child_span
 
 log = logging.getLogger("nodeplug.leases")
 
@@ -354,7 +354,7 @@ class Ledger:
             raise LedgerUnavailable(f"the lease database {self._database.path} is closed: nodeplug is stopping")
         loop = asyncio.get_running_loop()
         request = Request(decide, loop.create_future())
-        with part("commit leases"):
+        with child_span("commit leases"):
             is_next = self._busy is None and not self._is_scheduled
             self._is_scheduled |= is_next
             if is_next and self._come_alone and self._is_quick:

@@ -42,7 +42,7 @@ from resources.container_view import duplicate_path
 from resources.groups import is_group_id
 from resources.resource import VHOST_NET, Resource
 from resources.unit_names import unit_names
-from telemetry.trace import part
+from telemetry.trace import child_span
 
 NOT_DESCRIBED: Final = "its CDI spec is not written yet"
 _SPECS_TIMEOUT = 5.0  # seconds for CDI specs to be written before a container starts
@@ -319,7 +319,7 @@ class Allocator:
         """Wait until the runtime finds devices as they are. Raises `StateUnavailable`."""
         missing = [x for x in devices if x.id in self.devices and x.devnodes and not self.is_described(x)]
         self._specs.recheck()
-        with part("write CDI"):
+        with child_span("write CDI"):
             await self._specs.wait_written(_SPECS_TIMEOUT)
         if self._specs.problem:
             raise StateUnavailable(f"{self.resource.name}: {self._specs.problem}; try again")

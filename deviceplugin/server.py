@@ -25,7 +25,7 @@ from resources.reset import ResetFailed, reset
 from resources.resource import Resource
 from resources.selector import NOTHING, concerns
 from telemetry import Span, Telemetry
-from telemetry.trace import DEVICES, RESOURCE, part
+from telemetry.trace import DEVICES, RESOURCE, child_span
 
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
 _MAX_IDS = 5  # units that an event names
@@ -189,7 +189,7 @@ class DevicePluginServicer:
             try:
                 devices = await self._allocator.prepare_start(request.devices_ids)
                 if self._allocator.resource.reset:
-                    with part("reset devices"):
+                    with child_span("reset devices"):
                         await self._reset(devices)
             except (AllocationRefused, ResetFailed) as refusal:
                 raise self._to_rpc_error(refusal, request.devices_ids) from refusal
@@ -222,7 +222,7 @@ class DevicePluginServicer:
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"
         requested = ",".join(map(shown, itertools.islice(units, _MAX_IDS)))
-        self._telemetry.refused(API, reason, shown(str(refusal), _MAX_REASON), resource=name, device=requested)
+        self._telemetry.record_refusal(API, reason, shown(str(refusal), _MAX_REASON), resource=name, device=requested)
         if isinstance(refusal, InvalidRequest):
             code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):

@@ -3,7 +3,7 @@
 A notification only means that something might have changed; its receiver lists the folder.
 """
 
-from folderwatch.existence import is_folder, is_missing, is_there
+from folderwatch.existence import is_folder, is_missing, path_exists
 from folderwatch.mounts import FolderGone, check_mount, check_mounts
 from folderwatch.watcher import FolderWatch, FolderWatcher
 
@@ -15,5 +15,5 @@ __all__ = [
     "check_mounts",
     "is_folder",
     "is_missing",
-    "is_there",
+    "path_exists",
 ]

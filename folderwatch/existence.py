@@ -13,7 +13,7 @@ from typing import Final
 _ABSENT_ERRORS: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Return whether `path` exists, following links. Raises OSError if that cannot be determined."""
     return _mode(path) is not None
 
@@ -27,7 +27,7 @@ def is_folder(path: Path) -> bool:
 def is_missing(path: Path) -> bool:
     """Return whether `path` certainly does not exist, following links; False if that cannot be determined."""
     try:
-        return not is_there(path)
+        return not path_exists(path)
     except OSError:
         return False
 

@@ -45,9 +45,9 @@ class Events:
         """Return an endless stream of the events from now on."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._listeners.add(queue)
-        return _taken_from(queue)
+        return _events_in(queue)
 
 
-async def _taken_from(queue: asyncio.Queue[Event]) -> AsyncIterator[Event]:
+async def _events_in(queue: asyncio.Queue[Event]) -> AsyncIterator[Event]:
     while True:
         yield await queue.get()

@@ -29,7 +29,7 @@ from telemetry.exposition import render
 T = TypeVar("T")
 P = ParamSpec("P")
 
-SECONDS = 30.0  # the longest that a blocking call waits
+CALL_TIMEOUT = 30.0  # the longest that a blocking call waits
 
 
 class LoopThread:
@@ -41,7 +41,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="stand-in kubelet", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[], Awaitable[T]], seconds: float = SECONDS) -> T:
+    def run(self, work: Callable[[], Awaitable[T]], seconds: float = CALL_TIMEOUT) -> T:
         """Await `work()` on the loop and return its result. On TimeoutError the work is cancelled."""
 
         async def awaited() -> T:
@@ -65,11 +65,11 @@ class LoopThread:
     def close(self) -> None:
         """Stop the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(SECONDS)
+        self._thread.join(CALL_TIMEOUT)
         self._loop.close()
 
 
-def _awaited(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[Concatenate[Kubelet, P], T]":
+def _blocking(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[Concatenate[Kubelet, P], T]":
     """Return a blocking version of a node's coroutine method."""
 
     def wait(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -79,7 +79,7 @@ def _awaited(method: Callable[Concatenate[Node, P], Awaitable[T]]) -> "Callable[
     return wait
 
 
-def _called(method: Callable[Concatenate[Node, P], T]) -> "Callable[Concatenate[Kubelet, P], T]":
+def _on_loop(method: Callable[Concatenate[Node, P], T]) -> "Callable[Concatenate[Kubelet, P], T]":
     """Return a version of a node's method that can be called outside of the node's event loop."""
 
     def call(self: "Kubelet", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,27 +102,27 @@ class Kubelet:
         self.socket = node.kubelet_socket
         self.pod_resources_socket = node.pod_resources_socket
 
-    admit = _awaited(Node.admit)
-    remove = _awaited(Node.remove)
-    sync = _awaited(Node.sync)
-    exit_container = _awaited(Node.exit_container)
-    lose_sandbox = _awaited(Node.lose_sandbox)
-    run_container_options = _awaited(Node.run_container_options)
-    run_static_pod = _awaited(Node.run_static_pod)
-    remove_static_pod = _awaited(Node.remove_static_pod)
-    start = _awaited(Node.start)
-    stop = _awaited(Node.stop)
-    restart = _awaited(Node.restart)
-    reboot = _awaited(Node.reboot)
-    cut_stream = _awaited(Node.cut_stream)
-    status = _called(Node.status)
-    active_pods = _called(Node.active_pods)
-    capacity = _called(Node.capacity)
-    allocatable = _called(Node.allocatable)
-    devices = _called(Node.devices)
-    allocations = _called(Node.allocations)
-    claimed_devices = _called(Node.claimed_devices)
-    cgroup = _called(Node.cgroup)
+    admit = _blocking(Node.admit)
+    remove = _blocking(Node.remove)
+    sync = _blocking(Node.sync)
+    exit_container = _blocking(Node.exit_container)
+    lose_sandbox = _blocking(Node.lose_sandbox)
+    run_container_options = _blocking(Node.run_container_options)
+    run_static_pod = _blocking(Node.run_static_pod)
+    remove_static_pod = _blocking(Node.remove_static_pod)
+    start = _blocking(Node.start)
+    stop = _blocking(Node.stop)
+    restart = _blocking(Node.restart)
+    reboot = _blocking(Node.reboot)
+    cut_stream = _blocking(Node.cut_stream)
+    status = _on_loop(Node.status)
+    active_pods = _on_loop(Node.active_pods)
+    capacity = _on_loop(Node.capacity)
+    allocatable = _on_loop(Node.allocatable)
+    devices = _on_loop(Node.devices)
+    allocations = _on_loop(Node.allocations)
+    claimed_devices = _on_loop(Node.claimed_devices)
+    cgroup = _on_loop(Node.cgroup)
 
     def metrics(self) -> str:
         """Return the kubelet's metrics in the text format of its /metrics."""
@@ -162,7 +162,7 @@ class Kubelet:
         """Answer Register as usual again."""
         self.thread.call(lambda: self.node.before_registration(None))
 
-    def until(self, predicate: Callable[[], T], seconds: float = SECONDS) -> T:
+    def until(self, predicate: Callable[[], T], seconds: float = CALL_TIMEOUT) -> T:
         """Wait until `predicate` is true. It is called after each change of the node, and can use this object.
 
         Raises TimeoutError with the last value of the predicate.
@@ -172,31 +172,33 @@ class Kubelet:
         while not (value := predicate()):
             left = max(0.0, deadline - time.monotonic())
             try:
-                changes = self.thread.run(functools.partial(self.node.changed_since, changes, left), left + SECONDS)
+                changes = self.thread.run(
+                    functools.partial(self.node.changed_since, changes, left), left + CALL_TIMEOUT
+                )
             except TimeoutError:
                 raise TimeoutError(f"not within {seconds:g} s; what was waited for is {value!r}") from None
         return value
 
 
-class _Behaving:
+class _StubHandle:
     """The methods that stubs have in common."""
 
     def __init__(self, thread: LoopThread, plugin: DevicePluginStub | DRAPluginStub) -> None:
         self._thread = thread
-        self._behaving = plugin
+        self._stub = plugin
 
     @property
     def calls(self) -> list[str]:
         """The methods that were called, in order."""
-        return self._thread.call(lambda: [method for method, _ in self._behaving.calls])
+        return self._thread.call(lambda: [method for method, _ in self._stub.calls])
 
     def fail(self, method: str, text: str) -> None:
         """Answer a method with an error from now on."""
-        self._behave(method, failing(text))
+        self._set_behaviour(method, failing(text))
 
     def answer(self, method: str, *answers: StubReply) -> None:
         """Answer a method with these answers one after the other, and with the last one from then on."""
-        self._behave(method, answering(*answers))
+        self._set_behaviour(method, answering(*answers))
 
     def delay(self, method: str, seconds: float, answer: StubReply) -> None:
         """Answer a method only after some seconds."""
@@ -205,21 +207,21 @@ class _Behaving:
             await asyncio.sleep(seconds)
             return answer
 
-        self._behave(method, late)
+        self._set_behaviour(method, late)
 
     def behave(self, method: str) -> None:
         """Restore the default behaviour of a method."""
-        self._thread.call(lambda: self._behaving.behaviours.pop(method, None))
+        self._thread.call(lambda: self._stub.behaviours.pop(method, None))
 
     def stop(self) -> None:
         """Stop serving, like a plugin that dies."""
-        self._thread.run(self._behaving.stop)
+        self._thread.run(self._stub.stop)
 
-    def _behave(self, method: str, behaviour: Behaviour) -> None:
-        self._thread.call(lambda: self._behaving.behaviours.update({method: behaviour}))
+    def _set_behaviour(self, method: str, behaviour: Behaviour) -> None:
+        self._thread.call(lambda: self._stub.behaviours.update({method: behaviour}))
 
 
-class PluginStub(_Behaving):
+class PluginStub(_StubHandle):
     """A stub plugin, for blocking tests."""
 
     def __init__(self, thread: LoopThread, plugin: DevicePluginStub, kubelet: Path) -> None:
@@ -244,7 +246,7 @@ class PluginStub(_Behaving):
         self._thread.call(self._plugin.end_streams)
 
 
-class DriverStub(_Behaving):
+class DriverStub(_StubHandle):
     """A stub DRA driver, for blocking tests."""
 
     def __init__(self, thread: LoopThread, plugin: DRAPluginStub) -> None:
@@ -317,7 +319,7 @@ def device_plugin_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterato
             try:
                 await plugin.register(kubelet.socket)
                 # without a scheduler, a pod that arrives before the list would be admitted without devices
-                await kubelet.node.until(lambda: resource in kubelet.node.devices(), SECONDS)
+                await kubelet.node.until(lambda: resource in kubelet.node.devices(), CALL_TIMEOUT)
             except BaseException:
                 await plugin.stop()
                 raise
@@ -346,7 +348,7 @@ def dra_driver_stub(kubelet: Kubelet, _kubelet_thread: LoopThread) -> Iterator[D
             plugin = DRAPluginStub(kubelet.plugins_registry, driver, *prepare, **{"name": name, **options})
             await plugin.start()
             try:
-                await plugin.until(lambda: bool(plugin.notified), SECONDS)
+                await plugin.until(lambda: bool(plugin.notified), CALL_TIMEOUT)
                 is_registered, text = plugin.notified[0]
                 if not is_registered:
                     raise RegistrationError(text)

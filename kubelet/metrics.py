@@ -45,7 +45,7 @@ class KubeletMetrics:
         self._calls: defaultdict[tuple[str, str, str], Histogram] = defaultdict(partial(Histogram, DRA_BOUNDS))
 
     @contextmanager
-    def allocating(self, resource: str) -> Iterator[None]:
+    def measure_allocation(self, resource: str) -> Iterator[None]:
         """Measure a call of Allocate."""
         began = self._clock.now()
         try:
@@ -54,7 +54,7 @@ class KubeletMetrics:
             self._allocations[resource].observe(self._clock.now() - began)
 
     @contextmanager
-    def operating(self, operation: Operation) -> Iterator[None]:
+    def measure_operation(self, operation: Operation) -> Iterator[None]:
         """Measure an operation on all claims of a pod."""
         began, is_error = self._clock.now(), "true"
         try:
@@ -63,7 +63,7 @@ class KubeletMetrics:
         finally:
             self._operations[operation, is_error].observe(self._clock.now() - began)
 
-    async def calling(self, driver: str, method: str, call: Awaitable[Any]) -> Any:
+    async def measure_call(self, driver: str, method: str, call: Awaitable[Any]) -> Any:
         """Measure a unary call to a driver, `/<service>/<method>`, and return its response. Raises `RpcError`."""
         began, code = self._clock.now(), Status.CANCELLED
         try:

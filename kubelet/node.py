@@ -186,7 +186,7 @@ class Node:
             self._settings, self._workers, self._cgroups, self._status, self._events.notify, self._before_register
         )
         try:
-            await process.started()
+            await process.wait_started()
         except BaseException:
             if self._process is process and not process.is_running:
                 self._process = None
@@ -310,11 +310,11 @@ class Node:
 
     def capacity(self) -> dict[str, int]:
         """Return the node's current capacity of devices; resources that left the node stay as zero."""
-        return self._numbers()[0]
+        return self._capacity_and_allocatable()[0]
 
     def allocatable(self) -> dict[str, int]:
         """Return the node's current allocatable devices. Allocations do not lower it."""
-        return self._numbers()[1]
+        return self._capacity_and_allocatable()[1]
 
     def devices(self) -> dict[str, dict[str, Device]]:
         """Return resource -> id -> device; a device that cannot be allocated now is not `Healthy`."""
@@ -373,7 +373,7 @@ class Node:
             raise NodeError("the kubelet is stopped; start it first")
         return self._process.managers
 
-    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+    def _capacity_and_allocatable(self) -> tuple[dict[str, int], dict[str, int]]:
         if self.is_running:
-            return self._status.now(self.manager)
+            return self._status.current(self.manager)
         return dict(self._status.capacity), dict(self._status.allocatable)

@@ -18,26 +18,26 @@ class NodeStatus:
         self.allocatable: dict[str, int] = {}
         self._notify = notify
 
-    def begin(self, devices: ManagerImpl) -> None:
+    def sync_at_start(self, devices: ManagerImpl) -> None:
         """Update the status at the start of a kubelet; if the kubelet lost its state, the old numbers become zero."""
         if devices.should_reset_extended_resource_capacity():
             self.capacity = dict.fromkeys(self.capacity, 0)
         self.sync(devices)
 
-    def now(self, devices: ManagerImpl) -> tuple[dict[str, int], dict[str, int]]:
+    def current(self, devices: ManagerImpl) -> tuple[dict[str, int], dict[str, int]]:
         """Return the current capacity and allocatable without changing the status."""
-        return self._updated(*devices.state.count())
+        return self._merge(*devices.state.count())
 
     def sync(self, devices: ManagerImpl) -> None:
         """Update the status from the device manager; resources whose plugin is gone for too long become zero."""
         before = self.capacity, self.allocatable
-        self.capacity, self.allocatable = self._updated(*devices.get_capacity())
+        self.capacity, self.allocatable = self._merge(*devices.get_capacity())
         for resource in sorted(self.capacity.keys() | before[0].keys()):
             now = (self.capacity.get(resource), self.allocatable.get(resource))
             if now != (before[0].get(resource), before[1].get(resource)):
                 self._notify(Event("capacity", resource, f"{now[0]} allocatable {now[1]}"))
 
-    def _updated(
+    def _merge(
         self, capacity: dict[str, int], allocatable: dict[str, int], gone: Iterable[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
         every = self.capacity | capacity | dict.fromkeys(gone, 0)

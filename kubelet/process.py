@@ -96,7 +96,7 @@ class KubeletProcess:
         """Whether the kubelet has not ended."""
         return not self._task.done()
 
-    async def started(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the kubelet serves and has admitted the pods that its sources deliver at once.
 
         Raises `NodeError` or OSError if the kubelet ended before.
@@ -127,7 +127,7 @@ class KubeletProcess:
         async with AsyncExitStack() as stack:
             stack.callback(workers.stopped)  # runs last, because the sockets need the pods while they serve
             await self._start_services(stack)
-            self._status.begin(self.managers.devices)
+            self._status.sync_at_start(self.managers.devices)
             self._notify(Event("started", str(settings.directory)))
             async with asyncio.TaskGroup() as group:
                 group.create_task(workers.run(self.managers))

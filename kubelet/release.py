@@ -64,7 +64,7 @@ class Release(Struct, frozen=True, kw_only=True):
         """Return whether a feature gate is on."""
         return gate in self.gates
 
-    def why_not(self, gate: str) -> str:
+    def reason_unsupported(self, gate: str) -> str:
         """Return the reason why a test that needs a feature gate cannot run; empty if the gate is on."""
         return "" if self.has(gate) else f"the feature gate {gate} is off in Kubernetes {self.version}"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from checkpoint import Ledger
 from checkpoint.reconciler import Witnesses
 from deviceplugin import DevicePlugins, Paths
-from folderwatch import FolderWatcher, is_there
+from folderwatch import FolderWatcher, path_exists
 from hostdevices import Host
 from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.presence import Presence
@@ -206,7 +206,7 @@ def remove_features(settings: Settings) -> None:
     if settings.features_directory:
         return
     try:
-        if not is_there(state / "node-features"):
+        if not path_exists(state / "node-features"):
             return
     except OSError:  # the ledger is in the same directory and reports what is wrong with it
         return

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from hostdevices.shown import shown
 from nodeplug.version import VERSION
 from telemetry import Span, Telemetry, Tracer
-from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, KeptSpan, SpanKind
+from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, CurrentSpan, SpanKind
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -181,7 +181,7 @@ class _KeepingTracer(Tracer):
         return _OtelSpan(self, span) if span.is_recording() else NO_SPAN
 
 
-class _OtelSpan(KeptSpan):
+class _OtelSpan(CurrentSpan):
     """A span of OpenTelemetry."""
 
     def __init__(self, tracer: _KeepingTracer, span: "OtelSpan") -> None:
@@ -203,7 +203,7 @@ class _OtelSpan(KeptSpan):
 
         self._span.set_status(StatusCode.ERROR, shown(why, LONGEST_TEXT))
 
-    def part(self, name: str) -> Span:
+    def child(self, name: str) -> Span:
         return self._tracer.part_of(self._span, name)
 
     def finish(self) -> None:

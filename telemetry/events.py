@@ -114,7 +114,7 @@ class EventLog:
             return ()
         return tuple(event for event in self._events.values() if event.number > number)
 
-    def lost_after(self, number: int) -> bool:
+    def has_lost_events_after(self, number: int) -> bool:
         """Return whether any events after a number were dropped from the ring."""
         return number < self._lost
 

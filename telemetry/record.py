@@ -35,7 +35,7 @@ class Telemetry:
         self.tracer = NO_TRACER
         """Makes the spans of calls, registrations, reloads and hot-plugged devices."""
 
-    def refused(
+    def record_refusal(
         self, api: Api, reason: RefusalReason, message: str, *, resource: str = "", device: str = "", holder: str = ""
     ) -> None:
         """Count and record a refusal."""

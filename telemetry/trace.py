@@ -1,6 +1,6 @@
 """Traces of what takes time: the interface between packages with spans and the exporter (`nodeplug/tracing.py`).
 
-    a call, a reload, a new device -> `Tracer.span` -> `part` for each step that takes time
+    a call, a reload, a new device -> `Tracer.span` -> `child_span` for each step that takes time
 
 Without a tracer there is one span that stores nothing. Names and meaning are OpenTelemetry's. The current span follows
 the task, and the threads that the task waits for.
@@ -36,8 +36,8 @@ class Span:
     def fail(self, why: str) -> None:
         """Record a failure."""
 
-    def part(self, name: str) -> "Span":
-        """Return a span that is a part of this one."""
+    def child(self, name: str) -> "Span":
+        """Return a child span."""
         del name
         return self
 
@@ -58,7 +58,7 @@ NO_SPAN: Final = Span()
 _CURRENT: ContextVar[Span] = ContextVar("span", default=NO_SPAN)
 
 
-class KeptSpan(Span):
+class CurrentSpan(Span):
     """A span that is the current one while it lasts."""
 
     is_recorded = True
@@ -85,9 +85,9 @@ def current() -> Span:
     return _CURRENT.get()
 
 
-def part(name: str) -> Span:
-    """Return a part of the current span; without one, a span that is not recorded."""
-    return _CURRENT.get().part(name)
+def child_span(name: str) -> Span:
+    """Return a child of the current span; without one, a span that is not recorded."""
+    return _CURRENT.get().child(name)
 
 
 class Tracer:
@@ -96,7 +96,7 @@ class Tracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None, ago: float = 0.0
     ) -> Span:
-        """Return a new span that is not a part of the current one, and that began `ago` seconds ago.
+        """Return a new span that is no child of the current one, and that began `ago` seconds ago.
 
         `parent` identifies a caller's span, by the fields `traceparent` and `tracestate` of W3C's Trace Context.
         """

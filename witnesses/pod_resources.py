@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from checkpoint.holdings import Listed
-from folderwatch import is_there
+from folderwatch import path_exists
 from grpcunix import Client, RpcError, Transport, connect
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from witnesses.threads import in_thread
@@ -51,7 +51,7 @@ class PodResources:
     def is_absent(self) -> bool:
         """Return whether the socket is absent, which means that no kubelet is running; False if that is unknown."""
         try:
-            return not is_there(self._socket)
+            return not path_exists(self._socket)
         except OSError:
             return False
 

@@ -60,7 +60,7 @@ from hostdevices.errors import HostExhausted
 from hostdevices.presence import Presence
 from resourceapi.objects import v1
 from resources.reset import reset
-from telemetry.trace import part
+from telemetry.trace import child_span
 
 _NOT_READY_ERRORS = (DraPluginError, LeaseRefused)
 _REFUSAL_ERRORS = (DraPluginError, CheckpointError, CdiError, HostDevicesError, OSError)
@@ -347,7 +347,7 @@ class Preparer:
                 first_check = partial(check, is_new=before is None)
                 await self._ledger.grant(plan.leases(phase, boot_id, time.time()), check=first_check)
             if resets := [device for device in plan.resets if device.id not in in_use]:
-                with part("reset devices"):
+                with child_span("reset devices"):
                     await self._work.run_blocking(partial(reset, self._host, resets))
             await self._write(plan.record, rewrite=True)
             if before is not None or plan.resets:
@@ -382,11 +382,11 @@ class Preparer:
         leases = self._ledger.of_owner(claim_owner(claim.uid))
         record = record_of(leases[0]) if leases else None
         self._files_removed.add(claim.uid)
-        with part("remove CDI and metadata"):
+        with child_span("remove CDI and metadata"):
             await self._work.write(partial(self._files.remove, claim.uid))
         self._described.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
-            with part("restore hardware"):
+            with child_span("restore hardware"):
                 await self.hardware.restore(record)
         kept = self._ledger.of_owner(claim_owner(uid_by_name(claim)))
         if leases or kept:
@@ -422,11 +422,11 @@ class Preparer:
     async def _write(self, record: Record, *, rewrite: bool = False) -> None:
         if changes_hardware(record):
             self._track(record)
-            with part("change hardware"):
+            with child_span("change hardware"):
                 await self.hardware.apply(record)
         where = self._spec_inputs(record)
         self._files_removed.discard(record.claim.uid)
-        with part("write CDI and metadata"):
+        with child_span("write CDI and metadata"):
             await self._work.write(partial(self._files.write, record, rewrite=rewrite))
         self._described[record.claim.uid] = where
 

@@ -24,7 +24,7 @@ from dra_plugin.preparing.claim_locks import ClaimLock, ClaimLocks
 from dra_plugin.preparing.concurrency import gather_all
 from dra_plugin.serving.claims import ClaimSource, Fetched, reference_problem
 from resourceapi.objects import v1
-from telemetry.trace import CLAIMS, PODS, current, part
+from telemetry.trace import CLAIMS, PODS, child_span, current
 
 log = logging.getLogger("nodeplug.dra")
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class ClaimCalls:
         return outcomes
 
     async def _fetch(self, ref: ClaimRef) -> Fetched:
-        with part("read claim") as span:
+        with child_span("read claim") as span:
             span.set(CLAIMS, f"{ref.namespace}/{ref.name}")
             claim = await self._claims.fetch(ref)
             if isinstance(claim, ClaimFailed):

@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from folderwatch import FolderWatcher, is_there
+from folderwatch import FolderWatcher, path_exists
 from grpcunix import is_live
 
 CHECK_INTERVAL: Final = 30.0  # seconds between checks; more would wake an idle daemon for nothing
@@ -28,7 +28,7 @@ async def kubelet_gone(
         while (listens := is_live(kubelet_socket)) or not has_listened:
             with contextlib.suppress(OSError):  # unknown whether the socket exists
                 # if no descriptor is free, `is_live` reports any path as live
-                has_listened |= listens and is_there(kubelet_socket)
+                has_listened |= listens and path_exists(kubelet_socket)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await changed.wait()

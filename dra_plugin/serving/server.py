@@ -131,7 +131,7 @@ class DRAPlugin:
             f" and {len(refs) - _MAX_CLAIMS} more" if len(refs) > _MAX_CLAIMS else ""
         )
         log.warning("cannot %s %s: %s", verb, names, reason)
-        self._telemetry.refused("dra", counted_as, shown(f"cannot {verb} {names}: {reason}", _MAX_EVENT))
+        self._telemetry.record_refusal("dra", counted_as, shown(f"cannot {verb} {names}: {reason}", _MAX_EVENT))
         raise RpcError(code, reason)
 
     def _count(self, refs: Sequence[ClaimRef], outcomes: Mapping[str, object]) -> None:
@@ -141,7 +141,7 @@ class DRAPlugin:
             if isinstance(outcome, ClaimFailed):
                 why = shown(outcome.reason, _MAX_EVENT)
                 holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _MAX_EVENT)
-                self._telemetry.refused("dra", outcome.counted_as, why, holder=holder)
+                self._telemetry.record_refusal("dra", outcome.counted_as, why, holder=holder)
 
 
 def _record_failures(span: Span, outcomes: Mapping[str, object]) -> None:

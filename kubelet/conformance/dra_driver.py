@@ -420,7 +420,7 @@ class DriverConformance(Run):
             created = self._claims.create(replace(allocated, spec=spec))
             return self._claims.update_status(replace(created, status=status))
 
-        return ClaimInfo.of_claim(await asyncio.to_thread(put))
+        return ClaimInfo.from_claim(await asyncio.to_thread(put))
 
 
 def _user(name: str) -> Pod:

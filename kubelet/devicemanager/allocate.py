@@ -69,7 +69,7 @@ class Allocator:
             endpoint = state.endpoints.get(resource)
             if endpoint is None:
                 raise AllocationError(f"unknown Device Plugin {resource}")
-            with self._metrics.allocating(resource):
+            with self._metrics.measure_allocation(resource):
                 response = await endpoint.allocate(chosen)
             if not response.container_responses:
                 frees = False

@@ -32,7 +32,7 @@ class ClientTable(Generic[C]):
         """Return an iterator over all clients."""
         return iter([client for clients in self._clients.values() for client in clients])
 
-    def enter(self, client: C) -> None:
+    def add(self, client: C) -> None:
         """Add a plugin that registers."""
         if not self._by_path:
             self._clients[client.resource] = []
@@ -43,7 +43,7 @@ class ClientTable(Generic[C]):
         found = (each for each in self._clients.get(resource, ()) if not self._by_path or each.socket == socket)
         return next(found, None)
 
-    def leave(self, resource: str, socket: Path) -> None:
+    def remove(self, resource: str, socket: Path) -> None:
         """Remove all entries for a plugin (see the module)."""
         kept = [each for each in self._clients.pop(resource, ()) if self._by_path and each.socket != socket]
         if kept:

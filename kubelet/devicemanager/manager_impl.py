@@ -53,7 +53,7 @@ CHECKSUM_DELAY = 1.0  # seconds
 log = logging.getLogger(__name__)
 
 
-def _nothing(kind: str, about: str, text: str) -> None:
+def _ignore_change(kind: str, about: str, text: str) -> None:
     """Ignore the change: the default of `on_change`."""
 
 
@@ -77,7 +77,7 @@ class ManagerImpl:
         shuffle: random.Random | None = None,
         release: Release = LATEST,
         metrics: KubeletMetrics | None = None,
-        on_change: Callable[[str, str, str], None] = _nothing,
+        on_change: Callable[[str, str, str], None] = _ignore_change,
     ) -> None:
         """Manage the plugins of the folder of `socket_path`. Raises `RegistrationError` unless that is absolute.
 

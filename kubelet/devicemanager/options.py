@@ -85,10 +85,10 @@ def merge(responses: Iterable[api.ContainerAllocateResponse]) -> DeviceRunContai
             annotations.offer(name, value, Annotation(name, value))
         cdi.update((each.name, None) for each in response.cdi_devices)
     return DeviceRunContainerOptions(
-        envs=envs.taken(),
-        mounts=mounts.taken(),
-        devices=devices.taken(),
-        annotations=annotations.taken(),
+        envs=envs.settings(),
+        mounts=mounts.settings(),
+        devices=devices.settings(),
+        annotations=annotations.settings(),
         cdi_devices=tuple(CDIDevice(name) for name in cdi),
     )
 
@@ -106,6 +106,6 @@ class _FirstWins(Generic[T]):
         if taken != value:
             log.error("%s %s: %r is set already, %r is left out", self._what, key, taken, value)
 
-    def taken(self) -> tuple[T, ...]:
+    def settings(self) -> tuple[T, ...]:
         """Return the settings that were kept, in order."""
         return tuple(setting for _, setting in self._offers.values())

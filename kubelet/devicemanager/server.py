@@ -212,13 +212,13 @@ class RegistrationServer:
     async def _connect(self, resource: str, socket: Path) -> None:
         client = PluginClient(resource, socket)
         self.offered[resource] = socket
-        self._table.enter(client)
+        self._table.add(client)
         self._connected.add(client)
         try:
             await client.connect(self._timeouts.dial)
             await self._events.plugin_connected(client)
         except BaseException:  # including cancellation when the caller of Register disconnects
-            self._table.leave(resource, socket)
+            self._table.remove(resource, socket)
             self._connected.discard(client)
             await client.close()
             raise
@@ -236,7 +236,7 @@ class RegistrationServer:
         client = self._table.find(resource, socket)
         if client is None:
             return False
-        self._table.leave(resource, socket)
+        self._table.remove(resource, socket)
         self._connected.discard(client)
         self._events.plugin_disconnected(resource, client.socket, why)
         await client.close()

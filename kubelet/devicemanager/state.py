@@ -19,7 +19,7 @@ from kubelet.release import LATEST, Release
 
 Ids = dict[str, None]
 
-_LONG = 20_000  # bytes whose checksum takes more than a millisecond
+_LONG_RUN = 20_000  # bytes whose checksum takes more than a millisecond
 
 
 class DeviceState:
@@ -113,12 +113,12 @@ class DeviceState:
         allocatable: dict[str, int] = {}
         gone: dict[str, None] = {}
         for resource, healthy in self.healthy.items():
-            if self._is_gone(resource):
+            if self._has_expired(resource):
                 gone[resource] = None
             else:
                 capacity[resource] = allocatable[resource] = len(healthy)
         for resource, unhealthy in self.unhealthy.items():
-            if self._is_gone(resource):
+            if self._has_expired(resource):
                 gone[resource] = None
             else:
                 capacity[resource] = capacity.get(resource, 0) + len(unhealthy)
@@ -151,7 +151,7 @@ class DeviceState:
     def long_runs(self) -> list[Run]:
         """Return the parts of the checkpoint whose checksum is worth preparing, because it takes milliseconds."""
         runs = (part.dump for part in self._registered.values())
-        return [run for run in runs if len(run.data) > _LONG and not run.is_complete]
+        return [run for run in runs if len(run.data) > _LONG_RUN and not run.is_complete]
 
     def restore(self, checkpoint: DeviceCheckpoint, stopped: Callable[[], Endpoint]) -> list[str]:
         """Restore a checkpoint: the allocations, and the resources without devices until their plugins are back.
@@ -177,6 +177,6 @@ class DeviceState:
         """Return the key of a plugin: before 1.37 a resource has one plugin, whatever its path."""
         return socket if self._release.distinguishes_instances else Path()
 
-    def _is_gone(self, resource: str) -> bool:
+    def _has_expired(self, resource: str) -> bool:
         endpoint = self.endpoints.get(resource)
         return endpoint is None or endpoint.is_expired

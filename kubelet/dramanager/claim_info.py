@@ -38,7 +38,7 @@ class ClaimInfo:
         self.is_unpreparing = False  # for its last pod, from the first attempt until one succeeds
 
     @classmethod
-    def of_claim(cls, claim: v1.ResourceClaim, release: Release = LATEST) -> "ClaimInfo":
+    def from_claim(cls, claim: v1.ResourceClaim, release: Release = LATEST) -> "ClaimInfo":
         """Create it from the API object. Raises `ClaimError` if a kubelet of `release` cannot prepare the claim."""
         meta = claim.metadata
         if claim.status.allocation is None:
@@ -52,7 +52,7 @@ class ClaimInfo:
         return cls(meta.namespace or "default", meta.name, meta.uid, drivers)
 
     @classmethod
-    def of_state(cls, state: ClaimState, release: Release) -> "ClaimInfo":
+    def from_state(cls, state: ClaimState, release: Release) -> "ClaimInfo":
         """Create it from an entry of the state file, which can be of another release."""
         info = cls(state.namespace, state.claim_name, state.claim_uid)
         info.pods = set(state.pod_uids or ())
@@ -103,7 +103,7 @@ class ClaimInfoCache:
         except ClaimError as error:
             raise ClaimError(failed.format("store", kubelet_claims.FILE_NAME, error)) from error
         for state in found.claims or ():
-            self.add(ClaimInfo.of_state(state, self._release))
+            self.add(ClaimInfo.from_state(state, self._release))
 
     async def save(self, what: str = "state") -> None:
         """Write the cache to the file, and wait for it. Raises `ClaimError`; `what` is the subject of its message."""

@@ -18,7 +18,7 @@ from kubelet.release import RESOURCE_HEALTH_STATUS, Release
 from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 
-RETRY = 5.0  # seconds
+RETRY_PERIOD = 5.0  # seconds
 DEFAULT_TIMEOUT = 30  # seconds
 MAX_MESSAGE = 1024  # bytes
 
@@ -82,7 +82,7 @@ class HealthStreams:
             try:
                 stream = Client(plugin.channel, service).stream("NodeWatchResources", api.NodeWatchResourcesRequest())
                 async for response in stream:
-                    self._on_report(plugin.driver, reports(response))
+                    self._on_report(plugin.driver, parse_reports(response))
                 log.info("driver %s ended its health stream", plugin.driver)
             except RpcError as error:
                 log.info("health stream of driver %s: %s", plugin.driver, error)
@@ -95,10 +95,10 @@ class HealthStreams:
                 if is_open:  # a stream that never opened must not clear the reports of another instance
                     self._on_end(plugin.driver)
             if not is_given_up:
-                await self._clock.sleep(RETRY)
+                await self._clock.sleep(RETRY_PERIOD)
 
 
-def reports(response: Any) -> list[DeviceHealth]:
+def parse_reports(response: Any) -> list[DeviceHealth]:
     """Return the reports of a message; an entry without a device is about the device with empty names."""
     return [
         DeviceHealth(
@@ -106,13 +106,13 @@ def reports(response: Any) -> list[DeviceHealth]:
             each.device.device_name,
             _HEALTH_NAMES.get(each.health, UNKNOWN),
             _timeout(each),
-            shortened(each.message),
+            truncate_message(each.message),
         )
         for each in response.devices
     ]
 
 
-def shortened(message: str) -> str:
+def truncate_message(message: str) -> str:
     """Return the message, truncated if it is too long; a partial character becomes a replacement character."""
     encoded = message.encode()
     if len(encoded) <= MAX_MESSAGE:

@@ -38,7 +38,7 @@ ANY_DRIVER = "<any>"
 log = logging.getLogger(__name__)
 
 
-def _nothing(kind: str, about: str, text: str) -> None:
+def _ignore_change(kind: str, about: str, text: str) -> None:
     """Ignore the change: the default of `on_change`."""
 
 
@@ -55,7 +55,7 @@ class DRAManager:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         release: Release = LATEST,
         metrics: KubeletMetrics | None = None,
-        on_change: Callable[[str, str, str], None] = _nothing,
+        on_change: Callable[[str, str, str], None] = _ignore_change,
     ) -> None:
         """The DRA manager of a kubelet of `release` whose state files are in `folder`.
 
@@ -112,7 +112,7 @@ class DRAManager:
         The state is written for every pod, even without claims; the same holds for `unprepare_resources`.
         """
         try:
-            with self._metrics.operating("PrepareResources"):
+            with self._metrics.measure_operation("PrepareResources"):
                 await self._prepare(pod)
         except ClaimError as error:
             raise ClaimError(f"prepare dynamic resources: {error}") from error
@@ -124,8 +124,8 @@ class DRAManager:
         they have no reference to the pod.
         """
         try:
-            with self._metrics.operating("UnprepareResources"):
-                await self._unprepare(pod.uid, self._to_unprepare(pod))
+            with self._metrics.measure_operation("UnprepareResources"):
+                await self._unprepare(pod.uid, self._claims_to_unprepare(pod))
         except ClaimError as error:
             raise ClaimError(f"unprepare dynamic resources: {error}") from error
 
@@ -163,7 +163,7 @@ class DRAManager:
 
     async def _prepare(self, pod: Pod) -> None:
         # A claim for which the pod has two names is requested twice and answered once, so such a pod never starts.
-        wanted = [await self._read(pod, each) for each in references(pod, self._release)]
+        wanted = [await self._read_claim(pod, each) for each in references(pod, self._release)]
         infos = [await self._add_reference(pod, info) for info in wanted]
         new = [info for info in infos if not info.is_prepared]
         for driver, batch in _by_driver(new).items():
@@ -179,7 +179,7 @@ class DRAManager:
         if new:
             self._on_change("prepared", f"{pod.metadata.namespace}/{pod.metadata.name}", _names(new))
 
-    async def _read(self, pod: Pod, reference: Reference) -> ClaimInfo:
+    async def _read_claim(self, pod: Pod, reference: Reference) -> ClaimInfo:
         """Read a claim from the cluster; check that the pod can use it and that its drivers are registered."""
         try:
             claim = await self._cluster.get_claim(pod.metadata.namespace, reference.claim)
@@ -197,7 +197,7 @@ class DRAManager:
                 f"pod {pod.metadata.name} ({pod.uid}) is not allowed to use ResourceClaim {claim.metadata.name}"
                 f" ({claim.metadata.uid})"
             )
-        info = ClaimInfo.of_claim(claim, self._release)
+        info = ClaimInfo.from_claim(claim, self._release)
         for driver in info.devices:
             self.plugins.get(driver)
         return info
@@ -217,7 +217,7 @@ class DRAManager:
         await self.cache.save("cache")
         return info
 
-    def _to_unprepare(self, pod: Pod) -> list[ClaimInfo]:
+    def _claims_to_unprepare(self, pod: Pod) -> list[ClaimInfo]:
         """Return the claims to unprepare when the pod ends; before 1.37, repeated as often as the spec names them."""
         known = self.cache.of_pod(pod.uid) if self._release.unprepares_referenced_claims else []
         if known:

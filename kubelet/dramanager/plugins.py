@@ -96,7 +96,7 @@ class DRAPlugin:
         )
         service = api.DESCRIPTOR.services_by_name["DRAPlugin"]
         call = Client(self.channel, service).call(method, request, timeout=self._seconds)
-        counted = self._metrics.calling(self.driver, f"/{service.full_name}/{method}", call)
+        counted = self._metrics.measure_call(self.driver, f"/{service.full_name}/{method}", call)
         response = await await_unary(counted, Path(self.endpoint))
         if api is not v1:  # older messages only lack fields, which must not be converted as unknown fields
             response.DiscardUnknownFields()

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from grpcunix import Client
 from kubelet.devicemanager.manager import PluginHandler
 from kubelet.errors import DialError, PluginCallError, RegistrationError
-from kubelet.pluginwatcher.states import ActualState, PluginSocket, Registered
+from kubelet.pluginwatcher.states import ActualState, PluginSocket, RegisteredPlugin
 from kubelet.release import Release
 from kubelet.rpc import Timeouts, await_unary, dial
 from kubeletapi.pluginregistration.v1 import api_pb2 as api
@@ -52,7 +52,7 @@ class Operations:
                 raise RegistrationError(text) from error
             await self._register_with_handler(client, socket, info)
 
-    async def deregister(self, plugin: Registered) -> None:
+    async def deregister(self, plugin: RegisteredPlugin) -> None:
         """Deregister a plugin at its handler."""
         self._actual.remove(plugin)
         await self._handlers[plugin.type].deregister_plugin(plugin.name, plugin.endpoint)
@@ -68,7 +68,7 @@ class Operations:
             handler.validate_plugin(info.name, endpoint, versions)
         except Exception as error:
             await self._refuse(client, f"{_ERROR} plugin validation failed with err: {error}")
-        plugin = Registered(socket, info.type, info.name, endpoint)
+        plugin = RegisteredPlugin(socket, info.type, info.name, endpoint)
         self._actual.add(plugin)  # before the handler's call, so that a removal meanwhile deregisters the plugin
         try:
             await handler.register_plugin(info.name, endpoint, versions)

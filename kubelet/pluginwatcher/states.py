@@ -47,7 +47,7 @@ class DesiredState:
         return self._sockets.get(socket.path) == socket
 
 
-class Registered(Struct, frozen=True):
+class RegisteredPlugin(Struct, frozen=True):
     """A plugin that was passed to its handler."""
 
     socket: PluginSocket
@@ -60,18 +60,18 @@ class ActualState:
     """The plugins that were passed to a handler."""
 
     def __init__(self) -> None:
-        self._plugins: dict[Path, Registered] = {}
+        self._plugins: dict[Path, RegisteredPlugin] = {}
 
-    def add(self, plugin: Registered) -> None:
+    def add(self, plugin: RegisteredPlugin) -> None:
         """Add a plugin, before it is passed to its handler."""
         self._plugins[plugin.socket.path] = plugin
 
-    def remove(self, plugin: Registered) -> None:
+    def remove(self, plugin: RegisteredPlugin) -> None:
         """Remove a plugin that is gone or was refused."""
         if self._plugins.get(plugin.socket.path) == plugin:
             del self._plugins[plugin.socket.path]
 
-    def plugins(self) -> list[Registered]:
+    def plugins(self) -> list[RegisteredPlugin]:
         """Return all plugins."""
         return list(self._plugins.values())
 

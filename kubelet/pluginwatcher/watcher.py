@@ -29,7 +29,7 @@ MAX_BACK_OFF = 122.0
 log = logging.getLogger(__name__)
 
 
-def _nothing(path: Path, why: str) -> None:
+def _ignore_refusal(path: Path, why: str) -> None:
     """Ignore the refusal: the default of `on_refusal`."""
 
 
@@ -44,7 +44,7 @@ class PluginWatcher:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         period: float = 1.0,
         release: Release = LATEST,
-        on_refusal: Callable[[Path, str], None] = _nothing,
+        on_refusal: Callable[[Path, str], None] = _ignore_refusal,
     ) -> None:
         """`handlers` are by plugin type, `period` is in seconds. `on_refusal` gets the socket and the reason."""
         self.desired = DesiredState(clock)

@@ -12,7 +12,7 @@ from resourceapi.objects import DecodeError, ErrorList, Quantity, from_dict
 from resourceapi.objects.core import Container, Pod, PodStatus
 from resourceapi.objects.names import is_extended_resource
 
-_NOTHING = Quantity.parse("0")
+_ZERO = Quantity.parse("0")
 
 
 class PodFileError(KubeletError):
@@ -84,7 +84,7 @@ def _errors_of_containers(pod: Pod) -> ErrorList:
 def _check_amounts(errors: ErrorList, container: Container, path: str) -> None:
     for field, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests)):
         for name, amount in amounts.items():
-            if amount < _NOTHING:
+            if amount < _ZERO:
                 errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be greater than or equal to 0")
             elif is_extended_resource(name) and amount.milli_value() % 1000:
                 errors.invalid(f"{path}.{field}[{name}]", str(amount), "must be an integer")

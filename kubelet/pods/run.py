@@ -11,7 +11,7 @@ import msgspec
 
 from kubelet.errors import NodeError
 from kubelet.events import Event
-from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
+from kubelet.pods.lifecycle import ACTIVE_STATES, Change, State, next_state
 from kubelet.pods.sources import Source
 from resourceapi.objects.core import (
     Container,
@@ -24,14 +24,14 @@ from resourceapi.objects.core import (
     PodStatus,
 )
 
-UNSEEN = PodStatus(phase="Pending")
+UNREPORTED_STATUS = PodStatus(phase="Pending")
 """The status of a pod before the kubelet reports one."""
 
-_SUCCESS = "Completed"
-_FAILURE = "Error"
-_KILLED = 137  # exit code of a container that was killed
-LOST = ContainerStateTerminated(
-    exit_code=_KILLED,
+_COMPLETED = "Completed"
+_ERROR = "Error"
+_KILLED_EXIT_CODE = 137  # exit code of a container that was killed
+LOST_CONTAINER = ContainerStateTerminated(
+    exit_code=_KILLED_EXIT_CODE,
     reason="ContainerStatusUnknown",
     message="The container could not be located when the pod was terminated",
 )
@@ -53,7 +53,7 @@ class PodRun:
         self.has_sandbox = False  # claims are prepared before the sandbox is created
         self.wake = asyncio.Event()  # requests a sync by the kubelet
         self._notify = notify
-        self._status = UNSEEN  # as of the last read of `status`
+        self._status = UNREPORTED_STATUS  # as of the last read of `status`
         self._containers: dict[str, ContainerStatus] = {}  # in the order of their first status
         self._is_stale = False  # whether containers changed since the last read of `status`
         self._sync_waiters: list[asyncio.Future[None]] = []
@@ -194,7 +194,7 @@ class PodRun:
         """
         policy = self.pod.spec.restart_policy
         if self.is_terminated or self.is_deleted or self.is_finished or policy == "Never":
-            self.end_running(_KILLED)
+            self.end_running(_KILLED_EXIT_CODE)
             return
         self.has_sandbox = False
         for status in self.status.all_containers:
@@ -205,7 +205,7 @@ class PodRun:
 
     def reject(self, reason: str, text: str) -> None:
         """Set the pod to Failed because it was refused; end containers that ran before the kubelet's restart."""
-        self.end_running(_KILLED)
+        self.end_running(_KILLED_EXIT_CODE)
         self.set(phase="Failed", reason=reason, message=f"Pod was rejected: {text}")
 
     def restart_ended(self) -> None:
@@ -242,7 +242,7 @@ class PodRun:
         if self._is_initialized(apps):
             for each in apps:
                 if not _has_ended(each):
-                    lost = ContainerState(terminated=LOST)
+                    lost = ContainerState(terminated=LOST_CONTAINER)
                     self._set_container(each.name, each.last_state if each.restart_count else lost)
         ended = (self.container_status(each.name) for each in apps)
         self.set(phase="Succeeded" if all(map(_has_succeeded, ended)) else "Failed")
@@ -256,7 +256,7 @@ class PodRun:
 
     def _restart_container(self, status: ContainerStatus) -> None:
         waiting = ContainerState(waiting=ContainerStateWaiting())
-        ended = status.state if status.state.terminated is not None else _terminated(_KILLED)
+        ended = status.state if status.state.terminated is not None else _terminated(_KILLED_EXIT_CODE)
         self._set_container(status.name, waiting, restart_count=status.restart_count + 1, last_state=ended)
 
     def _is_finished(self, status: ContainerStatus) -> bool:
@@ -270,7 +270,7 @@ class PodRun:
 
 
 def _terminated(code: int) -> ContainerState:
-    reason = _SUCCESS if code == 0 else _FAILURE
+    reason = _COMPLETED if code == 0 else _ERROR
     return ContainerState(terminated=ContainerStateTerminated(exit_code=code, reason=reason))
 
 

@@ -64,11 +64,11 @@ class PodSources:
         self._is_late = False
         self._on_change()
 
-    def delivering(self) -> frozenset[Source]:
+    def deliverable_sources(self) -> frozenset[Source]:
         """Return the sources that can deliver their pods now."""
         return frozenset({"file"} if self._is_held or self._is_late else {"file", "api"})
 
-    def delivered(self, sources: frozenset[Source]) -> None:
+    def mark_delivered(self, sources: frozenset[Source]) -> None:
         """Record that the kubelet has added all pods of these sources."""
         self._delivered |= sources
 

@@ -18,7 +18,7 @@ from kubelet.errors import AllocationError, ClaimError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.builders import stays
 from kubelet.pods.cgroups import PodCgroups
-from kubelet.pods.life import Change, State
+from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.run import PodRun, resolve_all
 from kubelet.topology import TopologyManager
 from resourceapi.objects.core import Container
@@ -29,7 +29,7 @@ PREPARE_RETRY_PERIOD = 80.0
 FIRST_UNPREPARE_RETRY = 1.0
 UNPREPARE_RETRY_PERIOD = 12.0
 
-_TERMINATED = 143  # exit code of a container that ended on SIGTERM
+_SIGTERM_EXIT_CODE = 143  # exit code of a container that ended on SIGTERM
 
 
 class Managers(Struct, frozen=True):
@@ -169,7 +169,7 @@ class PodWorker:
     async def _terminate(self) -> float | None:
         """End the containers, unprepare the claims. Returns the seconds until a retry, or None."""
         run = self._run
-        run.end_running(_TERMINATED)
+        run.end_running(_SIGTERM_EXIT_CODE)
         try:
             await self._managers.claims.unprepare_resources(run.pod)
         except ClaimError as error:

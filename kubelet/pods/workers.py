@@ -18,7 +18,7 @@ from kubelet.dramanager.references import has_claims
 from kubelet.errors import AllocationError, NodeError, PluginCallError
 from kubelet.events import Event
 from kubelet.pods.cgroups import PodCgroups
-from kubelet.pods.life import Change, State
+from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.manifests import for_admission
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
@@ -59,12 +59,12 @@ class PodWorkers:
         async with asyncio.TaskGroup() as workers:
             while True:
                 self._wake.clear()
-                sources = self.sources.delivering()  # one that becomes available meanwhile is handled next time
+                sources = self.sources.deliverable_sources()  # one that becomes available later is handled next time
                 for run in list(self._runs.values()):
                     if run.state is State.UNKNOWN and run.is_in_source and run.source in sources:
                         await self._add(run, managers, workers)
                 was_ready = self.sources.all_ready
-                self.sources.delivered(sources)
+                self.sources.mark_delivered(sources)
                 if self.sources.all_ready and not was_ready:
                     self._notify(Event("sources", "all"))
                 self._end_deleted()
@@ -212,7 +212,7 @@ class PodWorkers:
         The DRA manager unprepares the claims of the latter.
         """
         for run in list(self._runs.values()):
-            if not (run.source in self.sources.delivering() if run.is_in_source else self.sources.all_ready):
+            if not (run.source in self.sources.deliverable_sources() if run.is_in_source else self.sources.all_ready):
                 continue
             if run.state is State.SYNCING and run.is_deleted:
                 run.transition(Change.ENDED)

@@ -18,7 +18,7 @@ from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
 from deviceplugin.limits import why_too_long
 from deviceplugin.units import size_of
-from folderwatch import is_there
+from folderwatch import path_exists
 from hostdevices import HealthTracker, Host, HostDevicesError, Inventory, Problem, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.commands.examples import examples
@@ -213,7 +213,7 @@ def _leases(state: Path) -> Book:
     """Return the present leases, whichever process owns the directory. Raises `click.ClickException`."""
     database = Database(state)
     try:
-        if not is_there(database.path):
+        if not path_exists(database.path):
             hint = "the path is settings.stateDirectory in the daemon's configuration"
             raise click.ClickException(f"{state}: there is no {FILE_NAME} here; {hint}")
         return database.peek()

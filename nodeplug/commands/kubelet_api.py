@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubelet import KubeletError, Node
-from kubelet.pods.run import UNSEEN, full_name
+from kubelet.pods.run import UNREPORTED_STATUS, full_name
 from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_lease import NodeLease
 from nodeplug.commands.kubelet_node_sync import NodeSync
@@ -177,8 +177,8 @@ class ClusterNode:
     async def _sync_pod(self, uid: str) -> None:
         """Report the status of a pod, or end it if it is deleted or missing."""
         pod, last = self._bound.get(uid), self._ending.get(uid)
-        status = last or next((status for found, status in self._node.pods() if found.uid == uid), UNSEEN)
-        if pod is not None and status != UNSEEN:  # else the kubelet has no status of it yet
+        status = last or next((status for found, status in self._node.pods() if found.uid == uid), UNREPORTED_STATUS)
+        if pod is not None and status != UNREPORTED_STATUS:  # else the kubelet has no status of it yet
             await self._patch_pod_status(pod, status)
         if pod is not None and not _is_deleted(pod):
             return
@@ -195,7 +195,7 @@ class ClusterNode:
         try:
             self._ending[pod.uid] = await self._node.remove(pod, until_gone=True)
         except KubeletError:  # it is gone already
-            self._ending[pod.uid] = UNSEEN
+            self._ending[pod.uid] = UNREPORTED_STATUS
         self._changed.set()
 
     async def _patch_pod_status(self, pod: Pod, status: PodStatus) -> None:

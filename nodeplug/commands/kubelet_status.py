@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubelet import Release
-from kubelet.pods.run import LOST
+from kubelet.pods.run import LOST_CONTAINER
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodStatus
 
@@ -102,7 +102,9 @@ def _is_cut_off(pod: Pod, apps: Sequence[Json], inits: Sequence[Json]) -> bool:
     codes = {each["state"].get("terminated", {}).get("exitCode", 0) for each in inits}
     if pod.metadata.deletion_timestamp is None or (pod.spec.restart_policy == "Never" and any(codes)):
         return False
-    return any("waiting" in each["state"] or each["state"]["terminated"]["reason"] == LOST.reason for each in apps)
+    return any(
+        "waiting" in each["state"] or each["state"]["terminated"]["reason"] == LOST_CONTAINER.reason for each in apps
+    )
 
 
 def _sandbox_condition(pod: Pod, status_json: Json, release: Release) -> Json:

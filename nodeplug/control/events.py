@@ -53,4 +53,4 @@ async def answer(running: Running, question: Question) -> Answer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(question.wait, MOST_SECONDS)):
                 await log.wait(after)
-    return Answer(log.began, log.latest, after > 0 and log.lost_after(after), log.since(after))
+    return Answer(log.began, log.latest, after > 0 and log.has_lost_events_after(after), log.since(after))

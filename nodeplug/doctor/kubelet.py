@@ -7,7 +7,7 @@ from pathlib import Path
 
 from checkpoint import CheckpointError
 from checkpoint.database import Database
-from folderwatch import is_folder, is_there
+from folderwatch import is_folder, path_exists
 from grpcunix import is_live
 from nodeplug.config import Settings
 from nodeplug.doctor.finding import Finding
@@ -44,7 +44,7 @@ def _may_have_leases(settings: Settings) -> bool:
 
 def _socket(path: Path, without: str) -> Finding:
     """Return whether a process listens there. Raises PermissionError if this user must not connect."""
-    if not is_there(path):
+    if not path_exists(path):
         return Finding("wrong", _SUBJECT, f"there is no {path}", without)
     if not os.access(path, os.W_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

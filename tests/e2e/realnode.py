@@ -273,7 +273,7 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 def needs(gate: str) -> pytest.MarkDecorator:
     """Skip a test if a feature gate is off."""
-    reason = RELEASE.why_not(gate)
+    reason = RELEASE.reason_unsupported(gate)
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 

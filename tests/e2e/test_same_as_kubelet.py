@@ -48,10 +48,10 @@ async def test_checkpoint_of_the_real_kubelet_is_readable(node: RealNode, world:
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_scenario_passes_on_the_real_kubelet(name: str, world: Real) -> None:
     scenario = SCENARIOS[name]
-    if reason := scenario.why_not(world.release):
+    if reason := scenario.reason_unsupported(world.release):
         pytest.skip(reason)
     stage = ClaimsStage(world, name)
     try:
-        await scenario.play(stage)
+        await scenario.run(stage)
     finally:
         await stage.close()

@@ -30,11 +30,11 @@ class Calls:
     async def next(self) -> None:
         """Wait for the next callback, and let the rest of the same burst arrive."""
         await asyncio.wait_for(self._called.wait(), 30)
-        await settled()
+        await process_events()
         self._called.clear()
 
 
-async def settled() -> None:
+async def process_events() -> None:
     """Let the event loop read the kernel's events so far."""
     for _ in range(4):
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def by_events() -> AsyncIterator[FolderWatcher]:
     watcher.close()
 
 
-async def test_names_that_come_move_and_go_are_reported(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_created_renamed_and_deleted_names_are_reported(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls = Calls()
     by_events.watch(tmp_path, calls)
     (tmp_path / "a").touch()
@@ -67,13 +67,13 @@ async def test_names_that_come_move_and_go_are_reported(by_events: FolderWatcher
     await calls.next()
 
 
-async def test_a_burst_is_one_call_and_what_is_no_name_is_none(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_burst_is_one_call_and_file_contents_are_no_change(by_events: FolderWatcher, tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     calls = Calls()
     by_events.watch(tmp_path, calls)
     (tmp_path / "there").read_bytes()
     (tmp_path / "there").write_bytes(b"x")
-    await settled()
+    await process_events()
     assert calls.count == 0
     for number in range(100):
         (tmp_path / str(number)).touch()
@@ -81,9 +81,7 @@ async def test_a_burst_is_one_call_and_what_is_no_name_is_none(by_events: Folder
     assert calls.count == 1
 
 
-async def test_who_is_called_knows_the_names_or_that_they_are_not_known(
-    by_events: FolderWatcher, tmp_path: Path
-) -> None:
+async def test_watch_has_changed_names_or_none_if_unknown(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls, folder = Calls(), tmp_path / "folder"
     folder.mkdir()
     watch = by_events.watch(folder, calls, lambda name: name != "other")
@@ -104,7 +102,7 @@ async def test_who_is_called_knows_the_names_or_that_they_are_not_known(
     assert seen is None or len(seen) <= 1000
 
 
-async def test_names_of_no_concern_wake_nobody(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_names_outside_the_filter_are_not_reported(by_events: FolderWatcher, tmp_path: Path) -> None:
     sockets, everything = Calls(), Calls()
     by_events.watch(tmp_path, sockets, lambda name: name.endswith(".sock"))
     by_events.watch(tmp_path, everything)
@@ -115,7 +113,7 @@ async def test_names_of_no_concern_wake_nobody(by_events: FolderWatcher, tmp_pat
     await sockets.next()
 
 
-async def test_a_closed_watch_is_not_called_and_the_others_are(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_closed_watch_is_not_called_but_others_are(by_events: FolderWatcher, tmp_path: Path) -> None:
     closed, other = Calls(), Calls()
     watch = by_events.watch(tmp_path, closed)
     by_events.watch(tmp_path, other)
@@ -126,7 +124,7 @@ async def test_a_closed_watch_is_not_called_and_the_others_are(by_events: Folder
     assert closed.count == 0
 
 
-async def test_a_call_may_close_watches_that_are_about_to_be_called(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_callback_can_close_watches_with_pending_calls(by_events: FolderWatcher, tmp_path: Path) -> None:
     watches: list[FolderWatch] = []
     calls = Calls()
 
@@ -139,11 +137,11 @@ async def test_a_call_may_close_watches_that_are_about_to_be_called(by_events: F
     (tmp_path / "a").touch()
     await calls.next()
     (tmp_path / "b").touch()
-    await settled()
+    await process_events()
     assert calls.count == 1
 
 
-async def test_a_folder_that_does_not_exist_is_waited_for_however_deep(
+async def test_missing_folder_is_watched_when_it_is_created_with_parents(
     by_events: FolderWatcher, tmp_path: Path
 ) -> None:
     calls = Calls()
@@ -154,7 +152,7 @@ async def test_a_folder_that_does_not_exist_is_waited_for_however_deep(
     await calls.next()
 
 
-async def test_a_folder_that_goes_and_comes_back_is_watched_again(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_recreated_folder_is_watched_again(by_events: FolderWatcher, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     calls = Calls()
@@ -170,9 +168,7 @@ async def test_a_folder_that_goes_and_comes_back_is_watched_again(by_events: Fol
         await calls.next()
 
 
-async def test_a_folder_that_came_and_went_before_anybody_looked_has_changed(
-    by_events: FolderWatcher, tmp_path: Path
-) -> None:
+async def test_folder_created_and_deleted_at_once_is_reported(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls = Calls()
     by_events.watch(tmp_path / "above" / "folder", calls)
     for made in ("above", "above/folder"):
@@ -185,7 +181,7 @@ async def test_a_folder_that_came_and_went_before_anybody_looked_has_changed(
     await calls.next()
 
 
-async def test_a_folder_that_another_one_replaces_is_the_other_one(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_folder_renamed_over_path_is_watched_instead_of_old_one(by_events: FolderWatcher, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (tmp_path / "new").mkdir()
@@ -196,15 +192,13 @@ async def test_a_folder_that_another_one_replaces_is_the_other_one(by_events: Fo
     await calls.next()
     count = calls.count
     (tmp_path / "old/name").touch()
-    await settled()
+    await process_events()
     assert calls.count == count
     (folder / "name").touch()
     await calls.next()
 
 
-async def test_a_folder_that_was_moved_with_its_parent_is_found_by_the_check(
-    watcher: FolderWatcher, tmp_path: Path
-) -> None:
+async def test_check_finds_folder_recreated_after_parent_was_moved(watcher: FolderWatcher, tmp_path: Path) -> None:
     folder = tmp_path / "kubelet/device-plugins"
     folder.mkdir(parents=True)
     calls = Calls()
@@ -217,7 +211,7 @@ async def test_a_folder_that_was_moved_with_its_parent_is_found_by_the_check(
     await calls.next()
 
 
-async def test_lost_events_are_a_change_of_everything(
+async def test_lost_events_call_all_watches(
     by_events: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     busy, quiet = tmp_path / "busy", tmp_path / "quiet"
@@ -234,7 +228,7 @@ async def test_lost_events_are_a_change_of_everything(
     assert "events were lost" in caplog.text
 
 
-async def test_without_an_inotify_instance_folders_are_looked_at(
+async def test_folders_are_polled_without_inotify_instance(
     watcher: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, missing = Calls(), Calls()
@@ -252,9 +246,7 @@ async def test_without_an_inotify_instance_folders_are_looked_at(
     assert "cannot be watched (Too many open files): nodeplug checks such folders every 0.02 s" in caplog.text
 
 
-async def test_without_an_inotify_instance_any_look_may_be_at_a_file_that_was_written_to(
-    watcher: FolderWatcher, tmp_path: Path
-) -> None:
+async def test_contents_watch_is_called_at_every_poll_without_inotify(watcher: FolderWatcher, tmp_path: Path) -> None:
     names, contents = Calls(), Calls()
     (tmp_path / "other").mkdir()
     with no_more_descriptors():
@@ -266,7 +258,7 @@ async def test_without_an_inotify_instance_any_look_may_be_at_a_file_that_was_wr
         assert names.count == 0
 
 
-async def test_a_folder_is_watched_as_soon_as_it_can_be(
+async def test_folder_is_watched_when_descriptors_are_free_again(
     watcher: FolderWatcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -295,7 +287,7 @@ asyncio.run(main())
 """
 
 
-def test_without_a_free_watch_folders_are_looked_at(tmp_path: Path) -> None:
+def test_folders_are_polled_after_watch_limit(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
@@ -314,7 +306,7 @@ def test_without_a_free_watch_folders_are_looked_at(tmp_path: Path) -> None:
     assert done.stderr.count("No space left on device") == 1
 
 
-async def test_many_folders_take_one_descriptor_and_no_thread_and_give_it_back(tmp_path: Path) -> None:
+async def test_many_folders_use_one_descriptor_until_close(tmp_path: Path) -> None:
     since = HeldSince()
     watcher = FolderWatcher()
     for number in range(200):
@@ -326,7 +318,7 @@ async def test_many_folders_take_one_descriptor_and_no_thread_and_give_it_back(t
     assert since.descriptors() == []
 
 
-async def test_a_folder_that_was_waited_for_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_closed_watch_of_missing_folder_leaves_no_descriptor(tmp_path: Path) -> None:
     since = HeldSince()
     calls = Calls()
     watch = FolderWatcher().watch(tmp_path / "a/b", calls)
@@ -336,7 +328,7 @@ async def test_a_folder_that_was_waited_for_leaves_nothing_behind(tmp_path: Path
     assert (since.descriptors(), since.threads()) == ([], set())
 
 
-async def test_two_paths_to_one_folder_hear_what_each_of_them_wants(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_two_paths_to_one_folder_keep_separate_filters(by_events: FolderWatcher, tmp_path: Path) -> None:
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)
@@ -351,14 +343,14 @@ async def test_two_paths_to_one_folder_hear_what_each_of_them_wants(by_events: F
     assert names.count == 0
 
 
-async def test_in_a_pause_nobody_is_called_and_after_it_once(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_paused_watch_is_called_once_after_the_pause(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls = Calls()
     watch = by_events.watch(tmp_path, calls)
     watch.pause(0.2)
     began = asyncio.get_running_loop().time()
     for name in "ab":
         (tmp_path / name).touch()
-        await settled()
+        await process_events()
     assert calls.count == 0
     await calls.next()
     assert asyncio.get_running_loop().time() - began >= 0.2
@@ -368,7 +360,7 @@ async def test_in_a_pause_nobody_is_called_and_after_it_once(by_events: FolderWa
     assert watch.names == frozenset("c")
 
 
-async def test_a_call_may_have_the_next_one_wait(by_events: FolderWatcher, tmp_path: Path) -> None:
+async def test_callback_can_pause_its_watch(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls = Calls()
 
     def changed() -> None:
@@ -385,14 +377,12 @@ async def test_a_call_may_have_the_next_one_wait(by_events: FolderWatcher, tmp_p
     assert calls.count == 2
 
 
-async def test_a_watch_that_was_closed_in_a_pause_is_not_called_after_it(
-    by_events: FolderWatcher, tmp_path: Path
-) -> None:
+async def test_watch_closed_in_pause_is_not_called(by_events: FolderWatcher, tmp_path: Path) -> None:
     calls, other = Calls(), Calls()
     watch = by_events.watch(tmp_path, calls)
     watch.pause(0.01)
     (tmp_path / "a").touch()
-    await settled()
+    await process_events()
     watch.close()
     other_watch = by_events.watch(tmp_path, other)
     other_watch.pause(0.05)

@@ -106,7 +106,9 @@ class ManagerKit:
             await self.manager.allocate_container(made, each)
         return made
 
-    async def give(self, name: str, ids: Sequence[str], resource: str = R1, container_name: str = "c") -> Pod:
+    async def pod_with_devices(
+        self, name: str, ids: Sequence[str], resource: str = R1, container_name: str = "c"
+    ) -> Pod:
         """An active pod that holds exactly `ids`, as after a restart from a checkpoint."""
         made = self.pod(name, container(container_name, {resource: len(ids)}))
         state = self.manager.state

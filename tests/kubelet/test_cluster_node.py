@@ -25,7 +25,7 @@ def bound(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-async def test_a_kubelet_that_starts_while_its_api_server_is_away(folder: Path) -> None:
+async def test_kubelet_restarted_without_api_server_gets_pods_later(folder: Path) -> None:
     async with Server(token=TOKEN, data=folder / "data") as server:
         credentials = Credentials(server=server.url, token=TOKEN)
         port = int(server.url.rpartition(":")[2])
@@ -63,7 +63,7 @@ class FirstMessage(logging.Handler):
             self.message.set_result(record.getMessage())
 
 
-async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
+async def test_failed_lease_renewal_is_logged(folder: Path) -> None:
     logged = FirstMessage()
     kubelet_lease.log.addHandler(logged)
     async with Server(token=TOKEN) as server, Node(folder, clock=FakeClock()) as node:
@@ -79,7 +79,7 @@ async def test_a_lease_that_cannot_be_renewed_is_told(folder: Path) -> None:
     )
 
 
-def refusal_of(name: str, operation: str = "UPDATE", resource: str = "pods/status") -> list[dict[str, Any]]:
+def denying_policy(name: str, operation: str = "UPDATE", resource: str = "pods/status") -> list[dict[str, Any]]:
     """A policy that denies an operation for one object, by default the write of a pod's status, and its binding."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
     spec = {
@@ -110,7 +110,7 @@ async def until_running(client: Client, name: str) -> None:
                     return
 
 
-async def until_the_node(client: Client, folder: Path, is_so: Callable[[Any], bool]) -> None:
+async def run_until_node_object(client: Client, folder: Path, is_so: Callable[[Any], bool]) -> None:
     """Run a node until the server's node object fulfils a condition."""
     nodes = client.aio.raw("v1", "nodes", namespaced=False)
     async with (
@@ -124,7 +124,7 @@ async def until_the_node(client: Client, folder: Path, is_so: Callable[[Any], bo
                 return
 
 
-async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path) -> None:
+async def test_existing_node_object_gets_kubelet_labels(folder: Path) -> None:
     async with Server(token=TOKEN) as server:
         labels = {"kubernetes.io/os": "plan9", "mine": "too"}
         server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": labels}})
@@ -132,28 +132,30 @@ async def test_a_node_that_the_server_knows_gets_a_kubelets_labels(folder: Path)
         client = Client(lambda: credentials)
         wanted = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": "node", "mine": "too"}
         try:
-            await until_the_node(client, folder, lambda node: wanted.items() <= node["metadata"]["labels"].items())
+            await run_until_node_object(
+                client, folder, lambda node: wanted.items() <= node["metadata"]["labels"].items()
+            )
         finally:
             client.close()
 
 
-async def test_a_node_that_the_server_knows_needs_no_right_to_make_it(folder: Path) -> None:
+async def test_existing_node_object_needs_no_create_permission(folder: Path) -> None:
     """A kubelet reads its node if it is not allowed to create it."""
     async with Server(token=TOKEN) as server:
         server.write({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}})
-        for each in refusal_of("node", "CREATE", "nodes"):
+        for each in denying_policy("node", "CREATE", "nodes"):
             server.write(each)
         credentials = Credentials(server=server.url, token=TOKEN)
         client = Client(lambda: credentials)
         try:
-            await until_the_node(client, folder, lambda node: bool(node["status"]["nodeInfo"]["kubeletVersion"]))
+            await run_until_node_object(client, folder, lambda node: bool(node["status"]["nodeInfo"]["kubeletVersion"]))
         finally:
             client.close()
 
 
-async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> None:
+async def test_refused_pod_status_does_not_block_other_pods(folder: Path) -> None:
     async with Server(token=TOKEN) as server:
-        for each in refusal_of("p"):
+        for each in denying_policy("p"):
             server.write(each)
         credentials = Credentials(server=server.url, token=TOKEN)
         client = Client(lambda: credentials)
@@ -171,7 +173,7 @@ async def test_a_pod_whose_status_is_refused_holds_up_no_other(folder: Path) -> 
             client.close()
 
 
-async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None]]) -> Any:
+async def last_object_of(client: Client, name: str, delete: Callable[[], Awaitable[None]]) -> Any:
     """Delete a pod once it runs, and return its last state in the server."""
     is_deleted = False
     async with asyncio.timeout(30), aclosing(client.aio.raw("v1", "pods", namespaced=True).watch("default")) as events:
@@ -187,7 +189,7 @@ async def last_of(client: Client, name: str, delete: Callable[[], Awaitable[None
     raise AssertionError("a watch does not end by itself")
 
 
-async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(folder: Path) -> None:
+async def test_last_status_is_written_before_pod_object_is_deleted(folder: Path) -> None:
     """The kubelet can end the pod later: here it is stopped when the pod is deleted."""
     async with Server(token=TOKEN) as server, Node(folder) as node:
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
@@ -201,14 +203,14 @@ async def test_the_server_is_told_how_a_deleted_pod_ended_before_it_lets_it_go(f
         try:
             async with background(ClusterNode(node, client).run()):
                 await pods.create(bound("p"))
-                status = (await last_of(client, "p", delete))["status"]
+                status = (await last_object_of(client, "p", delete))["status"]
         finally:
             client.close()
     assert status["phase"] == "Failed"
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
 
 
-async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) -> None:
+async def test_pod_removed_from_node_can_be_deleted_in_server(folder: Path) -> None:
     """For example after `nodeplug kubelet remove`, which does not inform the server."""
     async with Server(token=TOKEN) as server, Node(folder) as node:
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
@@ -221,18 +223,18 @@ async def test_a_pod_that_was_taken_off_the_node_can_be_deleted(folder: Path) ->
         try:
             async with background(ClusterNode(node, client).run()):
                 await pods.create(bound("p"))
-                await last_of(client, "p", delete)
+                await last_object_of(client, "p", delete)
         finally:
             client.close()
 
 
-async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) -> None:
+async def test_cancelled_node_finishes_its_status_write(folder: Path) -> None:
     """The write in progress is finished, and a kubelet that starts meanwhile runs."""
     held, goes_on = asyncio.Event(), asyncio.Event()
     async with (
         Server(token=TOKEN) as server,
         Node(folder) as node,
-        held_up(server.url, b'"observedGeneration":2', held, goes_on) as url,
+        holding_proxy(server.url, b'"observedGeneration":2', held, goes_on) as url,
     ):
         client = Client(lambda: Credentials(server=server.url, token=TOKEN))
         through = Client(lambda: Credentials(server=url, token=TOKEN))
@@ -256,7 +258,7 @@ async def test_a_node_that_ends_while_it_tells_of_a_deleted_pod(folder: Path) ->
 
 
 @asynccontextmanager
-async def held_up(url: str, text: bytes, held: asyncio.Event, goes_on: asyncio.Event) -> AsyncIterator[str]:
+async def holding_proxy(url: str, text: bytes, held: asyncio.Event, goes_on: asyncio.Event) -> AsyncIterator[str]:
     """A proxy of a server. A request that contains `text` waits for `goes_on`."""
     host, _, port = url.removeprefix("http://").rpartition(":")
 

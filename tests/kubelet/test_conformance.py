@@ -75,12 +75,12 @@ async def test_a_plugin_that_behaves() -> None:
     assert await verify(*ours("good"), restarts=True) == []
 
 
-async def test_the_example_behaves() -> None:
+async def test_example_plugin_passes() -> None:
     example = CHECKOUT / "examples/device-plugin/plugin.py"
     assert await verify(sys.executable, str(example), "{dir}", restarts=True) == []
 
 
-async def test_a_plugin_that_never_registers() -> None:
+async def test_unregistered_plugin_fails() -> None:
     (check,) = await verify(*ours("silent"), waits={"start": IN_VAIN})
     assert (check.group, check.outcome) == ("registration", "fail")
     expected = (
@@ -109,29 +109,29 @@ async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
     assert [without_folder(check) for (check,) in runs] == [each.format(ended=ended) for each in said.values()]
 
 
-async def test_a_plugin_that_is_refused_hears_why() -> None:
+async def test_refused_plugin_fails_with_the_reason() -> None:
     (check,) = await verify(*ours("misnamed"))
     why = 'the ResourceName "kubernetes.io/x" is invalid'
     assert check.detail == f"the command ended with exit code 1; the kubelet had refused kubernetes.io/x: {why}"
 
 
-async def test_a_device_without_an_id() -> None:
+async def test_device_without_id_is_reported() -> None:
     assert ("ids of example.com/x", "a device has none") in [(x.name, x.detail) for x in await verify(*ours("odd"))]
 
 
-async def test_a_device_that_is_listed_twice() -> None:
+async def test_duplicate_device_id_is_a_warning() -> None:
     (check,) = await verify(*ours("double"))
     told = ("ids of example.com/x", "warn", "b is listed 2 times, and is one device to the kubelet")
     assert (check.name, check.outcome, check.detail) == told
 
 
-async def test_a_plugin_without_a_healthy_device_is_not_tested_completely() -> None:
+async def test_plugin_without_healthy_device_is_a_warning() -> None:
     (check,) = await verify(*ours("ill"))
     told = ("allocation", "warn", "no healthy device, so Allocate is not tested")
     assert (check.name, check.outcome, check.detail) == told
 
 
-async def test_the_same_checks_of_few_devices_and_many() -> None:
+async def test_names_of_checks_do_not_depend_on_device_count() -> None:
     """Users compare the results of builds by the names of checks."""
     few, many = [[x.name for x in await every_check(*ours(each))] for each in ("four", "nine")]
     assert few == many
@@ -139,7 +139,7 @@ async def test_the_same_checks_of_few_devices_and_many() -> None:
     assert "preferred allocation of half of the devices, one of them given" in few
 
 
-async def test_a_plugin_that_does_not_see_the_kubelet_restart() -> None:
+async def test_plugin_that_misses_kubelet_restart_fails() -> None:
     checks = await verify(*ours("deaf"), waits={LAST_QUESTION: IN_VAIN, FIRST_RESTART: PATIENCE})
     assert [(check.name, without_folder(check)) for check in checks] == [
         (
@@ -212,12 +212,12 @@ async def test_a_plugin_that_takes_the_kubelets_socket_away() -> None:
     ]
 
 
-async def test_a_plugin_that_gives_what_it_does_not_have() -> None:
+async def test_plugin_that_allocates_unknown_device_fails() -> None:
     checks = await verify(*ours("greedy"))
     assert [(check.name, check.detail) for check in checks] == [("an unknown device is refused", "it was allocated")]
 
 
-async def test_a_plugin_with_careless_answers() -> None:
+async def test_invalid_allocation_answers_are_reported() -> None:
     checks = await verify(*ours("sloppy"))
     found = {(check.name, check.outcome, check.detail) for check in checks}
     assert len({(check.group, check.name) for check in checks}) == len(checks), "a report for CI has each once"
@@ -225,17 +225,17 @@ async def test_a_plugin_with_careless_answers() -> None:
     assert ("preferred allocation of one device", "warn", "2 device(s) instead of 1") in found
 
 
-async def test_a_command_that_is_none() -> None:
+async def test_missing_command_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         await verify("/nobody/here")
 
 
-async def test_a_plugin_that_dies_at_once() -> None:
+async def test_plugin_that_exits_at_start_fails_with_exit_code() -> None:
     (check,) = await verify("sh", "-c", "exit 7")
     assert (check.name, check.detail) == ("still runs", "the command ended with exit code 7")
 
 
-async def test_a_plugin_that_is_killed() -> None:
+async def test_killed_plugin_fails_with_signal_name() -> None:
     (check,) = await verify("sh", "-c", "kill -9 $$")
     assert check.detail == "the command ended with SIGKILL"
 
@@ -246,7 +246,7 @@ async def test_a_plugin_in_go_that_nobody_here_tuned() -> None:
     assert await verify(*command, restarts=True) == []
 
 
-async def test_the_page_says_what_its_plugin_lacks(folder: Path) -> None:
+async def test_plugin_of_documentation_fails_only_known_checks(folder: Path) -> None:
     (folder / "plugin.py").write_text(code()[0])
     waits = {LAST_QUESTION: IN_VAIN, FIRST_RESTART: PATIENCE}
     checks = await verify(sys.executable, str(folder / "plugin.py"), "{dir}", waits=waits)

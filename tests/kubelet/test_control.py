@@ -20,7 +20,7 @@ CLAIM = {
 
 
 @pytest.fixture
-async def asked(node: Node) -> AsyncIterator[Node]:
+async def controlled_node(node: Node) -> AsyncIterator[Node]:
     server = ControlServer(node)
     await server.start()
     yield node
@@ -38,47 +38,47 @@ async def capacity_of(node: Node) -> Any:
     return request.exactly.capacity.requests
 
 
-async def test_a_claim_of_another_namespace_is_removed(asked: Node) -> None:
+async def test_claim_of_other_namespace_is_removed(controlled_node: Node) -> None:
     there = CLAIM | {"metadata": {"name": "c1", "uid": "u", "namespace": "team"}}
-    await ask(asked.directory, Request("put-claim", claim=there))
-    assert await asked.cluster.get_claim("team", "c1")
-    await ask(asked.directory, Request("remove-claim", name="team/c1"))
+    await ask(controlled_node.directory, Request("put-claim", claim=there))
+    assert await controlled_node.cluster.get_claim("team", "c1")
+    await ask(controlled_node.directory, Request("remove-claim", name="team/c1"))
     with pytest.raises(ClusterError, match="not found"):
-        await asked.cluster.get_claim("team", "c1")
+        await controlled_node.cluster.get_claim("team", "c1")
 
 
-async def test_a_status_is_what_an_api_server_would_have_of_it(asked: Node) -> None:
+async def test_status_reply_has_the_form_of_the_api(controlled_node: Node) -> None:
     manifest = to_dict(pod("p", container("c"), init=(container("i"),), restart_policy="Never"))
-    (found,) = (await ask(asked.directory, Request("admit", admit=manifest))).pods
+    (found,) = (await ask(controlled_node.directory, Request("admit", admit=manifest))).pods
     assert found.status["phase"] == "Running"
     assert [each["state"] for each in found.status["containerStatuses"]] == [{"running": {}}]
     assert [each["state"] for each in found.status["initContainerStatuses"]] == [
         {"terminated": {"exitCode": 0, "reason": "Completed"}}
     ]
-    await asked.exit_container("p", "c", 3)
-    (found,) = (await ask(asked.directory, Request("status"))).pods
+    await controlled_node.exit_container("p", "c", 3)
+    (found,) = (await ask(controlled_node.directory, Request("status"))).pods
     (state,) = [each["state"] for each in found.status["containerStatuses"]]
     assert state == {"terminated": {"exitCode": 3, "reason": "Error"}}
-    assert found.pod_status == asked.status("p")
+    assert found.pod_status == controlled_node.status("p")
 
 
-async def test_an_init_container_that_stays_is_one_in_a_manifest_too(asked: Node) -> None:
+async def test_stays_field_is_read_from_manifest(controlled_node: Node) -> None:
     asking = pod("p", container("c"), init=(container("i", stays=True),))
-    (found,) = (await ask(asked.directory, Request("admit", admit=to_dict(asking)))).pods
+    (found,) = (await ask(controlled_node.directory, Request("admit", admit=to_dict(asking)))).pods
     assert [each["state"] for each in found.status["initContainerStatuses"]] == [{"running": {}}]
 
 
-async def test_a_claim_may_ask_for_capacity(asked: Node) -> None:
+async def test_claim_with_capacity_request_is_stored(controlled_node: Node) -> None:
     request = {"name": "r", "exactly": {"deviceClassName": "any", "capacity": {"requests": {"memory": "1Gi"}}}}
-    await put(asked, CLAIM | {"spec": {"devices": {"requests": [request]}}})
-    assert await capacity_of(asked) == {"memory": Quantity.parse("1Gi")}
+    await put(controlled_node, CLAIM | {"spec": {"devices": {"requests": [request]}}})
+    assert await capacity_of(controlled_node) == {"memory": Quantity.parse("1Gi")}
 
 
-async def test_a_claim_of_an_older_version(asked: Node) -> None:
+async def test_v1beta1_claim_is_converted(controlled_node: Node) -> None:
     request = {"name": "r", "deviceClassName": "any", "capacity": {"requests": {"memory": "2Gi"}}}
     kind = {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim"}
-    await put(asked, CLAIM | kind | {"spec": {"devices": {"requests": [request]}}})
-    assert await capacity_of(asked) == {"memory": Quantity.parse("2Gi")}
+    await put(controlled_node, CLAIM | kind | {"spec": {"devices": {"requests": [request]}}})
+    assert await capacity_of(controlled_node) == {"memory": Quantity.parse("2Gi")}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_a_claim_of_an_older_version(asked: Node) -> None:
         (b" " * (16 * 1024 * 1024 + 1), "the answer has more than 16777216 bytes"),
     ],
 )
-async def test_a_kubelet_that_does_not_answer(folder: Path, answer: bytes, message: str) -> None:
+async def test_truncated_or_oversized_answer_is_an_error(folder: Path, answer: bytes, message: str) -> None:
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)
@@ -119,7 +119,9 @@ def _pod(*containers: str) -> dict[str, Any]:
         (Request("put-claim", claim={"metadata": 1}), "metadata"),
     ],
 )
-async def test_what_is_no_manifest_is_refused_in_words(asked: Node, request_: Request, message: str) -> None:
+async def test_invalid_manifest_is_refused_with_its_path(
+    controlled_node: Node, request_: Request, message: str
+) -> None:
     with pytest.raises(ControlError, match=message):
-        await ask(asked.directory, request_)
-    assert asked.pods() == []
+        await ask(controlled_node.directory, request_)
+    assert controlled_node.pods() == []

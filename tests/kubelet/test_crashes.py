@@ -18,7 +18,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.dra.v1 import api_pb2 as dra
 
 R, DRIVER = "example.com/device", "driver.example.com"
-GIVEN = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
+ALLOCATED = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
 
 
 class Machine:
@@ -64,25 +64,25 @@ async def machine(folder: Path) -> AsyncIterator[Machine]:
         yield made
 
 
-async def admitted(machine: Machine) -> "asyncio.Task[PodStatus]":
+async def start_admission(machine: Machine) -> "asyncio.Task[PodStatus]":
     return asyncio.create_task(machine.node.admit(machine.pod))
 
 
 async def while_devices_are_chosen(machine: Machine) -> None:
-    machine.plugin.behaviours["Allocate"] = Gate(GIVEN)
-    await admitted(machine)
+    machine.plugin.behaviours["Allocate"] = Gate(ALLOCATED)
+    await start_admission(machine)
     await machine.plugin.until(lambda: len(machine.plugin.called("Allocate")) == 1)
 
 
 async def while_claims_are_prepared(machine: Machine) -> None:
     machine.driver.behaviours["NodePrepareResources"] = Gate(dra.NodePrepareResourcesResponse())
-    await admitted(machine)
+    await start_admission(machine)
     await machine.driver.until(lambda: len(machine.driver.called("NodePrepareResources")) == 1)
 
 
 async def while_a_container_starts(machine: Machine) -> None:
     machine.plugin.behaviours["PreStartContainer"] = Gate(api.PreStartContainerResponse())
-    await admitted(machine)
+    await start_admission(machine)
     await machine.plugin.until(lambda: len(machine.plugin.called("PreStartContainer")) == 1)
 
 
@@ -91,7 +91,7 @@ async def while_a_start_is_to_be_tried_again(machine: Machine) -> None:
     assert (await machine.node.admit(machine.pod)).phase == "Pending"
 
 
-async def while_it_runs(machine: Machine) -> None:
+async def while_pod_runs(machine: Machine) -> None:
     assert (await machine.node.admit(machine.pod)).phase == "Running"
 
 
@@ -100,13 +100,13 @@ MOMENTS = [
     while_claims_are_prepared,
     while_a_container_starts,
     while_a_start_is_to_be_tried_again,
-    while_it_runs,
+    while_pod_runs,
 ]
 
 
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_pod_gets_there_whenever_the_kubelet_restarts(
+async def test_pod_runs_after_kubelet_restart_at_any_moment(
     machine: Machine, moment: Callable[[Machine], Awaitable[None]], kill: bool
 ) -> None:
     await moment(machine)
@@ -116,7 +116,7 @@ async def test_a_pod_gets_there_whenever_the_kubelet_restarts(
     assert node.claimed_devices("p", "c") == ("vendor.test/g=g0",)
     (id_,) = node.allocations("p", "c")[R]
     assert len(machine.plugin.called("Allocate")) == (2 if moment is while_devices_are_chosen else 1)
-    if moment is not while_it_runs:
+    if moment is not while_pod_runs:
         (started,) = machine.plugin.called("PreStartContainer")[-1:]
         assert list(started.devices_ids) == [id_]
     cgroup = node.cgroup("p")
@@ -128,9 +128,9 @@ async def test_a_pod_gets_there_whenever_the_kubelet_restarts(
 
 
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_pod_ends_whenever_the_kubelet_restarts(machine: Machine, kill: bool) -> None:
+async def test_pod_ends_after_kubelet_restart_during_unprepare(machine: Machine, kill: bool) -> None:
     node = machine.node
-    await while_it_runs(machine)
+    await while_pod_runs(machine)
     machine.driver.behaviours["NodeUnprepareResources"] = Gate(dra.NodeUnprepareResourcesResponse())
     removing = asyncio.create_task(node.remove("p"))
     await machine.driver.until(lambda: len(machine.driver.called("NodeUnprepareResources")) == 1)
@@ -140,7 +140,7 @@ async def test_a_pod_ends_whenever_the_kubelet_restarts(machine: Machine, kill: 
     assert machine.driver.claims("NodeUnprepareResources") == [["c1"]] * 2
 
 
-async def test_a_registration_under_way_is_cut(machine: Machine) -> None:
+async def test_kill_cancels_running_registration(machine: Machine) -> None:
     gate = machine.plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
     other = asyncio.create_task(machine.plugin.register(machine.node.kubelet_socket))
     await machine.plugin.until(lambda: len(machine.plugin.called("GetDevicePluginOptions")) == 2)
@@ -150,7 +150,7 @@ async def test_a_registration_under_way_is_cut(machine: Machine) -> None:
     gate.open()
 
 
-async def test_a_start_can_be_broken_off(folder: Path) -> None:
+async def test_start_can_be_cancelled_by_stop(folder: Path) -> None:
     node = Node(folder)
     starting = asyncio.create_task(node.start())
     await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_a_start_can_be_broken_off(folder: Path) -> None:
         assert (await node.admit(pod("p", container("c")))).phase == "Running"
 
 
-async def test_sockets_stay_as_files(node: Node) -> None:
+async def test_socket_files_stay_after_stop(node: Node) -> None:
     for kill in (False, True):
         await node.stop(kill=kill)
         for socket in (node.kubelet_socket, node.pod_resources_socket):
@@ -178,7 +178,7 @@ class WithoutEntropy(random.Random):
         raise OSError(f"no entropy for {x}")
 
 
-async def test_a_kubelet_that_dies_is_noticed(folder: Path) -> None:
+async def test_kubelet_death_is_reported(folder: Path) -> None:
     """For any cause; here it cannot choose a device."""
     node = Node(folder, shuffle=WithoutEntropy())
     events = node.events()
@@ -206,7 +206,7 @@ async def _until_failed(events: AsyncIterator[Event]) -> None:
             return
 
 
-async def test_what_is_not_being_written_is_lost_in_a_crash(tmp_path: Path) -> None:
+async def test_pending_state_write_is_lost_on_discard(tmp_path: Path) -> None:
     for discard in (True, False):
         file = StateFile(tmp_path / "state", AllocationError)
         written = file.write(b"new")
@@ -215,9 +215,9 @@ async def test_what_is_not_being_written_is_lost_in_a_crash(tmp_path: Path) -> N
     await file.close(discard=True)
 
 
-async def test_a_reboot(machine: Machine) -> None:
+async def test_reboot_restarts_pods_with_their_devices(machine: Machine) -> None:
     node = machine.node
-    await while_it_runs(machine)
+    await while_pod_runs(machine)
     await node.admit(pod("once", container("c"), restart_policy="Never"))
     await node.admit(pod("plain", container("c"), init=(container("i"),)))
     (folder,) = {path.parent for path in (node.cgroup("once"), node.cgroup("plain")) if path is not None}
@@ -238,7 +238,7 @@ async def test_a_reboot(machine: Machine) -> None:
     assert len(list(folder.iterdir())) == 2
 
 
-async def test_what_was_done_before_a_reboot_is_not_done_again(machine: Machine) -> None:
+async def test_completed_pods_and_containers_stay_completed_after_reboot(machine: Machine) -> None:
     node = machine.node
     once = await node.admit(pod("once", container("c"), container("d"), restart_policy="OnFailure"))
     await node.exit_container("once", "c")
@@ -264,8 +264,8 @@ async def test_what_was_done_before_a_reboot_is_not_done_again(machine: Machine)
     ]
 
 
-async def test_after_a_reboot_without_its_plugin_a_pod_is_refused(machine: Machine) -> None:
-    await while_it_runs(machine)
+async def test_pod_is_rejected_after_reboot_without_plugin(machine: Machine) -> None:
+    await while_pod_runs(machine)
     await machine.node.reboot()
     assert machine.node.status("p").reason == "UnexpectedAdmissionError"
     cgroup = machine.node.cgroup("p")

@@ -68,7 +68,7 @@ async def test_a_driver_that_behaves() -> None:
     assert await verify(*ours("good"), restarts=True) == []
 
 
-async def test_a_driver_that_publishes_nothing() -> None:
+async def test_driver_without_slices_fails() -> None:
     waits = {"registers": IN_VAIN, "publishes devices": PATIENCE}
     assert texts(await verify(*ours("good"), device="", waits=waits)) == [
         (
@@ -79,7 +79,7 @@ async def test_a_driver_that_publishes_nothing() -> None:
     ]
 
 
-async def test_a_driver_that_publishes_part_of_a_pool() -> None:
+async def test_driver_with_incomplete_pool_fails() -> None:
     waits = {"registers": 5.0, "publishes devices": PATIENCE}
     assert texts(await verify(*ours("partial"), device="", waits=waits)) == [
         ("publishes devices", "1 of 2 slices of pool pool, generation 1, after 5 s")
@@ -127,30 +127,30 @@ async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> No
     assert await verify(*ours("sharing"), device="", restarts=True) == []
 
 
-async def test_a_driver_that_is_refused_hears_why() -> None:
+async def test_refused_driver_fails_with_the_reason() -> None:
     (check,) = await verify(*ours("ancient"))
     assert check.detail.startswith("the command ended with exit code 1; the kubelet had refused /")
     assert 'none of services supported by the plugin (["v0.DRAPlugin"]) are supported by the kubelet' in check.detail
 
 
-async def test_a_driver_that_never_registers() -> None:
+async def test_unregistered_driver_fails() -> None:
     (check,) = await verify(*ours("silent"), waits={"start": IN_VAIN})
     assert (check.group, check.outcome) == ("registration", "fail")
     assert re.fullmatch(r"no socket is in /\S+/plugins_registry, where {dir} leads, after 1 s", check.detail)
 
 
-async def test_a_driver_whose_name_no_claim_can_have() -> None:
+async def test_driver_with_invalid_name_fails() -> None:
     (check,) = await verify(*ours("misnamed"))
     assert check.detail.startswith("GetInfo returns the name 'Driver Example': an RFC 1123 subdomain must consist of")
 
 
-async def test_a_driver_with_careless_answers() -> None:
+async def test_driver_that_prepares_unallocated_device_fails() -> None:
     assert texts(await verify(*ours("careless"))) == [
         ("its answer lists the prepared devices", "pool/other was not allocated")
     ]
 
 
-async def test_a_driver_that_prepares_something_else_the_second_time() -> None:
+async def test_driver_with_different_second_answer_fails() -> None:
     assert texts(await verify(*ours("fickle"))) == [
         ("its answer lists the prepared devices", "pool/g1 was not allocated"),
         ("preparing again changes nothing", "other devices"),
@@ -176,7 +176,7 @@ async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
     ]
 
 
-async def test_a_driver_that_fails_all_claims_for_one() -> None:
+async def test_driver_that_fails_whole_call_for_one_claim_fails() -> None:
     failed = "the whole call failed, for all claims: rpc error: code = Internal desc ="
     missing = 'resourceclaims.resource.k8s.io "verify-nobody" not found'
     assert texts(await verify(*ours("strict"))) == [
@@ -186,7 +186,7 @@ async def test_a_driver_that_fails_all_claims_for_one() -> None:
     ]
 
 
-async def test_a_driver_that_leaves_claims_out() -> None:
+async def test_driver_that_omits_claims_from_answer_fails() -> None:
     left_out = "it is not in the answer; every claim has to be"
     assert texts(await verify(*ours("forgetful"))) == [
         ("a claim that does not exist is refused", left_out),
@@ -194,13 +194,13 @@ async def test_a_driver_that_leaves_claims_out() -> None:
     ]
 
 
-async def test_a_driver_that_dies_when_it_is_asked() -> None:
+async def test_driver_that_dies_during_prepare_fails() -> None:
     checks = await verify(*ours("mortal"))
     assert {check.outcome for check in checks} == {"fail"}
     assert (checks[-1].name, checks[-1].detail) == ("still runs", "the command ended with exit code 3")
 
 
-async def test_the_page_says_what_its_driver_lacks(folder: Path) -> None:
+async def test_driver_of_documentation_fails_only_known_checks(folder: Path) -> None:
     (driver,) = [
         block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "PluginInfo" in block
     ]

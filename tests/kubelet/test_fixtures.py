@@ -9,7 +9,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "testing-a-plugin.md"
-THEIR_TEST = """
+FOREIGN_TESTS = """
 import pytest
 from kubelet import allocated_claim, container, pod
 from kubelet.devicemanager import Device
@@ -109,7 +109,7 @@ class TestOptions:
 """
 
 
-def run_their_tests(folder: Path) -> str:
+def run_foreign_tests(folder: Path) -> str:
     """Run the tests in a folder as another project would, check that all passed, and return pytest's output."""
     plugins = ["-p", "kubelet.fixtures", "-p", "nodeplug_pytest"]
     options = ["-q", "-W", "error", "-p", "no:cacheprovider", *plugins]
@@ -132,16 +132,16 @@ def run_their_tests(folder: Path) -> str:
     return output
 
 
-def test_stubs_that_do_as_they_are_told(folder: Path) -> None:
-    (folder / "test_theirs.py").write_text(THEIR_TEST)
-    assert "7 passed" in run_their_tests(folder)
+def test_fixtures_work_in_another_project(folder: Path) -> None:
+    (folder / "test_theirs.py").write_text(FOREIGN_TESTS)
+    assert "7 passed" in run_foreign_tests(folder)
 
 
-def test_the_tests_of_the_page_pass(folder: Path) -> None:
+def test_tests_in_documentation_pass(folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (plugin, driver, *outside, inside) = blocks
     (folder / "plugin.py").write_text(plugin)
     (folder / "driver.py").write_text(driver)
     (folder / "test_theirs.py").write_text("\n".join(outside))
     (folder / "test_inside.py").write_text(inside)
-    assert "3 passed" in run_their_tests(folder)
+    assert "3 passed" in run_foreign_tests(folder)

@@ -35,7 +35,7 @@ spec:
 """
 
 
-def test_it_publishes_and_prepares(socket_dir: Path) -> None:
+def test_go_driver_publishes_slices_and_prepares_claim(socket_dir: Path) -> None:
     """A pod with a claim runs: the driver published slices, watched the claim and prepared it."""
     (socket_dir / "objects.yaml").write_text(OBJECTS)
     folder, load = socket_dir / "k", str(socket_dir / "objects.yaml")

@@ -40,18 +40,18 @@ async def offer(node: Node, stub: DevicePluginStub) -> None:
     await node.until(lambda: node.devices().get(R) == devices)
 
 
-def shares(node: Node) -> tuple[int | None, int | None]:
+def node_counts(node: Node) -> tuple[int | None, int | None]:
     """Allocatable and capacity of R."""
     return node.allocatable().get(R), node.capacity().get(R)
 
 
-async def shared(node: Node, allocatable: int, capacity: int) -> None:
+async def until_counts(node: Node, allocatable: int, capacity: int) -> None:
     """Wait until the node has these numbers."""
-    await node.until(lambda: shares(node) == (allocatable, capacity))
+    await node.until(lambda: node_counts(node) == (allocatable, capacity))
 
 
 @scenario(105, 107)
-async def test_a_container_keeps_its_device_when_it_restarts(node: Node, plugin: DevicePluginStub) -> None:
+async def test_restarted_container_keeps_its_device(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     before = node.allocations("p", "c")
     status = await node.exit_container("p", "c", code=1)
@@ -63,22 +63,20 @@ async def test_a_container_keeps_its_device_when_it_restarts(node: Node, plugin:
 
 
 @scenario(108, 112)
-async def test_pods_outlive_a_restart_of_the_kubelet(node: Node, plugin: DevicePluginStub) -> None:
+async def test_pod_keeps_device_after_kubelet_restart(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await node.restart()
-    assert shares(node) == (0, 0)
+    assert node_counts(node) == (0, 0)
     assert node.status("p").phase == "Running"
     assert node.allocations("p", "c") == {R: ["a"]}
     await offer(node, plugin)
-    assert shares(node) == (2, 2)
+    assert node_counts(node) == (2, 2)
     await node.admit(pod("q", container("c", {R: 1})))
     assert node.allocations("q", "c") == {R: ["b"]}
 
 
 @scenario(109)
-async def test_a_container_that_restarts_after_the_kubelet_keeps_its_device(
-    node: Node, plugin: DevicePluginStub
-) -> None:
+async def test_container_restarted_without_plugin_keeps_its_device(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await node.restart()
     assert (await node.exit_container("p", "c")).container_statuses[0].state.running is not None
@@ -86,11 +84,11 @@ async def test_a_container_that_restarts_after_the_kubelet_keeps_its_device(
 
 
 @scenario(110)
-async def test_a_pod_that_ended_is_not_admitted_again(node: Node, plugin: DevicePluginStub) -> None:
+async def test_ended_pod_is_not_admitted_again(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1}), restart_policy="Never"))
     assert (await node.exit_container("p", "c")).phase == "Succeeded"
     await plugin.stop()
-    await node.until(lambda: shares(node) == (0, 2))
+    await node.until(lambda: node_counts(node) == (0, 2))
     await node.restart()
     assert node.status("p").phase == "Succeeded"
     await offer(node, plugin)
@@ -99,19 +97,17 @@ async def test_a_pod_that_ended_is_not_admitted_again(node: Node, plugin: Device
 
 
 @scenario(111)
-async def test_a_plugin_restarts_while_a_pod_runs(node: Node, plugin: DevicePluginStub) -> None:
+async def test_running_pod_keeps_device_when_plugin_restarts(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await plugin.stop()
-    await node.until(lambda: shares(node) == (0, 2))
+    await node.until(lambda: node_counts(node) == (0, 2))
     await offer(node, plugin)
-    assert shares(node) == (2, 2)
+    assert node_counts(node) == (2, 2)
     assert node.allocations("p", "c") == {R: ["a"]}
 
 
 @scenario(113)
-async def test_a_pod_that_was_deleted_while_the_kubelet_was_down_has_nothing(
-    node: Node, plugin: DevicePluginStub
-) -> None:
+async def test_pod_deleted_while_kubelet_is_down_frees_its_devices(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 2})))
     await node.stop()
     await node.remove("p")
@@ -121,7 +117,7 @@ async def test_a_pod_that_was_deleted_while_the_kubelet_was_down_has_nothing(
 
 
 @scenario(114)
-async def test_a_sidecar_takes_over_what_an_init_container_had(node: Node, plugin: DevicePluginStub) -> None:
+async def test_sidecar_reuses_device_of_init_container(node: Node, plugin: DevicePluginStub) -> None:
     init = (container("init-1", {R: 1}), container("side", {R: 1}, sidecar=True))
     status = await node.admit(pod("p", container("app", {R: 1}), init=init))
     assert [(each.name, each.state.name) for each in status.init_container_statuses] == [
@@ -135,18 +131,18 @@ async def test_a_sidecar_takes_over_what_an_init_container_had(node: Node, plugi
 
 
 @scenario(115, 118)
-async def test_after_a_reboot_a_pod_needs_its_plugin(node: Node, plugin: DevicePluginStub) -> None:
+async def test_ended_container_needs_plugin_after_kubelet_restart(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await node.stop()
     await node.exit_container("p", "c", code=137)
     await node.start()
     status = node.status("p")
     assert (status.phase, status.reason, status.message) == ("Failed", "UnexpectedAdmissionError", NO_HEALTHY)
-    assert shares(node) == (0, 0)
+    assert node_counts(node) == (0, 0)
 
 
 @scenario(116)
-async def test_a_checkpoint_of_the_old_form_is_not_read(folder: Path) -> None:
+async def test_checkpoint_of_old_form_is_ignored_and_kept(folder: Path) -> None:
     old = (
         '{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"con1","ResourceName":"domain1.com/resource1",'
         '"DeviceIDs":["dev1","dev2"],"AllocResp":""}],"RegisteredDevices":{"domain1.com/resource1":["dev1","dev2"]}},'
@@ -159,53 +155,53 @@ async def test_a_checkpoint_of_the_old_form_is_not_read(folder: Path) -> None:
         async with Node(folder) as node:
             assert node.capacity() == {}
             status = await node.admit(pod("new", container("c", {"domain1.com/resource1": 1})))
-            assert status.phase == "Running", "a resource that nobody knows is not looked at"
+            assert status.phase == "Running", "an unknown resource is ignored"
         assert file.read_text() == content, "it stays as it is until there is something to write"
 
 
 @scenario(119)
-async def test_a_plugin_without_options_is_not_on_the_node(node: Node) -> None:
+async def test_plugin_with_failing_options_is_not_in_capacity(node: Node) -> None:
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as stub:
         stub.behaviours["GetDevicePluginOptions"] = failing("options broken")
         with pytest.raises(Exception, match="failed to get device plugin options"):
             await stub.register(node.kubelet_socket)
-        assert shares(node) == (None, None)
+        assert node_counts(node) == (None, None)
 
 
 @scenario(120, 121, 122)
-async def test_health_over_time(node: Node, plugin: DevicePluginStub) -> None:
+async def test_health_changes_update_allocatable(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     for health, allocatable in (("Unhealthy", 1), ("Healthy", 2), ("Unhealthy", 1)):
         plugin.update([Device("a", health), Device("b")])
-        await shared(node, allocatable, 2)
+        await until_counts(node, allocatable, 2)
         assert node.status("p").phase == "Running"
     await node.remove("p")
-    assert shares(node) == (1, 2)
+    assert node_counts(node) == (1, 2)
 
 
 @scenario(125)
-async def test_a_plugin_that_stays_away_leaves_zeros(folder: Path) -> None:
+async def test_stopped_plugin_leaves_zero_capacity_after_five_minutes(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder, clock=clock) as node:
         async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as stub:
-            assert shares(node) == (None, None)
+            assert node_counts(node) == (None, None)
             await offer(node, stub)
-            assert shares(node) == (2, 2)
-        await node.until(lambda: shares(node) == (0, 2))
+            assert node_counts(node) == (2, 2)
+        await node.until(lambda: node_counts(node) == (0, 2))
         await clock.advance(299)
-        assert shares(node) == (0, 2)
+        assert node_counts(node) == (0, 2)
         events = node.events()
         await clock.advance(11)
         assert await anext(events) == Event("capacity", R, "0 allocatable 0")
-        assert shares(node) == (0, 0)
+        assert node_counts(node) == (0, 0)
 
 
-async def test_a_lost_checkpoint_leaves_the_nodes_numbers(node: Node, plugin: DevicePluginStub) -> None:
+async def test_lost_checkpoint_keeps_node_capacity(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     await node.stop()
     (node.device_plugins / "kubelet_internal_checkpoint").unlink()
     await node.start()
-    assert shares(node) == (2, 2), "nobody says otherwise"
+    assert node_counts(node) == (2, 2), "the lost checkpoint contains no capacity"
     assert node.status("p").phase == "Running"
     assert node.allocations("p", "c") == {}
     assert node.status("p").container_statuses[0].allocated_resources_status == ()
@@ -216,7 +212,7 @@ def health(*devices: tuple[str, str]) -> tuple[ResourceStatus, ...]:
 
 
 @scenario(126)
-async def test_the_status_follows_the_health_of_a_containers_devices(node: Node, plugin: DevicePluginStub) -> None:
+async def test_container_status_follows_device_health(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
 
     def shown() -> tuple[ResourceStatus, ...]:
@@ -226,18 +222,18 @@ async def test_the_status_follows_the_health_of_a_containers_devices(node: Node,
     plugin.update([Device("a", "Unhealthy"), Device("b")])
     await node.until(lambda: shown() == health(("a", "Unhealthy")))
     plugin.update([Device("b")])
-    await node.until(lambda: shares(node) == (1, 1))
+    await node.until(lambda: node_counts(node) == (1, 1))
     assert shown() == health(("a", "Unhealthy")), "nothing is pushed for a device that vanished"
     assert (await node.sync("p")).container_statuses[0].allocated_resources_status == health(("a", "Healthy"))
     plugin.update([Device("a", "Unhealthy"), Device("b")])
     await node.until(lambda: shown() == health(("a", "Unhealthy")))
     await plugin.stop()
-    await node.until(lambda: shares(node)[0] == 0)
+    await node.until(lambda: node_counts(node)[0] == 0)
     assert shown() == health(("a", "Unhealthy")), "the loss of the plugin says nothing about a device"
 
 
 @scenario(127)
-async def test_the_status_of_a_container_that_never_started_follows_too(folder: Path) -> None:
+async def test_waiting_container_status_follows_device_health(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder, clock=clock) as node:
         stub = DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")], pre_start_required=True)
@@ -256,14 +252,14 @@ async def test_the_status_of_a_container_that_never_started_follows_too(folder: 
                 lambda: node.status("p").container_statuses[0].allocated_resources_status == health(("a", "Unhealthy"))
             )
             stub.update([Device("a")])
-            await node.until(lambda: shares(node) == (1, 1))
+            await node.until(lambda: node_counts(node) == (1, 1))
             del stub.behaviours["PreStartContainer"]
             await clock.advance(13)
             await node.until(lambda: node.status("p").phase == "Running")
             assert len(stub.called("PreStartContainer")) == 2
 
 
-async def test_a_container_that_ended_while_the_kubelet_was_down_is_started_again(node: Node) -> None:
+async def test_container_ended_while_kubelet_is_down_follows_restart_policy(node: Node) -> None:
     await node.admit(pod("always", container("c")))
     await node.admit(pod("never", container("c"), restart_policy="Never"))
     await node.stop()
@@ -275,7 +271,7 @@ async def test_a_container_that_ended_while_the_kubelet_was_down_is_started_agai
     assert node.status("never").phase == "Failed"
 
 
-async def test_a_start_that_fails_leaves_nothing_behind(folder: Path) -> None:
+async def test_failed_start_leaves_no_running_server(folder: Path) -> None:
     node = Node(folder)
     (folder / "pod-resources").write_text("in the way")
     with pytest.raises(OSError, match="pod-resources"):
@@ -289,7 +285,7 @@ async def test_a_start_that_fails_leaves_nothing_behind(folder: Path) -> None:
     assert not node.is_running
 
 
-async def test_two_resources_that_set_the_same_variable(node: Node) -> None:
+async def test_variable_of_two_resources_is_set_once(node: Node) -> None:
     async with (
         DevicePluginStub(node.device_plugins / "1.sock", f"{R}1", [Device("a")]) as one,
         DevicePluginStub(node.device_plugins / "2.sock", f"{R}2", [Device("b")]) as two,
@@ -303,7 +299,7 @@ async def test_two_resources_that_set_the_same_variable(node: Node) -> None:
     assert [env.value for env in options.envs] in (["a"], ["b"])
 
 
-async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Node) -> None:
+async def test_second_node_and_calls_to_stopped_node_are_refused(node: Node) -> None:
     with pytest.raises(NodeError, match="a kubelet serves here"):
         await Node(node.directory).start()
     assert is_live(node.kubelet_socket)
@@ -315,23 +311,23 @@ async def test_a_stopped_kubelet_says_so_and_two_cannot_share_a_folder(node: Nod
     await node.stop()
 
 
-async def test_what_leaves_the_node_leaves_it_unasked_and_asking_changes_nothing(folder: Path) -> None:
+async def test_expired_capacity_becomes_zero_without_a_read(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder, clock=clock) as node:
         async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as stub:
             await offer(node, stub)
-        await node.until(lambda: shares(node) == (0, 1))
+        await node.until(lambda: node_counts(node) == (0, 1))
         before = node.changes
-        assert (shares(node), node.changes) == ((0, 1), before)
+        assert (node_counts(node), node.changes) == ((0, 1), before)
         await clock.advance(311)  # five minutes of grace, and the next status period
         assert node.changes > before
         before = node.changes
-        assert (shares(node), node.changes) == ((0, 0), before)
+        assert (node_counts(node), node.changes) == ((0, 0), before)
         await node.restart()
-        assert shares(node) == (0, 0)
+        assert node_counts(node) == (0, 0)
 
 
-async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
+async def test_unknown_container_name_is_refused(node: Node) -> None:
     await node.admit(pod("p", container("c")))
     text = "pod default/p has no container other"
     for call in (node.exit_container("p", "other"), node.run_container_options("p", "other")):
@@ -341,20 +337,20 @@ async def test_a_container_that_the_pod_does_not_have(node: Node) -> None:
         node.claimed_devices("p", "other")
 
 
-async def test_a_pod_without_defaults_gets_them(node: Node) -> None:
+async def test_pod_without_defaults_gets_api_defaults(node: Node) -> None:
     bare = Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(Container(name="c"),)))
     assert (await node.admit(bare)).phase == "Running"
     assert node.status(bare) == node.status("default/p")
     assert (await node.exit_container(bare, "c", 1)).container_statuses[0].state.running is not None
 
 
-def test_a_container_with_no_quantity_is_none() -> None:
+def test_invalid_quantity_of_container_is_refused() -> None:
     text = rf"container c: resources.limits\[{R}\]: quantities must match"
     with pytest.raises(NodeError, match=text):
         container("c", {R: "some"})
 
 
-async def test_names_are_used_once(node: Node) -> None:
+async def test_pod_name_is_unique_until_removed(node: Node) -> None:
     first = pod("p", container("c"), uid="1")
     await node.admit(first)
     assert await node.admit(first) == node.status("1") == node.status("default/p")
@@ -366,7 +362,7 @@ async def test_names_are_used_once(node: Node) -> None:
     await node.admit(pod("p", container("c")))
 
 
-async def test_a_kubelet_that_stops_lets_a_plugins_answer_go(node: Node, plugin: DevicePluginStub) -> None:
+async def test_stop_abandons_running_allocation(node: Node, plugin: DevicePluginStub) -> None:
     gate = plugin.behaviours["Allocate"] = Gate(
         api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
     )
@@ -377,7 +373,7 @@ async def test_a_kubelet_that_stops_lets_a_plugins_answer_go(node: Node, plugin:
     gate.open()
 
 
-async def test_a_registration_can_be_refused_by_a_test(node: Node) -> None:
+async def test_registration_hook_can_refuse_plugin(node: Node) -> None:
     async def refuse(request: api.RegisterRequest) -> None:
         raise AllocationError(f"{request.resource_name}: not today")
 
@@ -388,11 +384,11 @@ async def test_a_registration_can_be_refused_by_a_test(node: Node) -> None:
         node.before_registration(None)
         await offer(node, stub)
         await node.cut_stream(R)
-        assert shares(node) == (0, 1)
+        assert node_counts(node) == (0, 1)
         await stub.until(lambda: stub.streams == 0)
 
 
-async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node, plugin: DevicePluginStub) -> None:
+async def test_unusual_variables_reach_runtime_unchanged(node: Node, plugin: DevicePluginStub) -> None:
     response = api.ContainerAllocateResponse(envs={"": "empty name", "Ü": "ü\n"}, annotations={"a/b": ""})
     plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=[response]))
     await node.admit(pod("p", container("c", {R: 1})))
@@ -400,7 +396,7 @@ async def test_answers_that_are_tricky_reach_the_runtime_as_they_are(node: Node,
     assert {(env.name, env.value) for env in options.envs} == {("", "empty name"), ("Ü", "ü\n")}
 
 
-async def test_the_stub_manager_does_nothing() -> None:
+async def test_stub_manager_does_nothing() -> None:
     stub: Manager = ManagerStub()
     whole: Manager = ManagerImpl(Path("/nowhere/kubelet.sock"))
     del whole  # the assignments check that both implement the interface
@@ -421,7 +417,7 @@ async def test_the_stub_manager_does_nothing() -> None:
     await stub.stop()
 
 
-async def test_a_pod_of_thirty_thousand_containers(node: Node) -> None:
+async def test_pod_of_30000_containers_is_admitted(node: Node) -> None:
     """The time per container is constant. A search through all containers for each one takes minutes."""
     init = tuple(container(f"i{number}") for number in range(15_000))
     big = pod("p", *(container(f"c{number}") for number in range(15_000)), init=init)

@@ -10,7 +10,7 @@ import pytest
 from kubeletapi.deviceplugin.v1beta1 import api_pb2
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-THEIR_PLUGIN = """
+FOREIGN_PLUGIN = """
 import asyncio, sys, grpc
 import api_pb2 as api
 
@@ -37,7 +37,7 @@ async def main(folder, write=lambda message: message.SerializeToString()):
 
 asyncio.run(main(sys.argv[1]))
 """
-THEIR_TESTS = """
+FOREIGN_TESTS = """
 import os, subprocess, sys
 import pytest
 import api_pb2, cdi, checkpoint, kubelet
@@ -110,13 +110,13 @@ def project(folder: Path) -> Path:
     generated = Path(api_pb2.__file__).read_text()
     theirs = generated.replace("from kubeletapi import _pool", "from google.protobuf import descriptor_pool as _pool")
     (folder / "api_pb2.py").write_text(theirs.replace("_pool.POOL", "_pool.Default()"))
-    (folder / "plugin.py").write_text(THEIR_PLUGIN)
+    (folder / "plugin.py").write_text(FOREIGN_PLUGIN)
     (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
-    (folder / "test_theirs.py").write_text(THEIR_TESTS)
+    (folder / "test_theirs.py").write_text(FOREIGN_TESTS)
     return folder
 
 
-def test_their_tests_pass(project: Path) -> None:
+def test_plugin_fixtures_work_in_another_project(project: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "nodeplug_pytest", "-p", "no:cacheprovider"]
     environment = {
         **os.environ,

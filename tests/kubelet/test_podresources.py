@@ -41,7 +41,7 @@ async def offering(node: Node, plugin: DevicePluginStub) -> None:
 
 
 @scenario(100, 101)
-async def test_active_pods_are_listed_with_what_they_have(node: Node) -> None:
+async def test_active_pods_are_listed_with_their_devices(node: Node) -> None:
     assert await listed(node) == {}
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device(id_) for id_ in "abcd"]) as plugin:
         await offering(node, plugin)
@@ -56,7 +56,7 @@ async def test_active_pods_are_listed_with_what_they_have(node: Node) -> None:
 
 
 @scenario(102)
-async def test_healthy_devices_are_allocatable_whoever_has_them(node: Node) -> None:
+async def test_allocatable_devices_include_allocated_healthy_ones(node: Node) -> None:
     empty = await ask(node, "GetAllocatableResources", api.AllocatableResourcesRequest())
     assert not empty.devices
     devices = [Device("a", topology=(0, 1)), Device("b"), Device("c", "Unhealthy"), Device("d", topology=())]
@@ -72,7 +72,7 @@ async def test_healthy_devices_are_allocatable_whoever_has_them(node: Node) -> N
 
 
 @scenario(103)
-async def test_one_pod_is_asked_for(node: Node) -> None:
+async def test_get_returns_one_pod_or_not_found(node: Node) -> None:
     await node.admit(pod("p", container("c"), init=(container("i"), container("s", sidecar=True)), namespace="ns"))
     found = await ask(node, "Get", api.GetPodResourcesRequest(pod_name="p", pod_namespace="ns"))
     assert [each.name for each in found.pod_resources.containers] == ["s", "c"]
@@ -85,7 +85,7 @@ async def test_one_pod_is_asked_for(node: Node) -> None:
 
 
 @scenario(104)
-def test_one_element_for_each_device_and_place() -> None:
+def test_devices_are_listed_one_by_one_with_topology() -> None:
     elements = container_devices(
         {
             "foo": {"dev-foo1": Device("dev-foo1", topology=(0,)), "dev-foo2": Device("dev-foo2")},
@@ -102,7 +102,7 @@ def test_one_element_for_each_device_and_place() -> None:
 
 
 @scenario(105)
-async def test_the_first_version_of_list_is_still_served(node: Node) -> None:
+async def test_v1alpha1_list_is_served(node: Node) -> None:
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a", topology=(0,))]) as plugin:
         await offering(node, plugin)
         await node.admit(pod("p", container("c", {R: 1})))
@@ -113,7 +113,7 @@ async def test_the_first_version_of_list_is_still_served(node: Node) -> None:
     assert (element.resource_name, list(element.device_ids), element.HasField("topology")) == (R, ["a"], False)
 
 
-async def test_the_first_version_knows_no_sidecars_and_lists_what_has_ended(node: Node) -> None:
+async def test_v1alpha1_list_omits_sidecars_and_includes_ended_pods(node: Node) -> None:
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a"), Device("b")]) as plugin:
         await offering(node, plugin)
         await node.admit(pod("p", container("c", {R: 1}), init=(container("s", {R: 1}, sidecar=True),)))
@@ -128,7 +128,7 @@ async def test_the_first_version_knows_no_sidecars_and_lists_what_has_ended(node
 
 
 @scenario(131)
-async def test_an_allocation_in_flight_is_not_seen_and_holds_up_the_rest(node: Node) -> None:
+async def test_running_allocation_is_hidden_and_blocks_next_pod(node: Node) -> None:
     async with DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as plugin:
         answer = plugin_api.AllocateResponse(container_responses=[plugin_api.ContainerAllocateResponse()])
         gate = plugin.behaviours["Allocate"] = Gate(answer)
@@ -145,7 +145,7 @@ async def test_an_allocation_in_flight_is_not_seen_and_holds_up_the_rest(node: N
         assert await listed(node) == {"default/slow": {"c": ["a"]}, "default/plain": {"c": []}}
 
 
-async def test_too_many_questions_are_refused(folder: Path) -> None:
+async def test_requests_over_rate_limit_are_refused(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder, clock=clock) as node:
         for passed, allowed in ((0.0, 10), (0.05, 5), (60.0, 10)):

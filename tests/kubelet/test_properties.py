@@ -60,7 +60,7 @@ class Kubelet(RuleBasedStateMachine):
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    async def settle(self, resource: str, devices: list[Device]) -> None:
+    async def until_list_or_plugin_end(self, resource: str, devices: list[Device]) -> None:
         """Wait for the list or for the plugin's end, which the exit of its older twin can cause at any time."""
         state = self.node.manager.state
         wanted = {device.id: device for device in devices}
@@ -91,7 +91,7 @@ class Kubelet(RuleBasedStateMachine):
                 if self.node.release.distinguishes_instances or not error.details.endswith("the channel was closed"):
                     raise
             else:
-                await self.settle(resource, devices)
+                await self.until_list_or_plugin_end(resource, devices)
 
         self.do(register())
 
@@ -101,16 +101,16 @@ class Kubelet(RuleBasedStateMachine):
             plugin = self.plugins[resource, number]
             plugin.update(devices)
             if plugin.streams:
-                await self.settle(resource, devices)
+                await self.until_list_or_plugin_end(resource, devices)
 
         self.do(update())
 
     @rule(resource=resources, number=st.integers(0, 1))
-    def lose_the_plugin(self, resource: str, number: int) -> None:
+    def stop_plugin(self, resource: str, number: int) -> None:
         self.do(self.plugins[resource, number].stop())
 
     @rule(resource=resources)
-    def cut_the_stream(self, resource: str) -> None:
+    def cut_stream_of_resource(self, resource: str) -> None:
         self.do(self.node.cut_stream(resource))
 
     @rule(app=limits, other=limits, init=limits, sidecar=limits)
@@ -129,7 +129,7 @@ class Kubelet(RuleBasedStateMachine):
 
     @precondition(lambda self: self.node.active_pods())
     @rule(pick=picks, name=st.sampled_from(["app", "other", "side"]))
-    def restart_a_container(self, pick: int, name: str) -> None:
+    def restart_container(self, pick: int, name: str) -> None:
         uid = self.some_pod(pick)
         self.do(self.node.exit_container(uid, name))
         # a resource without a plugin at the pod's admission is allocated when its container starts again
@@ -153,7 +153,7 @@ class Kubelet(RuleBasedStateMachine):
         self.forget(uid)
 
     @rule(kill=st.booleans(), is_held=st.booleans())
-    def restart_the_kubelet(self, kill: bool, is_held: bool) -> None:
+    def restart_kubelet(self, kill: bool, is_held: bool) -> None:
         if is_held:
             self.node.sources.hold()
         self.do(self.node.restart(kill=kill))
@@ -179,17 +179,17 @@ class Kubelet(RuleBasedStateMachine):
         self.recorded = {owner: held for owner, held in self.recorded.items() if owner[0] in active}
 
     @invariant()
-    def every_pod_that_lives_has_its_cgroup(self) -> None:
+    def every_active_pod_has_a_cgroup(self) -> None:
         living = {self.node.cgroup(each) for each in self.node.active_pods()}
         there = {path for path in (self.folder / "cgroup").rglob("kubepods-*pod*.slice") if path.is_dir()}
         assert there == living
 
     @invariant()
-    def nothing_that_was_recorded_is_lost(self) -> None:
+    def recorded_devices_are_kept(self) -> None:
         assert self.held() == self.recorded
 
     @invariant()
-    def the_file_knows_it_all(self) -> None:
+    def checkpoint_contains_recorded_devices(self) -> None:
         if not any(self.recorded.values()):
             return
         found = load((self.node.device_plugins / "kubelet_internal_checkpoint").read_bytes())
@@ -213,12 +213,14 @@ class Kubelet(RuleBasedStateMachine):
         self.recorded = {owner: held for owner, held in self.recorded.items() if owner[0] != uid}
 
 
-class Newest(Kubelet):
+class LatestKubelet(Kubelet):
     """The same with plugins that are distinguished by path."""
 
     kubernetes = DEFAULT_VERSION
 
 
 TestKubelet = Kubelet.TestCase
-TestNewest = Newest.TestCase
-TestKubelet.settings = TestNewest.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=20)
+TestLatestKubelet = LatestKubelet.TestCase
+TestKubelet.settings = TestLatestKubelet.settings = settings(
+    max_examples=settings().max_examples // 3, stateful_step_count=20
+)

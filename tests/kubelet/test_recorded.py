@@ -45,11 +45,11 @@ async def answers_nothing(node: Node, plugin: DevicePluginStub) -> None:
     plugin.behaviours["Allocate"] = answering(plugin_api.AllocateResponse())
 
 
-async def nothing(node: Node, plugin: DevicePluginStub) -> None:
+async def stays_unchanged(node: Node, plugin: DevicePluginStub) -> None:
     """No fault."""
 
 
-async def goes(node: Node, plugin: DevicePluginStub) -> None:
+async def stops(node: Node, plugin: DevicePluginStub) -> None:
     await plugin.stop()
     await node.until(lambda: node.allocatable()[plugin.resource] == 0)
 
@@ -63,12 +63,12 @@ async def restarts(node: Node, plugin: DevicePluginStub) -> None:
     [
         ("allocate-err", "example.com/al", 1, fails),
         ("allocate-zero", "example.com/al", 1, answers_nothing),
-        ("out-of", "example.com/al", 9, nothing),
-        ("plugin-gone", "example.com/al", 1, goes),
+        ("out-of", "example.com/al", 9, stays_unchanged),
+        ("plugin-gone", "example.com/al", 1, stops),
         ("plugin-not-registered-after-restart", "example.com/rk", 1, restarts),
     ],
 )
-async def test_rejections(
+async def test_pod_rejection_is_as_recorded(
     node: Node, name: str, resource: str, count: int, stimulus: Callable[[Node, DevicePluginStub], Awaitable[None]]
 ) -> None:
     wanted = recorded(f"pod-status-{name}")
@@ -81,7 +81,7 @@ async def test_rejections(
     assert (status.phase, status.reason, status.message) == (wanted["phase"], wanted["reason"], wanted["message"])
 
 
-async def test_a_container_that_cannot_start(node: Node) -> None:
+async def test_failed_pre_start_status_is_as_recorded(node: Node) -> None:
     (wanted,) = recorded("pod-status-prestart-error")["status"]["containerStatuses"]
     plugin = DevicePluginStub(
         node.device_plugins / "p.sock", "example.com/k", [Device("k3"), Device("k4")], pre_start_required=True
@@ -99,24 +99,26 @@ async def test_a_container_that_cannot_start(node: Node) -> None:
     ]
 
 
-async def test_pod_resources_of_devices_with_places(node: Node) -> None:
+async def test_pod_resources_with_topology_are_as_recorded(node: Node) -> None:
     devices = [Device("t0", topology=(0,)), Device("t01", topology=(0, 1)), Device("tE", topology=()), Device("tN")]
     async with DevicePluginStub(node.device_plugins / "p.sock", "example.com/topo", devices) as plugin:
         await offer(node, plugin)
         await node.admit(pod("topo", container("c", {"example.com/topo": 4})))
-        assert await told(node, "topo") == in_order(recorded("podresources-get-numa")["podResources"])
+        assert await get_pod_resources(node, "topo") == in_order(recorded("podresources-get-numa")["podResources"])
     entry = entry_of((node.device_plugins / "kubelet_internal_checkpoint").read_bytes())
     assert entry == entry_of((FOLDER / "checkpoint-device-numa.json").read_bytes().rstrip())
 
 
-async def test_pod_resources_of_init_containers_and_sidecars(node: Node) -> None:
+async def test_pod_resources_of_init_containers_are_as_recorded(node: Node) -> None:
     devices = [Device(f"k{number}") for number in (7, 6, 5)]
     k = "example.com/k"
     async with DevicePluginStub(node.device_plugins / "p.sock", k, devices) as plugin:
         await offer(node, plugin)
         init = (container("i1", {k: 2}), container("i2", {k: 3}), container("side", {k: 1}, sidecar=True))
         await node.admit(pod("ini", container("a1", {k: 1}), container("a2", {k: 1}), init=init))
-        assert await told(node, "ini") == in_order(recorded("podresources-get-init-and-sidecar")["podResources"])
+        assert await get_pod_resources(node, "ini") == in_order(
+            recorded("podresources-get-init-and-sidecar")["podResources"]
+        )
     wanted = load((FOLDER / "checkpoint-device-init-containers.json").read_bytes().rstrip())
     found = load((node.device_plugins / "kubelet_internal_checkpoint").read_bytes())
     assert [(e.container, sorted(e.device_ids)) for e in found.entries or ()] == [
@@ -130,7 +132,7 @@ def entry_of(raw: bytes) -> tuple[str, str, dict[int, list[str]]]:
     return entry.container, entry.resource, {n: sorted(ids or ()) for n, ids in (entry.by_node or {}).items()}
 
 
-async def told(node: Node, name: str) -> Any:
+async def get_pod_resources(node: Node, name: str) -> Any:
     async with connect(node.pod_resources_socket) as channel:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
         response = await Client(channel, _LISTER).call("Get", request)
@@ -144,10 +146,10 @@ def in_order(resources: Any) -> Any:
     return resources
 
 
-async def test_a_pod_that_has_ended_is_not_known(node: Node) -> None:
+async def test_pod_resources_of_ended_pod_are_not_found(node: Node) -> None:
     await node.admit(pod("fin9", container("c")))
     node.finish("fin9")
     await node.until(lambda: node.status("fin9").phase == "Succeeded")
     with pytest.raises(RpcError) as error:
-        await told(node, "fin9")
+        await get_pod_resources(node, "fin9")
     assert error.value.details == "pod fin9 in namespace default not found"

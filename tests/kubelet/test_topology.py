@@ -30,19 +30,19 @@ def hint(*nodes: int, preferred: bool = True) -> Hint:
         ([[hint(0, 1)], None], hint(0, 1)),
     ],
 )
-def test_the_narrowest_common_place_is_best(hints: list[list[Hint] | None], best: Hint) -> None:
+def test_narrowest_common_affinity_is_best(hints: list[list[Hint] | None], best: Hint) -> None:
     provided = {f"r{number}": each for number, each in enumerate(hints)}
     assert TopologyManager((0, 1), "best-effort").merge([provided]) == best
 
 
-def test_a_single_node_or_none() -> None:
+def test_single_numa_node_policy_merges_only_single_nodes() -> None:
     manager = TopologyManager((0, 1), "single-numa-node")
     assert manager.merge([{"r": [hint(0), hint(0, 1, preferred=False)]}]) == hint(0)
     assert manager.merge([{"r": [hint(0, 1)]}]) == Hint(None, False)
     assert manager.merge([{"r": None}]) == ANYWHERE
 
 
-async def capacity(node: Node, resource: str, count: int) -> None:
+async def until_capacity(node: Node, resource: str, count: int) -> None:
     """Wait until the node has this number of devices."""
     await node.until(lambda: node.capacity().get(resource) == count)
 
@@ -55,7 +55,7 @@ async def offer(node: Node, *, gpus: list[int], nics: list[int]) -> list[DeviceP
         plugin = DevicePluginStub(node.device_plugins / f"{resource[-3:]}.sock", resource, devices)
         await plugin.start()
         await plugin.register(node.kubelet_socket)
-        await capacity(node, resource, len(places))
+        await until_capacity(node, resource, len(places))
         plugins.append(plugin)
     return plugins
 
@@ -67,7 +67,7 @@ REFUSED = "Pod was rejected: Resources cannot be allocated with Topology localit
     ("policy", "refused"),
     [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)],
 )
-async def test_a_pod_that_fits_on_no_single_node(folder: Path, policy: Policy, refused: bool) -> None:
+async def test_pod_without_common_numa_node_follows_policy(folder: Path, policy: Policy, refused: bool) -> None:
     async with Node(folder, numa_nodes=(0, 1), topology_policy=policy) as node:
         plugins = await offer(node, gpus=[0, 0], nics=[1, 1])
         status = await node.admit(pod("p", container("c", {GPU: 1, NIC: 1})))
@@ -79,7 +79,7 @@ async def test_a_pod_that_fits_on_no_single_node(folder: Path, policy: Policy, r
             await plugin.stop()
 
 
-async def test_devices_of_one_container_come_from_one_node(folder: Path) -> None:
+async def test_container_devices_come_from_one_numa_node(folder: Path) -> None:
     async with Node(folder, numa_nodes=(0, 1), topology_policy="single-numa-node") as node:
         plugins = await offer(node, gpus=[1, 0, 1], nics=[0, 1])
         assert (await node.admit(pod("p", container("c", {GPU: 2, NIC: 1})))).phase == "Running"
@@ -91,7 +91,7 @@ async def test_devices_of_one_container_come_from_one_node(folder: Path) -> None
 
 
 @pytest.mark.parametrize(("scope", "refused"), [("container", False), ("pod", True)])
-async def test_the_scope_says_what_has_to_be_together(folder: Path, scope: Scope, refused: bool) -> None:
+async def test_scope_decides_alignment_of_pod_or_container(folder: Path, scope: Scope, refused: bool) -> None:
     async with Node(folder, numa_nodes=(0, 1), topology_policy="single-numa-node", topology_scope=scope) as node:
         plugins = await offer(node, gpus=[0], nics=[1])
         status = await node.admit(pod("p", container("gpu", {GPU: 1}), container("nic", {NIC: 1})))

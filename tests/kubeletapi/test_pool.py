@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as ours
 
 
-def test_the_same_names_in_the_pool_that_all_share() -> None:
+def test_same_messages_in_default_pool_do_not_conflict() -> None:
     file = FileDescriptorProto()
     ours.DESCRIPTOR.CopyToProto(file)
     file.name = "api.proto"

@@ -29,7 +29,7 @@ DRA = DraStatus(devices=4, healthy=1, withheld=1, claims=2, registered=False, sl
 def everything() -> list[Metric]:
     """All metrics."""
     telemetry = Telemetry()
-    telemetry.refused("dra", "no-answer", 'it says "no"\n')
+    telemetry.record_refusal("dra", "no-answer", 'it says "no"\n')
     telemetry.allocate.observe(0.003)
     file = ConfigStatus(True, 1e9)
     leases = [claimed("gpu-0", "uid")]

@@ -11,7 +11,7 @@ def texts(log: EventLog, number: int = 0) -> list[str]:
     return [event.message for event in log.since(number)]
 
 
-def test_the_oldest_goes_and_who_comes_late_can_see_that() -> None:
+def test_oldest_events_are_dropped_and_loss_is_detectable() -> None:
     log = EventLog()
     for number in range(MAX_EVENTS + 3):
         log.record("healthy", str(number))
@@ -19,10 +19,10 @@ def test_the_oldest_goes_and_who_comes_late_can_see_that() -> None:
     assert texts(log, MAX_EVENTS + 2) == [str(MAX_EVENTS + 2)]
     assert texts(log, MAX_EVENTS + 3) == texts(log, MAX_EVENTS + 9) == []
     assert log.counts == {"healthy": MAX_EVENTS + 3}
-    assert (log.lost_after(2), log.lost_after(3)) == (True, False)
+    assert (log.has_lost_events_after(2), log.has_lost_events_after(3)) == (True, False)
 
 
-def test_a_refusal_that_is_repeated_is_one_event_at_the_end() -> None:
+def test_repeated_refusal_is_one_event_with_a_count() -> None:
     log = EventLog()
     log.record("refused", "it is unhealthy", resource="a/b", device="d")
     log.record("healthy", "other")
@@ -30,10 +30,10 @@ def test_a_refusal_that_is_repeated_is_one_event_at_the_end() -> None:
     log.record("refused", "it is unhealthy", resource="a/b", device="e")
     assert [(x.number, x.device, x.count) for x in log.since(0)] == [(2, "", 1), (3, "d", 2), (4, "e", 1)]
     assert log.counts["refused"] == 3
-    assert not log.lost_after(0)
+    assert not log.has_lost_events_after(0)
 
 
-async def test_who_waits_hears_of_the_next_one_and_of_the_end() -> None:
+async def test_waiters_wake_at_next_event_and_at_release() -> None:
     log = EventLog()
     waiting = [asyncio.create_task(log.wait(0)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -46,7 +46,7 @@ async def test_who_waits_hears_of_the_next_one_and_of_the_end() -> None:
     await asyncio.wait_for(last, 30)
 
 
-def test_whatever_is_recorded_the_ring_stays_small() -> None:
+def test_memory_of_event_log_is_bounded() -> None:
     log = EventLog()
     tracemalloc.start()
     try:

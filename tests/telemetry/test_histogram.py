@@ -8,7 +8,7 @@ from telemetry import Histogram
 
 
 @given(st.lists(st.floats(0, 100)))
-def test_each_bound_counts_what_is_at_most_so_large(values: list[float]) -> None:
+def test_each_bucket_counts_values_up_to_its_bound(values: list[float]) -> None:
     histogram = Histogram((0.5, 1.0, 10.0))
     for value in values:
         histogram.observe(value)

@@ -8,7 +8,7 @@ from kubelet.devicemanager import Device
 from kubelet.pods import container, pod
 from kubelet.stubs import answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, good
+from tests.kubelet.both.scenario import NO_HEALTHY, both, healthy, unhealthy
 from tests.kubelet.both.world import Stage
 
 
@@ -24,7 +24,7 @@ def preferring(*ids: str) -> api.PreferredAllocationResponse:
 
 @both
 async def one_device(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+    plugin = await stage.offering(healthy("a", "b"))
     view = await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     ((chosen,),) = requests(plugin.called("Allocate"))
     assert await stage.held(stage.name) == {"c": [chosen]}
@@ -32,30 +32,30 @@ async def one_device(stage: Stage) -> None:
     assert (entry.pod_uid, entry.container, entry.by_node) == (view.uid, "c", {WITHOUT_TOPOLOGY: [chosen]})
     assert api.ContainerAllocateResponse.FromString(entry.response or b"").envs == {"DEVICES": chosen}
     assert sorted((stage.checkpoint().registered or {})[stage.resource] or ()) == ["a", "b"]
-    await stage.offers(2, 2)
+    await stage.until_offered(2, 2)
 
 
 @both
-async def too_many(stage: Stage) -> None:
-    await stage.offering(good("a", "b"))
+async def too_many_devices_requested(stage: Stage) -> None:
+    await stage.offering(healthy("a", "b"))
     text = await stage.rejection(pod(stage.name, container("c", {stage.resource: 9})))
     assert text == f"requested number of devices unavailable for {stage.resource}. Requested: 9, Available: 2"
     assert await stage.held(stage.name) is None
 
 
 @both
-async def all_unhealthy(stage: Stage) -> None:
-    await stage.offering(bad("a"))
+async def no_healthy_devices(stage: Stage) -> None:
+    await stage.offering(unhealthy("a"))
     for amount in (1, 0):
         text = await stage.rejection(pod(f"{stage.name}{amount}", container("c", {stage.resource: amount})))
         assert text == NO_HEALTHY.format(stage.resource)
 
 
 @both
-async def plugin_gone(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def plugin_stopped(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     await plugin.stop()
-    await stage.offers(1, 0)
+    await stage.until_offered(1, 0)
     text = await stage.rejection(pod(stage.name, container("c", {stage.resource: 1})))
     assert text == NO_HEALTHY.format(stage.resource)
 
@@ -68,7 +68,7 @@ async def unknown_resource(stage: Stage) -> None:
 
 @both
 async def allocate_fails(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+    plugin = await stage.offering(healthy("a"))
     plugin.behaviours["Allocate"] = failing("cannot give a")
     text = await stage.rejection(pod(stage.name, container("c", {stage.resource: 1})))
     assert text == "rpc error: code = Internal desc = cannot give a"
@@ -78,16 +78,16 @@ async def allocate_fails(stage: Stage) -> None:
 
 
 @both
-async def no_responses(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def allocate_without_responses(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     plugin.behaviours["Allocate"] = answering(api.AllocateResponse())
     text = await stage.rejection(pod(stage.name, container("c", {stage.resource: 1})))
     assert text == "no containers return in allocation response "
 
 
 @both
-async def two_responses(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def allocate_with_two_responses(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     answers = [api.ContainerAllocateResponse(envs={"N": number}) for number in "12"]
     plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=answers))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
@@ -96,8 +96,8 @@ async def two_responses(stage: Stage) -> None:
 
 
 @both
-async def preference(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b", "c", "d"), preferred_allocation=True)
+async def preferred_allocation(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b", "c", "d"), preferred_allocation=True)
     plugin.behaviours["GetPreferredAllocation"] = answering(preferring("d", "b"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 2})))
     (call,) = plugin.called("GetPreferredAllocation")
@@ -108,8 +108,8 @@ async def preference(stage: Stage) -> None:
 
 
 @both
-async def preference_for_strangers(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b", "c"), preferred_allocation=True)
+async def preferred_allocation_of_unknown_ids(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b", "c"), preferred_allocation=True)
     plugin.behaviours["GetPreferredAllocation"] = answering(preferring("bogus", "c"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 2})))
     held = (await stage.held(stage.name) or {})["c"]
@@ -118,8 +118,8 @@ async def preference_for_strangers(stage: Stage) -> None:
 
 
 @both
-async def preference_fails(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"), preferred_allocation=True)
+async def preferred_allocation_fails(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"), preferred_allocation=True)
     plugin.behaviours["GetPreferredAllocation"] = failing("no idea")
     text = await stage.rejection(pod(stage.name, container("c", {stage.resource: 1})))
     assert text == (
@@ -128,8 +128,8 @@ async def preference_fails(stage: Stage) -> None:
 
 
 @both
-async def init_containers(stage: Stage) -> None:
-    plugin = await stage.offering(good(*"abcdefgh"))
+async def init_containers_reuse_devices(stage: Stage) -> None:
+    plugin = await stage.offering(healthy(*"abcdefgh"))
     r = stage.resource
     await stage.run(
         pod(
@@ -151,7 +151,7 @@ async def init_containers(stage: Stage) -> None:
 
 
 @both
-async def places(stage: Stage) -> None:
+async def devices_with_topology(stage: Stage) -> None:
     devices = [
         Device("both", topology=(0, 1)),
         Device("empty", topology=()),
@@ -168,7 +168,7 @@ async def places(stage: Stage) -> None:
 
 
 @both
-async def pod_that_is_not_there(stage: Stage) -> None:
+async def pod_resources_of_missing_pod(stage: Stage) -> None:
     with pytest.raises(RpcError) as error:
         await stage.placed("nobody")
     assert error.value.code is Status.UNKNOWN

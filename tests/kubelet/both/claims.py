@@ -68,7 +68,7 @@ async def devices_by_request(stage: ClaimsStage) -> None:
 
 @both
 @scenario(121, 226)
-async def two_claims_and_a_third(stage: ClaimsStage) -> None:
+async def overlapping_claims_of_two_pods(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     one, two, three = [await stage.claim(str(number), f"r/g{number}") for number in (1, 2, 3)]
     names = [each.metadata.name for each in (one, two, three)]
@@ -86,7 +86,7 @@ async def two_claims_and_a_third(stage: ClaimsStage) -> None:
 
 @both
 @scenario(115, 124, 220)
-async def a_claim_of_two_pods(stage: ClaimsStage) -> None:
+async def claim_shared_by_two_pods(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     views = [await stage.run(stage.user(name, claim)) for name in "xy"]
@@ -101,7 +101,7 @@ async def a_claim_of_two_pods(stage: ClaimsStage) -> None:
 
 @both
 @scenario(109)
-async def a_claim_that_no_container_uses(stage: ClaimsStage) -> None:
+async def claim_without_container(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     await stage.run(stage.user("", await stage.claim(), containers=[container("c")]))
     assert driver.claims(PREPARE) == [[stage.name]]
@@ -111,7 +111,7 @@ async def a_claim_that_no_container_uses(stage: ClaimsStage) -> None:
 
 @both
 @scenario(177, 178)
-async def two_drivers(stage: ClaimsStage) -> None:
+async def claim_of_two_drivers(stage: ClaimsStage) -> None:
     other = f"other.{stage.driver_name}"
     drivers = [await stage.driver(), await stage.driver(other)]
     claim = await stage.claim("", "a/g0", "b/h0", drivers={"h0": other})
@@ -139,7 +139,7 @@ async def share_ids(stage: ClaimsStage) -> None:
 
 @both
 @scenario(111)
-async def nothing_to_inject(stage: ClaimsStage) -> None:
+async def devices_without_cdi_ids(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     empty, nameless = await stage.claim("1"), await stage.claim("2", "r/g2")
     answers = {empty.metadata.uid: [], nameless.metadata.uid: [claimed(["r"], POOL, "g2")]}
@@ -157,7 +157,7 @@ async def nothing_to_inject(stage: ClaimsStage) -> None:
 
 @both
 @scenario(140)
-async def no_devices_were_allocated(stage: ClaimsStage) -> None:
+async def claim_without_devices(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim(is_empty=True)
     await stage.run(stage.user("", claim))
@@ -171,7 +171,7 @@ async def no_devices_were_allocated(stage: ClaimsStage) -> None:
 
 @both_with("DRAExtendedResource")
 @scenario(118, 127)
-async def extended_resources(stage: ClaimsStage) -> None:
+async def extended_resource_claim(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim("", "r0/g0", "r1/g1")
     ids = [stage.cdi(claim, device) for device in ("g0", "g1")]
@@ -196,7 +196,7 @@ async def extended_resources(stage: ClaimsStage) -> None:
 
 @both
 @scenario(110, 129)
-async def no_claim_was_needed(stage: ClaimsStage) -> None:
+async def template_without_claim(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     asking = stage.user("", containers=[container("c", claims=["a"])])
     spec = msgspec.structs.replace(asking.spec, resource_claims=(FROM_TEMPLATE,))
@@ -208,7 +208,7 @@ async def no_claim_was_needed(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_claim_that_is_named_twice(stage: ClaimsStage) -> None:
+async def claim_named_twice(stage: ClaimsStage) -> None:
     await stage.driver()
     claim = await stage.claim("", "a/g0", "b/g1")
     await stage.run(stage.user("", claim, containers=[container("c", claims=["a/a", "a/b"])]))
@@ -231,7 +231,7 @@ async def init_containers_with_claims(stage: ClaimsStage) -> None:
 
 @both
 @scenario(112, 122, 164)
-async def answers_that_fail(stage: ClaimsStage) -> None:
+async def failed_prepare_answers(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claims = {name: await stage.claim(name) for name in ("broken", "failed", "skipped", "stranger", "bytes")}
 
@@ -273,7 +273,7 @@ async def answers_that_fail(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
+async def claim_reserved_for_other_pod(stage: ClaimsStage) -> None:
     """Before 1.37, deleting a pod that is not allowed to use the claim unprepares it anyway."""
     driver = await stage.driver()
     claim = await stage.claim(room=1)
@@ -286,7 +286,7 @@ async def a_claim_of_somebody_else(stage: ClaimsStage) -> None:
 
 
 @both_with("DRAExtendedResource")
-async def a_plugin_beside_a_claim_for_its_resource(stage: ClaimsStage) -> None:
+async def plugin_and_claim_for_one_resource(stage: ClaimsStage) -> None:
     """The plugin allocates nothing, but the kubelet still calls its PreStartContainer step."""
     await stage.driver()
     plugin = await stage.offering([Device("a")], pre_start_required=True)
@@ -307,7 +307,7 @@ async def a_plugin_beside_a_claim_for_its_resource(stage: ClaimsStage) -> None:
 
 @both
 @scenario(106, 107, 113)
-async def claims_that_cannot_be_had(stage: ClaimsStage) -> None:
+async def claims_that_cannot_be_prepared(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     missing = await stage.claim("missing")
     await stage.world.remove_claim(missing.metadata.name)

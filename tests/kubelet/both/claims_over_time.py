@@ -17,7 +17,7 @@ def unprepared(claim: v1.ResourceClaim) -> dra.NodeUnprepareResourcesResponse:
 
 @both
 @scenario(165, 168)
-async def unprepare_fails_at_first(stage: ClaimsStage) -> None:
+async def unprepare_is_retried(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     await stage.run(stage.user("", await stage.claim()))
     driver.behaviours[UNPREPARE] = failing("unprepare broke")
@@ -34,7 +34,7 @@ async def unprepare_fails_at_first(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_pod_that_goes_while_it_is_prepared(stage: ClaimsStage) -> None:
+async def pod_deleted_during_prepare(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     finished = []
@@ -62,7 +62,7 @@ async def a_pod_that_goes_while_it_is_prepared(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_pod_that_completes(stage: ClaimsStage) -> None:
+async def completed_pod_is_unprepared(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     await stage.run(stage.user("", claim, restart_policy="Never"))
@@ -77,7 +77,7 @@ async def a_pod_that_completes(stage: ClaimsStage) -> None:
 
 @both
 @scenario(119, 202)
-async def a_new_claim_of_an_old_name(stage: ClaimsStage) -> None:
+async def new_claim_with_name_of_old_one(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     old = await stage.claim()
     await stage.run(stage.user("x", old))
@@ -99,7 +99,7 @@ async def a_new_claim_of_an_old_name(stage: ClaimsStage) -> None:
 
 @both
 @scenario(159)
-async def restart_with_a_claim(stage: ClaimsStage) -> None:
+async def kubelet_restart_keeps_claim(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     id_ = stage.cdi(claim, "g0")
@@ -118,7 +118,7 @@ async def restart_with_a_claim(stage: ClaimsStage) -> None:
 
 
 @both
-async def another_user_after_a_restart(stage: ClaimsStage) -> None:
+async def second_pod_after_kubelet_restart(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     id_ = stage.cdi(claim, "g0")
@@ -126,7 +126,7 @@ async def another_user_after_a_restart(stage: ClaimsStage) -> None:
     await stage.world.restart_kubelet()
     await driver.until(lambda: driver.notified == [(True, "")] * 2, SECONDS)
     await stage.run(stage.user("y", claim))
-    assert driver.claims(PREPARE) == [[stage.name]] * 2, "nobody noted that it is prepared"
+    assert driver.claims(PREPARE) == [[stage.name]] * 2, "a restarted kubelet does not know that it is prepared"
     state = (stage.stored()[stage.name].driver_state or {})[stage.driver_name]
     times = 1 if stage.release.replaces_prepared_devices else 2
     assert [device.device_name for device in state.devices or ()] == ["g0"] * times
@@ -135,7 +135,7 @@ async def another_user_after_a_restart(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_sandbox_that_is_lost(stage: ClaimsStage) -> None:
+async def lost_sandbox(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     await stage.run(stage.user("", claim))
@@ -150,7 +150,7 @@ async def a_sandbox_that_is_lost(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_user_that_comes_while_it_is_unprepared(stage: ClaimsStage) -> None:
+async def second_pod_during_unprepare(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     claim = await stage.claim()
     await stage.run(stage.user("x", claim))
@@ -169,7 +169,7 @@ async def a_user_that_comes_while_it_is_unprepared(stage: ClaimsStage) -> None:
 
 
 @both
-async def the_state_is_written_for_pods_without_claims(stage: ClaimsStage) -> None:
+async def state_written_for_pod_without_claims(stage: ClaimsStage) -> None:
     path = stage.world.kubelet_folder / "dra_manager_state"
 
     def written() -> int:

@@ -23,7 +23,7 @@ UNPREPARE = "NodeUnprepareResources"
 POOL = "pool"
 SECONDS = 40.0  # the longest wait for an action that the kubelet takes on its own
 
-_STRANGERS = tuple(
+_OTHER_PODS = tuple(
     v1.ResourceClaimConsumerReference(api_group="both.example", resource="strangers", name="x", uid=f"x{number}")
     for number in range(MAX_USERS)
 )
@@ -63,7 +63,7 @@ class ClaimsStage(Stage):
     async def driver(self, driver: str | None = None, **options: Any) -> DRAPluginStub:
         """A driver that the kubelet has registered and can call."""
         stub = await self.serving(driver, **options)
-        assert await self.told(stub) == (True, "")
+        assert await self.registration_status(stub) == (True, "")
         await self.world.until_connected(stub.socket)
         return stub
 
@@ -80,7 +80,7 @@ class ClaimsStage(Stage):
             stub.info.endpoint = str(endpoint)
         return await self.stack.enter_async_context(stub)
 
-    async def told(self, driver: DRAPluginStub) -> tuple[bool, str]:
+    async def registration_status(self, driver: DRAPluginStub) -> tuple[bool, str]:
         """The kubelet's first NotifyRegistrationStatus to a driver: registered, and the error."""
         await driver.until(lambda: bool(driver.notified), SECONDS)
         return driver.notified[0]
@@ -122,7 +122,7 @@ class ClaimsStage(Stage):
             v1.ResourceClaim(
                 metadata=ObjectMeta(name=f"{self.name}{name}", namespace="default"),
                 spec=v1.ResourceClaimSpec(devices=v1.DeviceClaim(requests=requests)),
-                status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=_STRANGERS[room:]),
+                status=v1.ResourceClaimStatus(allocation=allocation, reserved_for=_OTHER_PODS[room:]),
             )
         )
         self.stack.push_async_callback(self.world.remove_claim, made.metadata.name)

@@ -6,13 +6,13 @@ import stat
 
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
-from tests.kubelet.both.scenario import NO_HEALTHY, bad, both, both_with, good, is_last
+from tests.kubelet.both.scenario import NO_HEALTHY, both, both_with, healthy, is_last, unhealthy
 from tests.kubelet.both.world import Stage
 
 
 @both
-async def pre_start(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"), pre_start_required=True)
+async def pre_start_before_every_start(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b"), pre_start_required=True)
     await stage.run(pod(stage.name, container("c", {stage.resource: 2})))
     assert [sorted(call.devices_ids) for call in plugin.called("PreStartContainer")] == [["a", "b"]]
     await stage.world.end_container(stage.name, "c", "restarted")
@@ -22,7 +22,7 @@ async def pre_start(stage: Stage) -> None:
 
 @both
 async def pre_start_fails(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"), pre_start_required=True)
+    plugin = await stage.offering(healthy("a"), pre_start_required=True)
     plugin.behaviours["PreStartContainer"] = failing("not ready")
     view = await stage.run(pod(stage.name, container("c", {stage.resource: 1})), "CreateContainerConfigError")
     assert view.phase == "Pending"
@@ -32,8 +32,8 @@ async def pre_start_fails(stage: Stage) -> None:
 
 
 @both
-async def pre_start_fails_beside_another(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"), pre_start_required=True)
+async def failed_pre_start_keeps_other_container(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"), pre_start_required=True)
     plugin.behaviours["PreStartContainer"] = failing("not ready")
     waiting = pod(stage.name, container("c", {stage.resource: 1}), container("d"))
     await stage.run(waiting, "CreateContainerConfigError")
@@ -42,8 +42,8 @@ async def pre_start_fails_beside_another(stage: Stage) -> None:
 
 
 @both
-async def succeeded(stage: Stage) -> None:
-    await stage.offering(good("a"))
+async def succeeded_pod_frees_device(stage: Stage) -> None:
+    await stage.offering(healthy("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1}), restart_policy="Never"))
     await stage.world.end_container(stage.name, "c", "Succeeded")
     assert await stage.held(stage.name) is None
@@ -52,24 +52,24 @@ async def succeeded(stage: Stage) -> None:
 
 
 @both_with("ResourceHealthStatus")
-async def unhealthy_while_it_runs(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def device_unhealthy_while_pod_runs(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
-    await stage.world.has_health(stage.name, "Healthy")
-    plugin.update(bad("a"))
-    await stage.world.has_health(stage.name, "Unhealthy")
-    await stage.offers(1, 0)
+    await stage.world.until_device_health(stage.name, "Healthy")
+    plugin.update(unhealthy("a"))
+    await stage.world.until_device_health(stage.name, "Unhealthy")
+    await stage.until_offered(1, 0)
     view = await stage.world.end_container(stage.name, "c", "restarted")
     assert view.phase == "Running"
     assert await stage.held(stage.name) == {"c": ["a"]}
     assert len(plugin.called("Allocate")) == 1
-    plugin.update(good("a"))
-    await stage.world.has_health(stage.name, "Healthy")
+    plugin.update(healthy("a"))
+    await stage.world.until_device_health(stage.name, "Healthy")
 
 
 @both
-async def removed(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def removed_pod_frees_device(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     await stage.world.remove(stage.name)
     assert len(stage.entries()) == 1, "the file is not written for a removal"
@@ -80,13 +80,13 @@ async def removed(stage: Stage) -> None:
 
 
 @both
-async def the_last_phase_of_a_pod(stage: Stage) -> None:
+async def last_phase_of_deleted_pod(stage: Stage) -> None:
     await stage.run(pod(stage.name, container("c")))
     assert is_last(await stage.world.last_view(stage.name))
 
 
 @both
-async def the_last_phase_of_a_pod_that_never_started(stage: Stage) -> None:
+async def last_phase_of_unstarted_pod(stage: Stage) -> None:
     await stage.run(pod(stage.name, container("c"), init=(container("i", stays=True),)), "PodInitializing")
     await stage.world.until_state(stage.name, "i", "running")
     view = await stage.world.last_view(stage.name)
@@ -94,25 +94,25 @@ async def the_last_phase_of_a_pod_that_never_started(stage: Stage) -> None:
 
 
 @both
-async def what_the_file_says_of_pods_that_are_gone(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+async def checkpoint_entries_of_removed_pods(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     await stage.run(pod(f"{stage.name}2", container("c", {stage.resource: 1}), restart_policy="Never"))
     await stage.world.end_container(f"{stage.name}2", "c", "Succeeded")
     await stage.world.remove(stage.name)
-    plugin.update(good("a", "b", "c"))
+    plugin.update(healthy("a", "b", "c"))
     await stage.until_written(["a", "b", "c"])
-    assert len(stage.entries()) == 2, "written again, and still nobody has looked who is gone"
+    assert len(stage.entries()) == 2, "written again, before the recount that drops removed pods"
     assert await stage.held(stage.name) is await stage.held(f"{stage.name}2") is None
-    assert len(stage.entries()) == 2, "that is no reason to write"
-    plugin.update(good("a", "b"))
+    assert len(stage.entries()) == 2, "a recount is no reason to write"
+    plugin.update(healthy("a", "b"))
     await stage.until_written(["a", "b"])
     assert stage.entries() == []
 
 
 @both
-async def an_init_container_that_runs(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b", "c"))
+async def running_init_container(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b", "c"))
     r = stage.resource
     waiting = pod(
         stage.name,
@@ -135,8 +135,8 @@ async def an_init_container_that_runs(stage: Stage) -> None:
 
 
 @both
-async def cgroups(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def pod_cgroups(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     one = await stage.run(pod(stage.name, container("c", {stage.resource: 1}), restart_policy="Never"))
     await stage.world.until_cgroup(one.uid, True)
     await stage.world.restart_kubelet()
@@ -149,19 +149,19 @@ async def cgroups(stage: Stage) -> None:
     await stage.world.until_cgroup(two.uid, False)
     await plugin.start()
     await plugin.register(stage.socket)
-    await stage.offers(1, 1)
+    await stage.until_offered(1, 1)
     three = await stage.run(pod(f"{stage.name}3", container("c", {stage.resource: 2})), "Failed")
     await stage.world.until_cgroup(three.uid, False)
 
 
 @both
-async def restart(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+async def kubelet_restart_keeps_device(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b"))
     before = await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     held = await stage.held(stage.name)
     entries = stage.entries()
     await stage.world.restart_kubelet()
-    await stage.offers(0, 0)
+    await stage.until_offered(0, 0)
     after = await stage.world.view(stage.name)
     assert (after.uid, after.phase, after.containers["c"].restarts) == (before.uid, "Running", 0)
     assert await stage.held(stage.name) == held
@@ -170,7 +170,7 @@ async def restart(stage: Stage) -> None:
     assert text == NO_HEALTHY.format(stage.resource)
     await plugin.start()
     await plugin.register(stage.socket)
-    await stage.offers(2, 2)
+    await stage.until_offered(2, 2)
     assert await stage.held(stage.name) == held
     await stage.run(pod(f"{stage.name}3", container("c", {stage.resource: 1})))
     held3 = await stage.held(f"{stage.name}3")
@@ -178,11 +178,11 @@ async def restart(stage: Stage) -> None:
 
 
 @both
-async def restart_and_container(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"), pre_start_required=True)
+async def container_restart_after_kubelet_restart(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"), pre_start_required=True)
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     await stage.world.restart_kubelet()
-    await stage.offers(0, 0)
+    await stage.until_offered(0, 0)
     view = await stage.world.end_container(stage.name, "c", "restarted")
     assert view.phase == "Running"
     assert await stage.held(stage.name) == {"c": ["a"]}
@@ -190,19 +190,19 @@ async def restart_and_container(stage: Stage) -> None:
 
 
 @both
-async def restart_after_an_init_container(stage: Stage) -> None:
-    await stage.offering(good("a"))
+async def kubelet_restart_after_init_container(stage: Stage) -> None:
+    await stage.offering(healthy("a"))
     r = stage.resource
     await stage.run(pod(stage.name, container("c", {r: 1}), init=(container("i", {r: 1}),)))
     await stage.world.restart_kubelet()
     # the ended init container is admitted again without a healthy device, so the kubelet ends the whole pod
-    await stage.world.was_ended(stage.name)
+    await stage.world.until_ended(stage.name)
 
 
 @both
-async def sockets_at_a_restart(stage: Stage) -> None:
+async def restart_removes_sockets(stage: Stage) -> None:
     name, folder = stage.name, stage.folder
-    plugin = await stage.offering(good("a"))
+    plugin = await stage.offering(healthy("a"))
     (folder / f"{name}-file").write_text("kept")
     (folder / f"{name}-folder").mkdir()
     os.mkfifo(folder / f"{name}-fifo")
@@ -212,7 +212,7 @@ async def sockets_at_a_restart(stage: Stage) -> None:
     (folder / f"{name}-link").symlink_to(f"{name}-folder/x.sock")
     try:
         await stage.world.restart_kubelet()
-        await stage.offers(0, 0)
+        await stage.until_offered(0, 0)
         left_over = sorted(path.name for path in folder.iterdir() if path.name.startswith(name))
         assert not plugin.socket.exists()
         assert left_over == [f"{name}-fifo", f"{name}-file", f"{name}-folder"]
@@ -225,7 +225,7 @@ async def sockets_at_a_restart(stage: Stage) -> None:
 
 @both
 async def file_modes(stage: Stage) -> None:
-    await stage.offering(good("a"))
+    await stage.offering(healthy("a"))
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))  # the file is written before the pod runs
     modes = {
         path: stat.S_IMODE((stage.world.kubelet_folder / path).stat().st_mode)

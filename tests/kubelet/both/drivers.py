@@ -19,7 +19,7 @@ def versions_called(driver: DRAPluginStub) -> list[str]:
 
 @both
 @scenario(155, 157)
-async def the_older_api(stage: ClaimsStage) -> None:
+async def v1beta1_api(stage: ClaimsStage) -> None:
     only = await stage.driver(versions=[V1BETA1], services=[V1BETA1])
     claim = await stage.claim("1")
     await stage.run(stage.user("x", claim))
@@ -34,7 +34,7 @@ async def the_older_api(stage: ClaimsStage) -> None:
 
 @both
 @scenario(155)
-async def announced_and_not_served(stage: ClaimsStage) -> None:
+async def announced_version_is_not_served(stage: ClaimsStage) -> None:
     await stage.driver(versions=[V1BETA1], services=[V1])
     text = await stage.refused(stage.user("", await stage.claim()))
     assert text == "NodePrepareResources: rpc error: code = Unimplemented desc = Method not found!"
@@ -43,7 +43,7 @@ async def announced_and_not_served(stage: ClaimsStage) -> None:
 
 @both
 @scenario(157)
-async def versions_that_nobody_knows(stage: ClaimsStage) -> None:
+async def unknown_driver_versions(stage: ClaimsStage) -> None:
     for versions, text in (
         ([], "empty list of supported gRPC services (aka supported versions)"),
         (
@@ -53,7 +53,7 @@ async def versions_that_nobody_knows(stage: ClaimsStage) -> None:
         ),
     ):
         driver = await stage.serving(versions=versions)
-        is_registered, error = await stage.told(driver)
+        is_registered, error = await stage.registration_status(driver)
         assert not is_registered
         assert error.startswith(
             "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver"
@@ -64,10 +64,10 @@ async def versions_that_nobody_knows(stage: ClaimsStage) -> None:
 
 
 @both
-async def names_and_endpoints_are_not_looked_at(stage: ClaimsStage) -> None:
+async def driver_name_is_not_validated(stage: ClaimsStage) -> None:
     for name in ("", "UPPER_bad name"):
-        assert await stage.told(await stage.serving(name)) == (True, "")
-    assert await stage.told(await stage.serving(endpoint=stage.service)) == (True, "")
+        assert await stage.registration_status(await stage.serving(name)) == (True, "")
+    assert await stage.registration_status(await stage.serving(endpoint=stage.service)) == (True, "")
     text = await stage.refused(stage.user("", await stage.claim()))
     assert text == (
         'NodePrepareResources: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while'
@@ -78,7 +78,7 @@ async def names_and_endpoints_are_not_looked_at(stage: ClaimsStage) -> None:
 
 @both
 @scenario(160, 161)
-async def a_driver_that_begins_again(stage: ClaimsStage) -> None:
+async def restarted_driver_registers_again(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     driver.behaviours["GetInfo"] = failing("not yet")
     await driver.stop()
@@ -93,10 +93,10 @@ async def a_driver_that_begins_again(stage: ClaimsStage) -> None:
 
 @both
 @scenario(151)
-async def an_endpoint_that_is_taken(stage: ClaimsStage) -> None:
+async def endpoint_already_registered(stage: ClaimsStage) -> None:
     first = await stage.driver(socket=stage.service)
     second = await stage.serving(endpoint=stage.service)
-    assert await stage.told(second) == (
+    assert await stage.registration_status(second) == (
         False,
         "RegisterPlugin error -- plugin registration failed with err: endpoint"
         f" {stage.service} already registered for DRA driver plugin {stage.driver_name}",
@@ -115,7 +115,7 @@ async def an_endpoint_that_is_taken(stage: ClaimsStage) -> None:
 
 @both
 @scenario(151, 214, 216)
-async def a_second_instance(stage: ClaimsStage) -> None:
+async def second_driver_instance(stage: ClaimsStage) -> None:
     old = await stage.driver()
     names = [f"{stage.name}{number}" for number in range(3)]
     claims = [await stage.claim(str(number), f"r/g{number}") for number in range(3)]
@@ -133,7 +133,7 @@ async def a_second_instance(stage: ClaimsStage) -> None:
 
 @both_with("ResourceHealthStatus")
 @scenario(172, 174)
-async def a_service_that_comes_and_goes(stage: ClaimsStage) -> None:
+async def service_stops_and_returns(stage: ClaimsStage) -> None:
     driver = await stage.serving(socket=stage.service, services=[V1, "v1alpha1.DRAResourceHealth"])
 
     async def comes_back() -> None:
@@ -143,7 +143,7 @@ async def a_service_that_comes_and_goes(stage: ClaimsStage) -> None:
         await driver.until(lambda: driver.streams_opened > streams, SECONDS)
 
     await driver.stop_service()
-    assert await stage.told(driver) == (True, "")
+    assert await stage.registration_status(driver) == (True, "")
     await comes_back()
     await stage.run(stage.user("", await stage.claim()))
     await driver.stop_service()

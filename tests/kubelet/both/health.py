@@ -20,7 +20,7 @@ def report(device: str, health: api.HealthStatus = HEALTHY, message: str = "") -
     return api.DeviceHealth(device=identifier, health=health, message=message, health_check_timeout_seconds=LEASE)
 
 
-async def watched(stage: ClaimsStage) -> DRAPluginStub:
+async def driver_with_stream(stage: ClaimsStage) -> DRAPluginStub:
     """A driver with an open health stream."""
     driver = await stage.driver(services=SERVICES)
     await driver.until(lambda: driver.streams == 1, SECONDS)
@@ -29,8 +29,8 @@ async def watched(stage: ClaimsStage) -> DRAPluginStub:
 
 @both_with(GATE)
 @scenario(135, 136, 137, 188)
-async def health_in_the_status(stage: ClaimsStage) -> None:
-    driver = await watched(stage)
+async def health_in_pod_status(stage: ClaimsStage) -> None:
+    driver = await driver_with_stream(stage)
     claim = await stage.claim()
     await stage.run(stage.user("", claim))
 
@@ -53,8 +53,8 @@ async def health_in_the_status(stage: ClaimsStage) -> None:
 
 @both_with(GATE)
 @scenario(136)
-async def names_in_the_status(stage: ClaimsStage) -> None:
-    driver = await watched(stage)
+async def device_names_in_pod_status(stage: ClaimsStage) -> None:
+    driver = await driver_with_stream(stage)
     claim = await stage.claim("", "a/g0", "b/g1", "b/g2")
     id_ = stage.cdi(claim, "g0")
     driver.prepare = lambda _: [
@@ -75,8 +75,8 @@ async def names_in_the_status(stage: ClaimsStage) -> None:
 
 @both_with(GATE)
 @scenario(191)
-async def the_health_stream_ends(stage: ClaimsStage) -> None:
-    driver = await watched(stage)
+async def health_stream_ends(stage: ClaimsStage) -> None:
+    driver = await driver_with_stream(stage)
     claim = await stage.claim("", "r/g0", "r/g1")
     await stage.run(stage.user("", claim))
 
@@ -96,8 +96,8 @@ async def the_health_stream_ends(stage: ClaimsStage) -> None:
 
 @both_with(GATE)
 @scenario(139)
-async def odd_reports(stage: ClaimsStage) -> None:
-    driver = await watched(stage)
+async def malformed_health_reports(stage: ClaimsStage) -> None:
+    driver = await driver_with_stream(stage)
     claim = await stage.claim("", "r/g0", "r/g1", "r/g2")
     await stage.run(stage.user("", claim, containers=[container("c", claims=["a"])], init=[container("i")]))
     unnamed = api.DeviceHealth(health=UNHEALTHY)
@@ -116,7 +116,7 @@ async def odd_reports(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_health_service_that_is_not_announced(stage: ClaimsStage) -> None:
+async def unannounced_health_service(stage: ClaimsStage) -> None:
     driver = await stage.driver(versions=["v1.DRAPlugin"], services=SERVICES)
     if stage.release.has(GATE) and not stage.release.calls_announced_health:
         await driver.until(lambda: driver.streams == 1, SECONDS)

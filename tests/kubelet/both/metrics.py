@@ -8,7 +8,7 @@ from prometheus_client.samples import Sample
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
 from tests.kubelet.both.claims_stage import PREPARE, UNPREPARE, ClaimsStage
-from tests.kubelet.both.scenario import both, good
+from tests.kubelet.both.scenario import both, healthy
 from tests.kubelet.both.world import Stage
 
 ALLOCATE = "kubelet_device_plugin_alloc_duration_seconds"
@@ -20,8 +20,8 @@ _DRA_BOUNDS += [4.707094, 7.221282, 11.078366, 16.995625, 26.073454, 40, inf]
 
 
 @both
-async def counted_registrations(stage: Stage) -> None:
-    plugin = await stage.plugin(good("a"), register=False)
+async def registrations_metric(stage: Stage) -> None:
+    plugin = await stage.plugin(healthy("a"), register=False)
     await stage.refusal(plugin, version="v1alpha2")
     await plugin.register(stage.socket)
     (found,) = await stage.counted("kubelet_device_plugin_registration_total", resource_name=stage.resource)
@@ -30,8 +30,8 @@ async def counted_registrations(stage: Stage) -> None:
 
 
 @both
-async def counted_allocations(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+async def allocation_duration_metric(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b"))
     assert await stage.counted(ALLOCATE, resource_name=stage.resource) == []
     await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
     plugin.behaviours["Allocate"] = failing("not today")
@@ -42,7 +42,7 @@ async def counted_allocations(stage: Stage) -> None:
 
 
 @both
-async def counted_claims(stage: ClaimsStage) -> None:
+async def claim_operation_metrics(stage: ClaimsStage) -> None:
     driver = await stage.driver()
     before = {each: await _operations(stage, each) for each in ("true", "false")}
     await stage.run(stage.user("", await stage.claim()))

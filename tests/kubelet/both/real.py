@@ -30,8 +30,8 @@ from tests.kubelet.both.world import (
 )
 
 _SCHEDULER = "nobody"  # the tests bind the pods
-_MOST_METRICS = 16 * 1024 * 1024  # bytes
-_STAY = "trap 'exit 0' TERM; sleep 1000 & wait"
+_MAX_METRICS_BYTES = 16 * 1024 * 1024  # bytes
+_RUN_UNTIL_SIGTERM = "trap 'exit 0' TERM; sleep 1000 & wait"
 
 
 class Real:
@@ -49,7 +49,7 @@ class Real:
         self.kubelet_folder = node.kubelet_dir
         self.cdi_folder = node.cdi_dir
 
-    async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
+    async def until_offered(self, resource: str, capacity: int, allocatable: int) -> None:
         for table, count in (("capacity", capacity), ("allocatable", allocatable)):
             path = f".status.{table}.{resource.replace('.', chr(92) + '.')}"
             await asyncio.to_thread(self._node.wait, f"node/{NODE}", path, str(count))
@@ -81,7 +81,7 @@ class Real:
         found = await asyncio.to_thread(self._node.get, "pod", name)
         return pod_view(found["metadata"]["uid"], found["status"])
 
-    async def has_health(self, name: str, health: str) -> None:
+    async def until_device_health(self, name: str, health: str) -> None:
         await self._wait(name, ".status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health", health)
 
     async def end_container(self, name: str, container: str, until: str) -> PodView:
@@ -107,7 +107,7 @@ class Real:
         await self._wait(name, ".status.containerStatuses[0].restartCount", str(restarts))
         return await self.view(name)
 
-    async def was_ended(self, name: str) -> None:
+    async def until_ended(self, name: str) -> None:
         # our containers exit with 0 on SIGTERM, so that the rejected pod's phase becomes Succeeded
         await self._wait(name, ".status.phase", "Succeeded")
 
@@ -206,7 +206,7 @@ class Real:
         try:
             token = {"Authorization": f"Bearer {self._kubelet.token}"}
             answer = await connections.send("GET", "/metrics", token, None)
-            body = await answer.read(_MOST_METRICS)
+            body = await answer.read(_MAX_METRICS_BYTES)
             assert answer.status == 200, body
         finally:
             connections.abort()
@@ -283,5 +283,5 @@ def _container(container: Container, *, is_init: bool) -> dict[str, Any]:
     return made | {
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
-        "command": ["sh", "-c", "true" if ends else _STAY],
+        "command": ["sh", "-c", "true" if ends else _RUN_UNTIL_SIGTERM],
     }

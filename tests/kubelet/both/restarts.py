@@ -4,13 +4,13 @@ from kubelet.pods import container, pod
 from kubelet.stubs import Gate
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.kubelet.both.claims_stage import PREPARE, SECONDS, ClaimsStage, Listed
-from tests.kubelet.both.scenario import NO_HEALTHY, both, good
+from tests.kubelet.both.scenario import NO_HEALTHY, both, healthy
 from tests.kubelet.both.world import Stage
 
 
 @both
-async def without_its_api_server(stage: ClaimsStage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+async def kubelet_starts_without_api_server(stage: ClaimsStage) -> None:
+    plugin = await stage.offering(healthy("a", "b"))
     driver = await stage.driver()
     claim = await stage.claim()
     using = container("c", {stage.resource: 1}, claims=["a"])
@@ -38,8 +38,8 @@ async def without_its_api_server(stage: ClaimsStage) -> None:
 
 
 @both
-async def a_restart_while_a_plugin_is_asked(stage: Stage) -> None:
-    plugin = await stage.offering(good("a", "b"))
+async def kubelet_restart_during_allocate(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a", "b"))
     plugin.behaviours["Allocate"] = Gate(api.AllocateResponse())  # never opened
     asking = pod(stage.name, container("c", {stage.resource: 1}))
     await stage.bind(asking)
@@ -64,8 +64,8 @@ async def a_restart_while_a_plugin_is_asked(stage: Stage) -> None:
 
 
 @both
-async def a_restart_and_the_plugin_stays_away(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def kubelet_restart_without_plugin(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     plugin.behaviours["Allocate"] = Gate(api.AllocateResponse())
     await stage.bind(pod(stage.name, container("c", {stage.resource: 1})))
     await plugin.until(lambda: len(plugin.called("Allocate")) == 1, SECONDS)
@@ -77,15 +77,15 @@ async def a_restart_and_the_plugin_stays_away(stage: Stage) -> None:
 
 
 @both
-async def pods_wait_for_the_one_whose_plugin_is_asked(stage: Stage) -> None:
-    plugin = await stage.offering(good("a"))
+async def pods_wait_during_allocate(stage: Stage) -> None:
+    plugin = await stage.offering(healthy("a"))
     answer = api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()])
     gate = plugin.behaviours["Allocate"] = Gate(answer)
     await stage.bind(pod(stage.name, container("c", {stage.resource: 1})))
     await plugin.until(lambda: len(plugin.called("Allocate")) == 1, SECONDS)
     await stage.bind(pod(f"{stage.name}2", container("c")))
-    plugin.update(good("a", "b"))
-    await stage.offers(2, 2)
+    plugin.update(healthy("a", "b"))
+    await stage.until_offered(2, 2)
     listed = await stage.all_listed()
     assert stage.name in listed
     assert f"{stage.name}2" not in listed, "its turn has not come"

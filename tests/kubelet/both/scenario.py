@@ -14,7 +14,7 @@ from kubelet.devicemanager import Device
 from tests.kubelet.both.claims_stage import ClaimsStage
 from tests.kubelet.both.world import PodView
 
-Play = Callable[[ClaimsStage], Awaitable[None]]
+ScenarioFunction = Callable[[ClaimsStage], Awaitable[None]]
 
 NO_HEALTHY = "no healthy devices present; cannot allocate unhealthy devices {}"
 
@@ -22,29 +22,29 @@ NO_HEALTHY = "no healthy devices present; cannot allocate unhealthy devices {}"
 class Scenario(Struct, frozen=True):
     """A scenario, and the feature gate that it needs, if any."""
 
-    play: Play
+    run: ScenarioFunction
     gate: str = ""
 
-    def why_not(self, release: Release) -> str:
+    def reason_unsupported(self, release: Release) -> str:
         """The reason why a release cannot run the scenario; empty if it can."""
-        return release.why_not(self.gate) if self.gate else ""
+        return release.reason_unsupported(self.gate) if self.gate else ""
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def both(play: Play) -> Play:
+def both(run: ScenarioFunction) -> ScenarioFunction:
     """Run this scenario with both kubelets."""
-    SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play)
-    return play
+    SCENARIOS[run.__name__.replace("_", "-")] = Scenario(run)
+    return run
 
 
-def both_with(gate: str) -> Callable[[Play], Play]:
+def both_with(gate: str) -> Callable[[ScenarioFunction], ScenarioFunction]:
     """Run this scenario with both kubelets if a feature gate is on."""
 
-    def note(play: Play) -> Play:
-        SCENARIOS[play.__name__.replace("_", "-")] = Scenario(play, gate)
-        return play
+    def note(run: ScenarioFunction) -> ScenarioFunction:
+        SCENARIOS[run.__name__.replace("_", "-")] = Scenario(run, gate)
+        return run
 
     return note
 
@@ -55,11 +55,11 @@ def is_last(view: PodView) -> bool:
     return container.exit_code is not None and view.phase == ("Failed" if container.exit_code else "Succeeded")
 
 
-def good(*ids: str) -> list[Device]:
+def healthy(*ids: str) -> list[Device]:
     """Healthy devices."""
     return [Device(id_) for id_ in ids]
 
 
-def bad(*ids: str) -> list[Device]:
+def unhealthy(*ids: str) -> list[Device]:
     """Unhealthy devices."""
     return [Device(id_, "Unhealthy") for id_ in ids]

@@ -27,20 +27,20 @@ from tests.kubelet.both.world import (
     reserved,
 )
 
-_HASTE = 5
+_SPEED_UP = 5
 
 
-class _HastyClock(SystemClock):
+class _FastClock(SystemClock):
     """A clock with shorter periods. The wall clock is unchanged, because the leases of health reports depend on it."""
 
     def now(self) -> float:
-        return super().now() * _HASTE
+        return super().now() * _SPEED_UP
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        return super().call_later(seconds / _HASTE, call)
+        return super().call_later(seconds / _SPEED_UP, call)
 
     async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds / _HASTE)
+        await super().sleep(seconds / _SPEED_UP)
 
 
 class StandIn:
@@ -53,9 +53,9 @@ class StandIn:
         self._cluster = MemoryCluster()
         self._node = Node(
             folder,
-            clock=_HastyClock(),
+            clock=_FastClock(),
             timeouts=Timeouts(dial=2.0, get_info=30.0),  # some scenarios wait for a dial that never succeeds
-            reconcile_period=0.05 * _HASTE,
+            reconcile_period=0.05 * _SPEED_UP,
             cluster=self._cluster,
             kubernetes=kubernetes,
             cgroups=folder / "cgroup",
@@ -80,7 +80,7 @@ class StandIn:
         self._watching.cancel()
         await asyncio.gather(self._watching, return_exceptions=True)
 
-    async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
+    async def until_offered(self, resource: str, capacity: int, allocatable: int) -> None:
         wanted = (capacity, allocatable)
         await self._node.until(
             lambda: (self._node.capacity().get(resource), self._node.allocatable().get(resource)) == wanted
@@ -119,7 +119,7 @@ class StandIn:
         (uid,) = [pod.uid for pod, _ in self._node.pods() if pod.metadata.name == name]
         return pod_view(uid, to_dict(self._node.status(name)))
 
-    async def has_health(self, name: str, health: str) -> None:
+    async def until_device_health(self, name: str, health: str) -> None:
         def shown() -> str:
             (resource,) = self._node.status(name).container_statuses[0].allocated_resources_status
             return resource.resources[0].health
@@ -140,7 +140,7 @@ class StandIn:
         await self._node.lose_sandbox(name)
         return await self.view(name)
 
-    async def was_ended(self, name: str) -> None:
+    async def until_ended(self, name: str) -> None:
         await self._node.until(lambda: self._node.status(name).is_terminal)
         assert self._node.status(name).container_statuses[0].state.terminated is not None
 

@@ -12,17 +12,17 @@ from tests.kubelet.both.standin import StandIn
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_stand_in_plays(name: str, kubernetes: Version, folder: Path) -> None:
+async def test_stand_in_passes_scenario(name: str, kubernetes: Version, folder: Path) -> None:
     scenario = SCENARIOS[name]
-    if reason := scenario.why_not(RELEASES[kubernetes]):
+    if reason := scenario.reason_unsupported(RELEASES[kubernetes]):
         pytest.skip(reason)
     async with StandIn(folder, kubernetes) as world:
         stage = ClaimsStage(world, name)
         try:
-            await scenario.play(stage)
+            await scenario.run(stage)
         finally:
             await stage.close()
 
 
-def test_there_are_enough_of_them() -> None:
+def test_scenario_count_is_at_least_75() -> None:
     assert len(SCENARIOS) >= 75

@@ -87,7 +87,7 @@ class World(Protocol):
     cdi_folder: Path
     release: Release
 
-    async def offers(self, resource: str, capacity: int, allocatable: int) -> None:
+    async def until_offered(self, resource: str, capacity: int, allocatable: int) -> None:
         """Wait until the node's status contains these numbers."""
         ...
 
@@ -114,7 +114,7 @@ class World(Protocol):
         """Wait until the pod has this phase, and return its status."""
         ...
 
-    async def has_health(self, name: str, health: str) -> None:
+    async def until_device_health(self, name: str, health: str) -> None:
         """Wait until the status contains this health of the first device of the pod's first container."""
         ...
 
@@ -126,7 +126,7 @@ class World(Protocol):
         """End a pod's sandbox and all its containers; return when its first container runs again."""
         ...
 
-    async def was_ended(self, name: str) -> None:
+    async def until_ended(self, name: str) -> None:
         """Wait until the kubelet has ended the pod's first container for good."""
         ...
 
@@ -267,22 +267,22 @@ class Stage:
         """A plugin whose devices are in the node's status and in the kubelet's file."""
         plugin = await self.plugin(devices, **options)
         healthy = [device.id for device in devices if device.is_healthy]
-        await self.offers(len(devices), len(healthy))
+        await self.until_offered(len(devices), len(healthy))
         await self.until_written(healthy)
         return plugin
 
-    async def offers(self, capacity: int, allocatable: int) -> None:
+    async def until_offered(self, capacity: int, allocatable: int) -> None:
         """Wait until the node has this number of the scenario's devices."""
-        await self.world.offers(self.resource, capacity, allocatable)
+        await self.world.until_offered(self.resource, capacity, allocatable)
 
-    async def is_settled(self) -> None:
+    async def until_events_processed(self) -> None:
         """Wait until the kubelet has processed all earlier events."""
         self._markers += 1
         name = f"{self.resource}-marker{self._markers}"
         marker = DevicePluginStub(self.folder / f"{self.name}-marker{self._markers}.sock", name, [Device("x")])
         async with marker:
             await marker.register(self.socket)
-            await self.world.offers(name, 1, 1)
+            await self.world.until_offered(name, 1, 1)
 
     async def refusal(self, plugin: DevicePluginStub, **fields: Any) -> str:
         """The error with which the kubelet refuses a plugin."""

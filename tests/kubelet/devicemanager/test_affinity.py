@@ -19,12 +19,12 @@ def spread(*counts: int) -> list[Device]:
     return [Device(f"Dev{number}", topology=(node,)) for number, node in enumerate(nodes)]
 
 
-def around(nodes: int) -> list[Device]:
+def two_devices_per_node(nodes: int) -> list[Device]:
     """Two devices on each of `nodes` NUMA nodes."""
     return spread(*[2] * nodes)
 
 
-def names(*numbers: object) -> list[str]:
+def device_names(*numbers: object) -> list[str]:
     return [f"Dev{number}" if isinstance(number, int) else str(number) for number in numbers]
 
 
@@ -34,9 +34,9 @@ async def choose(
     """The IDs that a container gets, and their number per NUMA node."""
     async with ManagerKit(folder, affinity=FixedAffinity(*hint), numa_nodes=range(4)) as kit:
         plugin = await kit.plugin(R1, devices, preferred_allocation=bool(preferred))
-        wish = api.ContainerPreferredAllocationResponse(deviceIDs=preferred)
+        preferred_response = api.ContainerPreferredAllocationResponse(deviceIDs=preferred)
         plugin.behaviours["GetPreferredAllocation"] = answering(
-            api.PreferredAllocationResponse(container_responses=[wish])
+            api.PreferredAllocationResponse(container_responses=[preferred_response])
         )
         held = kit.held(await kit.admit("p", container("c", {R1: size})), "c")
     on = {device.id: device.nodes for device in devices}
@@ -55,10 +55,10 @@ async def choose(
         (spread(2, 2), 2, (1,), {1: 2}),
         (spread(3, 3), 4, (0,), {0: 3, 1: 1}),
         (spread(3, 3), 4, (1,), {0: 1, 1: 3}),
-        (around(4), 4, (1, 3), {1: 2, 3: 2}),
+        (two_devices_per_node(4), 4, (1, 3), {1: 2, 3: 2}),
     ],
 )
-async def test_near_devices_come_first(
+async def test_devices_of_hinted_nodes_are_chosen_first(
     folder: Path, devices: list[Device], size: int, hint: tuple[int, ...], alignment: dict[int, int]
 ) -> None:
     held, found = await choose(folder, devices, size, hint, [])
@@ -70,14 +70,14 @@ async def test_near_devices_come_first(
 @pytest.mark.parametrize(
     ("devices", "hint", "preferred", "included", "alignment"),
     [
-        (spread(100, 100), (0,), names(0, 19, 83, 42, 77), names(0, 19, 83, 42, 77), {0: 5}),
-        (spread(100, 100), (0,), names(0, 19, 83, 150, 186), names(0, 19, 83), {0: 5}),
-        (spread(0, 100), (1,), names(0, 19, 83, "bogus0", "bogus1"), names(0, 19, 83), {1: 5}),
-        (spread(3, 97), (0,), names(0, 1, 2, 42, 83), names(0, 1, 2, 42, 83), {0: 3, 1: 2}),
-        (spread(3, 97), (0,), names(0, 1, 2, 42, "bogus0"), names(0, 1, 2, 42), {0: 3, 1: 2}),
+        (spread(100, 100), (0,), device_names(0, 19, 83, 42, 77), device_names(0, 19, 83, 42, 77), {0: 5}),
+        (spread(100, 100), (0,), device_names(0, 19, 83, 150, 186), device_names(0, 19, 83), {0: 5}),
+        (spread(0, 100), (1,), device_names(0, 19, 83, "bogus0", "bogus1"), device_names(0, 19, 83), {1: 5}),
+        (spread(3, 97), (0,), device_names(0, 1, 2, 42, 83), device_names(0, 1, 2, 42, 83), {0: 3, 1: 2}),
+        (spread(3, 97), (0,), device_names(0, 1, 2, 42, "bogus0"), device_names(0, 1, 2, 42), {0: 3, 1: 2}),
     ],
 )
-async def test_the_plugins_preference_counts_where_it_can(
+async def test_plugin_preference_is_followed_within_alignment(
     folder: Path,
     devices: list[Device],
     hint: tuple[int, ...],
@@ -102,7 +102,7 @@ async def test_the_plugins_preference_counts_where_it_can(
         (spread(4, 4), 6, [0, 1, 6, 7], [1, 6], range(1, 7), [1, 2, 3, 6]),
     ],
 )
-async def test_what_a_plugin_is_asked(
+async def test_preferred_allocation_request_has_available_and_must_include(
     folder: Path,
     devices: list[Device],
     size: int,
@@ -114,22 +114,22 @@ async def test_what_a_plugin_is_asked(
     async with ManagerKit(folder, affinity=FixedAffinity(0), numa_nodes=(0, 1)) as kit:
         plugin = await kit.plugin(R1, devices, preferred_allocation=True)
         if reusable:
-            init = await kit.give("p", names(*reusable), container_name="i")
-            kit.manager.state.reusable = {"p": {R1: dict.fromkeys(names(*reusable))}}
+            init = await kit.pod_with_devices("p", device_names(*reusable), container_name="i")
+            kit.manager.state.reusable = {"p": {R1: dict.fromkeys(device_names(*reusable))}}
             kit.active.remove(init)
         others = [number for number in allocated if number not in reusable]
         if others:
-            await kit.give("other", names(*others))
+            await kit.pod_with_devices("other", device_names(*others))
         owner = kit.pod("p", container("c", {R1: size}))
         await kit.manager.allocate_container(owner, owner.container("c"))
         (asked,) = plugin.called("GetPreferredAllocation")[0].container_requests
-    assert sorted(asked.available_deviceIDs) == names(*available)
-    assert sorted(asked.must_include_deviceIDs) == names(*must)
+    assert sorted(asked.available_deviceIDs) == device_names(*available)
+    assert sorted(asked.must_include_deviceIDs) == device_names(*must)
     assert asked.allocation_size == size
 
 
 @scenario(10)
-async def test_devices_are_split_by_place(folder: Path) -> None:
+async def test_devices_are_split_by_numa_affinity(folder: Path) -> None:
     devices = [
         Device("dev1", topology=(1,)),
         Device("dev2", topology=(1, 2)),

@@ -49,41 +49,41 @@ async def answer(request: api.AllocateRequest) -> api.AllocateResponse:
     return api.AllocateResponse(container_responses=[merged])
 
 
-async def two_resources(kit: ManagerKit) -> None:
+async def register_two_resources(kit: ManagerKit) -> None:
     """Two plugins: dev1 and dev2 of R1, dev3 and dev4 of R2."""
     for resource, devices in ((R1, healthy("dev1", "dev2", node=0)), (R2, healthy("dev3", "dev4"))):
         plugin = await kit.plugin(resource, devices)
         plugin.behaviours["Allocate"] = answer
 
 
-async def counts(kit: ManagerKit, owner: Pod, name: str = "c") -> tuple[int, int, int]:
+async def option_counts(kit: ManagerKit, owner: Pod, name: str = "c") -> tuple[int, int, int]:
     options = await kit.manager.get_device_run_container_options(owner, owner.container(name))
     return (len(options.devices), len(options.mounts), len(options.envs))
 
 
 @scenario(11, 14)
-async def test_pods_get_devices_until_there_are_none(kit: ManagerKit) -> None:
-    await two_resources(kit)
+async def test_pods_get_devices_until_none_is_left(kit: ManagerKit) -> None:
+    await register_two_resources(kit)
     a = await kit.admit("a", container("c", {R1: 2, "cpu": 2, R2: 1}))
-    assert await counts(kit, a) == (3, 2, 2)
+    assert await option_counts(kit, a) == (3, 2, 2)
     assert (kit.in_use(R1), kit.in_use(R2)) == (2, 1)
     b = kit.pod("b", container("c", {R1: 1}))
     with pytest.raises(AllocationError) as error:
         await kit.manager.allocate_container(b, b.container("c"))
     assert str(error.value) == FULL.format(R1, 1, 0)
     kit.active.remove(b)
-    assert await counts(kit, b) == (0, 0, 0)
+    assert await option_counts(kit, b) == (0, 0, 0)
     assert (kit.in_use(R1), kit.in_use(R2)) == (2, 1)
     c = await kit.admit("c", container("c", {R2: 1}))
-    assert await counts(kit, c) == (0, 0, 1)
+    assert await option_counts(kit, c) == (0, 0, 1)
     kit.active.remove(a)
     kit.manager.update_allocated_devices()
-    assert await counts(kit, a) == (0, 0, 0)
+    assert await option_counts(kit, a) == (0, 0, 0)
     assert (kit.in_use(R1), kit.in_use(R2)) == (0, 1)
 
 
-async def test_a_whole_pod_at_once(kit: ManagerKit) -> None:
-    await two_resources(kit)
+async def test_allocate_serves_all_containers_of_a_pod(kit: ManagerKit) -> None:
+    await register_two_resources(kit)
     made = kit.pod("p", container("c", {R1: 1}), init=[container("i", {R1: 2})])
     node = NodeInfo({})
     await kit.manager.allocate(node, PodAdmitAttributes(made))
@@ -93,7 +93,7 @@ async def test_a_whole_pod_at_once(kit: ManagerKit) -> None:
 
 
 @scenario(12)
-async def test_what_cannot_be_given_is_refused_in_the_kubelets_words(kit: ManagerKit) -> None:
+async def test_allocation_without_healthy_devices_has_upstream_error(kit: ManagerKit) -> None:
     r1 = await kit.plugin(R1, healthy("dev1", "dev2"))
     r3 = await kit.plugin(R3, healthy("dev5", "dev7"))
     pod1 = await kit.admit("pod1", container("c", {R1: 2}))
@@ -111,14 +111,14 @@ async def test_what_cannot_be_given_is_refused_in_the_kubelets_words(kit: Manage
 
 
 @scenario(12)
-async def test_a_resource_that_is_only_remembered_is_unregistered(kit: ManagerKit) -> None:
+async def test_resource_known_only_from_records_is_unregistered(kit: ManagerKit) -> None:
     kit.manager.state.records.insert("other", "c", R2, {0: ["dev5"]}, api.ContainerAllocateResponse())
     owner = kit.pod("pod2", container("c", {R2: 1}))
     with pytest.raises(AllocationError, match=f"^cannot allocate unregistered device {R2}$"):
         await kit.manager.allocate_container(owner, owner.container("c"))
 
 
-async def test_a_request_that_changed_is_refused(kit: ManagerKit) -> None:
+async def test_changed_request_is_refused(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a", "b"))
     owner = await kit.admit("p", container("c", {R1: 1}))
     with pytest.raises(AllocationError) as error:
@@ -126,14 +126,14 @@ async def test_a_request_that_changed_is_refused(kit: ManagerKit) -> None:
     assert str(error.value) == f'pod "p" container "c" changed request for resource "{R1}" from 1 to 2'
 
 
-async def test_nothing_is_asked_for_twice(kit: ManagerKit) -> None:
+async def test_repeated_allocation_does_not_call_plugin_again(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b"))
     owner = await kit.admit("p", container("c", {R1: 1}))
     await kit.manager.allocate_container(owner, owner.container("c"))
     assert len(plugin.called("Allocate")) == 1
 
 
-async def test_a_limit_of_zero_needs_a_healthy_device_all_the_same(kit: ManagerKit) -> None:
+async def test_limit_of_zero_needs_a_healthy_device(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, sick("a"))
     owner = kit.pod("p", container("c", {R1: 0}))
     with pytest.raises(AllocationError, match="no healthy devices present"):
@@ -144,9 +144,9 @@ async def test_a_limit_of_zero_needs_a_healthy_device_all_the_same(kit: ManagerK
     assert plugin.called("Allocate") == []
 
 
-async def test_a_resource_that_nobody_ever_offered_is_not_looked_at(kit: ManagerKit) -> None:
+async def test_resource_without_plugin_is_ignored(kit: ManagerKit) -> None:
     owner = await kit.admit("p", container("c", {"example.com/unknown": 1, "cpu": "500m"}))
-    assert await counts(kit, owner) == (0, 0, 0)
+    assert await option_counts(kit, owner) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ async def test_a_resource_that_nobody_ever_offered_is_not_looked_at(kit: Manager
     ],
     ids=["error", "no message", "over 4 MiB"],
 )
-async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behaviour: Behaviour, text: str) -> None:
+async def test_failed_allocation_frees_its_devices(kit: ManagerKit, behaviour: Behaviour, text: str) -> None:
     plugin = await kit.plugin(R1, healthy("a"))
     plugin.behaviours["Allocate"] = behaviour
     owner = kit.pod("p", container("c", {R1: 1}))
@@ -186,7 +186,7 @@ async def test_a_failed_allocation_gives_everything_back(kit: ManagerKit, behavi
     ],
     ids=["no responses", "no preference"],
 )
-async def test_what_was_chosen_in_vain_stays_taken_until_a_pod_is_gone(
+async def test_devices_of_refused_allocation_stay_taken_until_next_recount(
     folder: Path, method: str, behaviour: Behaviour, text: str, taken: int
 ) -> None:
     """Device manager specification, sections 4.2 (step 8) and 4.3. Aligned devices are chosen before any call."""
@@ -206,7 +206,7 @@ async def test_what_was_chosen_in_vain_stays_taken_until_a_pod_is_gone(
         await kit.admit("last", container("c", {R1: 2}))
 
 
-async def test_of_two_responses_the_first_is_used(kit: ManagerKit) -> None:
+async def test_first_of_two_container_responses_is_used(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a"))
     both = [api.ContainerAllocateResponse(envs={"N": number}) for number in "12"]
     plugin.behaviours["Allocate"] = answering(api.AllocateResponse(container_responses=both))
@@ -215,7 +215,7 @@ async def test_of_two_responses_the_first_is_used(kit: ManagerKit) -> None:
     assert [env.value for env in options.envs] == ["1"]
 
 
-async def test_a_checkpoint_that_cannot_be_written_fails_the_container(kit: ManagerKit) -> None:
+async def test_checkpoint_write_error_fails_container_and_keeps_record(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
     await kit.manager.checkpoint.write(kit.manager.state.checkpoint())
     kit.manager.checkpoint.path.unlink()
@@ -223,12 +223,12 @@ async def test_a_checkpoint_that_cannot_be_written_fails_the_container(kit: Mana
     owner = kit.pod("p", container("c", {R1: 1}))
     with pytest.raises(AllocationError, match=r'^failed to write checkpoint file "kubelet_internal_checkpoint": '):
         await kit.manager.allocate_container(owner, owner.container("c"))
-    assert kit.held(owner, "c") == {"a"}, "what is in memory is kept"
+    assert kit.held(owner, "c") == {"a"}, "the record in memory is kept"
     kit.manager.checkpoint.path.rmdir()
 
 
 @scenario(13)
-async def test_pods_may_go_while_a_plugin_is_asked(kit: ManagerKit) -> None:
+async def test_pod_can_be_removed_during_plugin_call(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b"), preferred_allocation=True)
     other = await kit.admit("other", container("c", {R1: 1}))
     gate = plugin.behaviours["GetPreferredAllocation"] = Gate(api.PreferredAllocationResponse())
@@ -243,11 +243,11 @@ async def test_pods_may_go_while_a_plugin_is_asked(kit: ManagerKit) -> None:
     assert kit.held(owner, "c") == {"b"}
 
 
-async def test_two_that_ask_at_once_never_share(kit: ManagerKit) -> None:
+async def test_concurrent_allocations_get_different_devices(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b"), preferred_allocation=True)
-    wish = api.ContainerPreferredAllocationResponse(deviceIDs=["a"])
+    preferred_response = api.ContainerPreferredAllocationResponse(deviceIDs=["a"])
     gate = plugin.behaviours["GetPreferredAllocation"] = Gate(
-        api.PreferredAllocationResponse(container_responses=[wish])
+        api.PreferredAllocationResponse(container_responses=[preferred_response])
     )
     pods = [kit.pod(name, container("c", {R1: 1})) for name in "pq"]
     tasks = [asyncio.create_task(kit.manager.allocate_container(each, each.container("c"))) for each in pods]
@@ -258,8 +258,8 @@ async def test_two_that_ask_at_once_never_share(kit: ManagerKit) -> None:
 
 
 @scenario(15)
-async def test_init_containers_pass_their_devices_on(kit: ManagerKit) -> None:
-    await two_resources(kit)
+async def test_init_containers_pass_devices_to_later_containers(kit: ManagerKit) -> None:
+    await register_two_resources(kit)
     owner = await kit.admit(
         "p",
         container("app1", {R1: 1, R2: 1}),
@@ -273,7 +273,7 @@ async def test_init_containers_pass_their_devices_on(kit: ManagerKit) -> None:
 
 
 @scenario(16)
-async def test_sidecars_keep_theirs(kit: ManagerKit) -> None:
+async def test_sidecars_keep_their_devices(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy(*(f"dev{number}" for number in range(1, 7))))
     owner = await kit.admit(
         "p",
@@ -293,44 +293,44 @@ async def test_sidecars_keep_theirs(kit: ManagerKit) -> None:
 
 
 @scenario(18)
-async def test_plugins_that_want_it_are_told_before_every_start(kit: ManagerKit) -> None:
+async def test_pre_start_is_called_before_every_container_start(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("dev1", "dev2"), pre_start_required=True)
     plugin.behaviours["Allocate"] = answer
     owner = await kit.admit("p", container("c", {R1: 2}))
     assert plugin.called("PreStartContainer") == []
     for count in (1, 2):
-        assert await counts(kit, owner) == (3, 2, 1)
+        assert await option_counts(kit, owner) == (3, 2, 1)
         assert len(plugin.called("PreStartContainer")) == count
     assert set(plugin.called("PreStartContainer")[0].devices_ids) == {"dev1", "dev2"}
     nothing = await kit.admit("q", container("c", {R1: 0}))
-    assert await counts(kit, nothing) == (0, 0, 0)
+    assert await option_counts(kit, nothing) == (0, 0, 0)
     assert len(plugin.called("PreStartContainer")) == 2
 
 
-async def test_a_failed_pre_start_is_named(kit: ManagerKit) -> None:
+async def test_failed_pre_start_has_upstream_error(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a"), pre_start_required=True)
     plugin.behaviours["PreStartContainer"] = failing("broken")
     owner = await kit.admit("p", container("c", {R1: 1}))
     with pytest.raises(AllocationError) as error:
-        await counts(kit, owner)
+        await option_counts(kit, owner)
     assert str(error.value) == (
         "device plugin PreStartContainer rpc failed with err: rpc error: code = Internal desc = broken"
     )
     kit.manager.state.records.delete(["p"])
     with pytest.raises(AllocationError) as error:
-        await counts(kit, owner)
+        await option_counts(kit, owner)
     assert str(error.value) == (f"no devices found allocated in local cache for pod p, container c, resource {R1}")
 
 
-async def test_a_container_without_a_record_gets_one_at_its_start(kit: ManagerKit) -> None:
+async def test_container_without_record_is_allocated_at_start(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
     owner = kit.pod("p", container("c", {R1: 1}))
-    assert await counts(kit, owner) == (0, 0, 1)
+    assert await option_counts(kit, owner) == (0, 0, 1)
     assert kit.held(owner, "c") == {"a"}
 
 
 @scenario(21)
-async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
+async def test_container_status_has_health_of_its_devices(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("dev1", "dev2"))
     owner = await kit.admit("p", container("c", {R1: 2}), init=[container("i", {R1: 1})])
     plugin.update([*healthy("dev1"), *sick("dev2")])
@@ -356,7 +356,7 @@ async def test_health_of_what_a_container_has(kit: ManagerKit) -> None:
 
 @scenario(23)
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernetes: Version) -> None:
+async def test_extended_resource_of_claim_is_not_allocated_from_plugin(kit: ManagerKit, kubernetes: Version) -> None:
     claim = PodExtendedResourceClaimStatus(
         request_mappings=(ContainerExtendedResourceRequest(container_name="container1", resource_name=R1),)
     )
@@ -371,7 +371,7 @@ async def test_what_a_claim_provides_is_not_a_plugins(kit: ManagerKit, kubernete
             await allocating
 
 
-async def test_a_plugin_whose_name_a_claim_serves_keeps_containers_from_starting(kit: ManagerKit) -> None:
+async def test_plugin_pre_start_for_claimed_resource_fails_container(kit: ManagerKit) -> None:
     """The kubelet allocates none of its devices, but still requires them for PreStartContainer: kubernetes#141426."""
     plugin = await kit.plugin(R1, healthy("d1"), pre_start_required=True)
     claim = PodExtendedResourceClaimStatus(
@@ -386,7 +386,7 @@ async def test_a_plugin_whose_name_a_claim_serves_keeps_containers_from_starting
 
 
 @scenario(9)
-async def test_a_restart_finds_everybodys_devices(kit: ManagerKit) -> None:
+async def test_restart_restores_all_allocations(kit: ManagerKit) -> None:
     cdi = api.ContainerAllocateResponse(
         devices=[spec("/dev/a")], mounts=[mount(1)], cdi_devices=[api.CDIDevice(name="v.com/c=d")], envs={"k": "v"}
     )
@@ -419,10 +419,10 @@ async def test_a_restart_finds_everybodys_devices(kit: ManagerKit) -> None:
     await kit.restart()
     assert everything() == before
     assert kit.manager.state.records.pods() == {"pod1", "pod2", "pod3"}
-    assert await counts(kit, pods[2], "con3") == (1, 1, 1)
+    assert await option_counts(kit, pods[2], "con3") == (1, 1, 1)
 
 
-async def test_after_a_restart_only_what_kept_running_goes_on(kit: ManagerKit) -> None:
+async def test_running_container_keeps_device_without_plugin_after_restart(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a", "b"))
     runs = await kit.admit("runs", container("c", {R1: 1}))
     died = await kit.admit("died", container("c", {R1: 1}))
@@ -431,10 +431,10 @@ async def test_after_a_restart_only_what_kept_running_goes_on(kit: ManagerKit) -
     await kit.manager.allocate_container(runs, runs.container("c"))
     with pytest.raises(AllocationError, match="no healthy devices present"):
         await kit.manager.allocate_container(died, died.container("c"))
-    assert await counts(kit, runs) == (0, 0, 1), "the recorded answer is used again, and nobody is told"
+    assert await option_counts(kit, runs) == (0, 0, 1), "the recorded answer is used again without a call"
 
 
-async def test_a_lost_checkpoint_forgets(kit: ManagerKit) -> None:
+async def test_lost_checkpoint_loses_allocations(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
     owner = await kit.admit("p", container("c", {R1: 1}))
     await kit.manager.stop()
@@ -442,4 +442,4 @@ async def test_a_lost_checkpoint_forgets(kit: ManagerKit) -> None:
     await kit.restart()
     assert kit.held(owner, "c") == set()
     await kit.manager.allocate_container(owner, owner.container("c"))
-    assert kit.held(owner, "c") == set(), "a resource that nobody knows is not looked at"
+    assert kit.held(owner, "c") == set(), "an unknown resource is ignored"

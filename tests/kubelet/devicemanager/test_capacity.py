@@ -15,7 +15,7 @@ from tests.kubelet.scenarios import scenario
 
 
 @scenario(6, 8, 34)
-async def test_each_list_replaces_the_one_before(kit: ManagerKit) -> None:
+async def test_each_list_replaces_the_previous_one(kit: ManagerKit) -> None:
     devices = [*healthy("Device1", "Device2"), *sick("Device3")]
     plugin = await kit.plugin(R1, devices)
     assert kit.manager.get_capacity() == ({R1: 3}, {R1: 2}, [])
@@ -34,7 +34,7 @@ async def test_each_list_replaces_the_one_before(kit: ManagerKit) -> None:
 
 
 @scenario(6, 24, 29)
-async def test_a_plugin_that_went_keeps_its_capacity_for_five_minutes(kit: ManagerKit) -> None:
+async def test_stopped_plugin_keeps_capacity_for_five_minutes(kit: ManagerKit) -> None:
     first = await kit.plugin(R1, [*healthy("Device1", "Device2"), *sick("Device3")])
     await kit.plugin(R2, [*healthy("Device1"), *sick("Device2", "Device3")])
     endpoint = kit.manager.state.endpoints[R1]
@@ -56,7 +56,7 @@ async def test_a_plugin_that_went_keeps_its_capacity_for_five_minutes(kit: Manag
 
 
 @scenario(6)
-async def test_a_restart_shows_nothing_until_the_plugin_is_back(kit: ManagerKit) -> None:
+async def test_capacity_is_zero_after_restart_until_plugin_registers(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a", "b"))
     await kit.restart()
     assert kit.manager.get_capacity() == ({R1: 0}, {R1: 0}, [])
@@ -67,7 +67,7 @@ async def test_a_restart_shows_nothing_until_the_plugin_is_back(kit: ManagerKit)
 
 
 @scenario(7, 41)
-async def test_allocatable_devices_are_the_healthy_ones_of_every_resource(kit: ManagerKit) -> None:
+async def test_allocatable_devices_are_healthy_devices_of_all_resources(kit: ManagerKit) -> None:
     await kit.plugin(R1, [*healthy("R1Device1", "R1Device2"), *sick("R1Device3")])
     await kit.plugin("other.domain2.org/resource2", healthy("R2Device1"))
     found = kit.manager.get_allocatable_devices()
@@ -77,18 +77,18 @@ async def test_allocatable_devices_are_the_healthy_ones_of_every_resource(kit: M
     }
 
 
-async def test_only_the_exact_word_is_healthy(kit: ManagerKit) -> None:
+async def test_only_exact_spelling_of_healthy_counts(kit: ManagerKit) -> None:
     values = ["Healthy", "Unhealthy", "healthy", "", "Unknown"]
     await kit.plugin(R1, [Device(f"d{number}", word) for number, word in enumerate(values)])
     assert kit.manager.get_capacity()[:2] == ({R1: 5}, {R1: 1})
 
 
-async def test_strange_ids_are_taken_as_they_are(kit: ManagerKit) -> None:
+async def test_unusual_device_ids_are_accepted(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("", "x" * 300, "a\nb"))
     assert kit.manager.get_capacity()[:2] == ({R1: 3}, {R1: 3})
 
 
-async def test_an_id_that_is_listed_twice_counts_by_health(kit: ManagerKit) -> None:
+async def test_duplicate_id_counts_once_per_health(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     plugin.send(to_message(healthy("a", "a")))
     await kit.until(lambda: kit.manager.get_capacity()[:2] == ({R1: 1}, {R1: 1}))
@@ -97,7 +97,7 @@ async def test_an_id_that_is_listed_twice_counts_by_health(kit: ManagerKit) -> N
 
 
 @scenario(123)
-async def test_a_stream_that_ends_before_any_list(kit: ManagerKit) -> None:
+async def test_stream_that_ends_before_a_list_leaves_zero_capacity(kit: ManagerKit) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1, healthy("a")) as plugin:
         plugin.behaviours["ListAndWatch"] = failing("broken")
         await plugin.register(kit.folder / "kubelet.sock")
@@ -117,21 +117,21 @@ async def test_a_stream_that_ends_before_any_list(kit: ManagerKit) -> None:
     ids=["invalid UTF-8", "no message", "over 4 MiB"],
 )
 @scenario(124)
-async def test_a_list_that_cannot_be_read_ends_the_plugin(kit: ManagerKit, message: Callable[[], bytes]) -> None:
+async def test_malformed_list_disconnects_plugin(kit: ManagerKit, message: Callable[[], bytes]) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b"))
     plugin.send(message())
     await kit.until(lambda: kit.manager.get_capacity() == ({R1: 2}, {R1: 0}, []))
     assert len(plugin.calls) == 2, "the kubelet never comes back by itself"
 
 
-async def test_fifty_thousand_devices(kit: ManagerKit) -> None:
+async def test_list_of_50000_devices_is_accepted(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     plugin.update(healthy(*(f"{number}" for number in range(50_000))))
     await kit.until(lambda: kit.manager.get_capacity()[0] == {R1: 50_000})
 
 
 @scenario(17)
-async def test_what_is_allocated_raises_allocatable_and_never_lowers_it(kit: ManagerKit) -> None:
+async def test_allocated_devices_raise_but_never_lower_allocatable(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
     await kit.plugin(R2, healthy("b", "c"))
     made = await kit.admit("p", container("c", {R1: 1, R2: 1}))
@@ -146,7 +146,7 @@ async def test_what_is_allocated_raises_allocatable_and_never_lowers_it(kit: Man
 
 
 @scenario(19)
-async def test_a_node_that_lost_its_folder_resets(kit: ManagerKit) -> None:
+async def test_capacity_resets_after_checkpoint_folder_is_emptied(kit: ManagerKit) -> None:
     await kit.plugin(R1, healthy("a"))
     assert not kit.manager.should_reset_extended_resource_capacity()
     await kit.manager.stop()
@@ -157,7 +157,7 @@ async def test_a_node_that_lost_its_folder_resets(kit: ManagerKit) -> None:
 
 
 @scenario(22)
-async def test_the_queue_of_health_changes_drops_when_it_is_full(kit: ManagerKit) -> None:
+async def test_health_updates_are_dropped_when_queue_is_full(kit: ManagerKit) -> None:
     ids = [f"dev{number}" for number in range(120)]
     await kit.plugin(R1, healthy(*ids))
     for number in range(120):
@@ -174,7 +174,7 @@ async def test_the_queue_of_health_changes_drops_when_it_is_full(kit: ManagerKit
     assert changed == [[owners[id_]] for id_ in ids[:100]]
 
 
-async def test_a_health_change_names_the_owner_and_nobody_else(kit: ManagerKit) -> None:
+async def test_health_update_names_only_the_owner_pod(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a", "b", "c"))
     await kit.plugin(R2, healthy("a", "b"))
     await kit.admit("p", container("c", {R1: 1}))
@@ -186,6 +186,6 @@ async def test_a_health_change_names_the_owner_and_nobody_else(kit: ManagerKit) 
     assert [queue.get_nowait() for _ in range(queue.qsize())] == [["p"], ["p"]], "went bad, then came back"
 
 
-def test_timeouts_are_the_kubelets() -> None:
+def test_default_timeouts_equal_upstream() -> None:
     wait = Timeouts()
     assert (wait.dial, wait.pre_start, wait.get_info, wait.notify) == (10, 30, 1, 5)

@@ -18,7 +18,7 @@ from tests.kubelet.scenarios import scenario
 
 
 @scenario(35)
-async def test_the_answer_of_allocate_comes_through_unchanged(kit: ManagerKit) -> None:
+async def test_allocate_response_is_returned_unchanged(kit: ManagerKit) -> None:
     answer = api.AllocateResponse(
         container_responses=[
             api.ContainerAllocateResponse(
@@ -37,7 +37,7 @@ async def test_the_answer_of_allocate_comes_through_unchanged(kit: ManagerKit) -
 
 
 @scenario(36)
-async def test_the_preferred_allocation_comes_through_unchanged(kit: ManagerKit) -> None:
+async def test_preferred_allocation_response_is_returned_unchanged(kit: ManagerKit) -> None:
     answer = api.PreferredAllocationResponse(
         container_responses=[api.ContainerPreferredAllocationResponse(deviceIDs=["device0", "device1", "device2"])]
     )
@@ -47,7 +47,7 @@ async def test_the_preferred_allocation_comes_through_unchanged(kit: ManagerKit)
     assert plugin.called("GetPreferredAllocation")[0].container_requests[0].allocation_size == -1
 
 
-async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) -> None:
+async def test_call_errors_have_grpc_go_texts(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     plugin.behaviours["Allocate"] = failing("cannot give d0")
     endpoint = kit.manager.state.endpoints[R1]
@@ -58,7 +58,7 @@ async def test_errors_are_in_the_words_of_the_kubelets_library(kit: ManagerKit) 
         await endpoint.allocate(["d0"])
 
 
-async def test_a_plugin_that_dies_while_it_is_asked(kit: ManagerKit) -> None:
+async def test_plugin_death_during_allocate_has_grpc_go_error(kit: ManagerKit) -> None:
     """The message is grpc-go 1.82's. Errors are passed on unchanged: device manager specification, section 3.1."""
     command = (sys.executable, str(Path(plugin_process.__file__)), str(kit.folder), "dying")
     process = await asyncio.create_subprocess_exec(
@@ -76,7 +76,7 @@ async def test_a_plugin_that_dies_while_it_is_asked(kit: ManagerKit) -> None:
 
 
 @pytest.mark.parametrize("timeouts", [Timeouts(pre_start=0.5)], ids=["soon"])
-async def test_a_slow_pre_start_is_cut(kit: ManagerKit) -> None:
+async def test_slow_pre_start_times_out(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     gate = plugin.behaviours["PreStartContainer"] = Gate(api.PreStartContainerResponse())
     with pytest.raises(PluginCallError, match="code = DeadlineExceeded"):

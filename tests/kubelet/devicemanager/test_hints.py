@@ -14,7 +14,7 @@ from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
 
-def at(**nodes: Sequence[int] | None) -> list[Device]:
+def devices_at(**nodes: Sequence[int] | None) -> list[Device]:
     """Devices by name with their NUMA nodes."""
     return [Device(name, topology=None if where is None else tuple(where)) for name, where in nodes.items()]
 
@@ -28,23 +28,23 @@ def notation(hints: list[Hint] | None) -> str | None:
     )
 
 
-TWO = at(Dev1=[0], Dev2=[1])
-FOUR = at(Dev1=[0], Dev2=[1], Dev3=[0], Dev4=[1])
+TWO = devices_at(Dev1=[0], Dev2=[1])
+FOUR = devices_at(Dev1=[0], Dev2=[1], Dev3=[0], Dev4=[1])
 
 
 @scenario(44, 45, 46, 47, 48, 51)
 @pytest.mark.parametrize(
     ("devices", "request_", "expected"),
     [
-        (at(Dev1=None, Dev2=None, Dev3=[], Dev4=None), 1, None),
-        (at(Dev1=None, Dev2=[1]), 1, "(1)P"),
+        (devices_at(Dev1=None, Dev2=None, Dev3=[], Dev4=None), 1, None),
+        (devices_at(Dev1=None, Dev2=[1]), 1, "(1)P"),
         (TWO, 1, "(0)P (1)P (01)"),
         (TWO, 2, "(01)P"),
         (FOUR, 2, "(0)P (1)P (01)"),
         (FOUR, 6, ""),
     ],
 )
-async def test_hints_without_allocations(
+async def test_hints_of_unallocated_devices(
     kit: ManagerKit, devices: list[Device], request_: int, expected: str | None
 ) -> None:
     await kit.plugin(R1, devices)
@@ -56,26 +56,26 @@ async def test_hints_without_allocations(
 
 @scenario(45)
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
-async def test_before_1_36_nodes_without_devices_are_looked_at(kit: ManagerKit) -> None:
-    await kit.plugin(R1, at(Dev1=None, Dev2=[1]))
+async def test_hints_include_nodes_without_devices_before_1_36(kit: ManagerKit) -> None:
+    await kit.plugin(R1, devices_at(Dev1=None, Dev2=[1]))
     owner = kit.pod("p", container("c", {R1: 1}))
     assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(1)P (01)"
 
 
-async def test_nodes_that_the_machine_does_not_have_are_left_out(kit: ManagerKit) -> None:
+async def test_numa_nodes_absent_from_machine_are_not_hinted(kit: ManagerKit) -> None:
     owner = kit.pod("p", container("c", {R1: 1, R2: 1}))
-    await kit.plugin(R1, at(Dev1=[1, 7]))
-    await kit.plugin(R2, at(Dev1=[7]))
+    await kit.plugin(R1, devices_at(Dev1=[1, 7]))
+    await kit.plugin(R2, devices_at(Dev1=[7]))
     hints = kit.manager.get_topology_hints(owner, owner.container("c"))
     assert {name: notation(each) for name, each in hints.items()} == {R1: "(1)P", R2: ""}
 
 
 @scenario(49)
-async def test_devices_of_another_container_are_not_free(kit: ManagerKit) -> None:
+async def test_devices_of_another_container_are_not_hinted(kit: ManagerKit) -> None:
     await kit.plugin(R1, FOUR)
     made = kit.pod("p", container("c1", {R1: 2}), container("c2", {R1: 2}))
     records = kit.manager.state.records
-    await kit.give("p", ["Dev1", "Dev2"], container_name="c1")
+    await kit.pod_with_devices("p", ["Dev1", "Dev2"], container_name="c1")
     kit.active[:] = [made]
     hints = kit.manager.get_topology_hints(made, made.container("c2"))
     assert notation(hints[R1]) == "(01)"
@@ -85,9 +85,9 @@ async def test_devices_of_another_container_are_not_free(kit: ManagerKit) -> Non
 
 
 @scenario(50)
-async def test_each_resource_has_its_own_hints(kit: ManagerKit) -> None:
+async def test_each_resource_has_separate_hints(kit: ManagerKit) -> None:
     await kit.plugin(R1, FOUR)
-    await kit.plugin(R2, at(Dev1=[0]))
+    await kit.plugin(R2, devices_at(Dev1=[0]))
     owner = kit.pod("p", container("c", {R1: 2, R2: 1}))
     hints = kit.manager.get_topology_hints(owner, owner.container("c"))
     assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P"}
@@ -97,16 +97,16 @@ async def test_each_resource_has_its_own_hints(kit: ManagerKit) -> None:
 @pytest.mark.parametrize(
     ("devices", "held", "request_", "expected"),
     [
-        (at(Dev1=[0], Dev2=[0]), ["Dev1", "Dev2"], 2, "(0)P"),
+        (devices_at(Dev1=[0], Dev2=[0]), ["Dev1", "Dev2"], 2, "(0)P"),
         (FOUR, ["Dev1", "Dev2"], 4, ""),
         (FOUR, ["Dev1", "Dev2", "Dev3", "Dev4"], 2, ""),
     ],
 )
-async def test_what_a_container_has_is_hinted_again(
+async def test_allocated_container_is_hinted_only_its_devices(
     kit: ManagerKit, devices: list[Device], held: list[str], request_: int, expected: str
 ) -> None:
     await kit.plugin(R1, devices)
-    await kit.give("p", held)
+    await kit.pod_with_devices("p", held)
     owner = pod("p", container("c", {R1: request_}), uid="p")
     for hints in (
         kit.manager.get_topology_hints(owner, owner.container("c")),
@@ -123,28 +123,28 @@ async def test_what_a_container_has_is_hinted_again(
         ([{R1: 1, R2: 1}, {R1: 1, R2: 2}], [{R1: 1, R2: 1}, {R1: 1, R2: 1}, {"not.registered/x": 1}]),
     ],
 )
-async def test_a_pod_is_hinted_as_a_whole(
+async def test_pod_hints_use_the_pods_total_demand(
     kit: ManagerKit, init: list[dict[str, int]], apps: list[dict[str, int]]
 ) -> None:
     for resource in (R1, R2):
-        await kit.plugin(resource, at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
-    owner = kit.pod("p", *named("c", apps), init=named("i", init))
+        await kit.plugin(resource, devices_at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
+    owner = kit.pod("p", *containers_named("c", apps), init=containers_named("i", init))
     hints = kit.manager.get_pod_topology_hints(owner)
     assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (1)P (01)"}
 
 
 @scenario(57)
-async def test_devices_of_another_pod_are_not_free(kit: ManagerKit) -> None:
+async def test_devices_of_another_pod_are_not_hinted(kit: ManagerKit) -> None:
     for resource in (R1, R2):
-        await kit.plugin(resource, at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
-        await kit.give(f"other-{resource}", ["Dev1", "Dev3"], resource)
+        await kit.plugin(resource, devices_at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
+        await kit.pod_with_devices(f"other-{resource}", ["Dev1", "Dev3"], resource)
     owner = kit.pod("p", container("c1", {R1: 1, R2: 1}), container("c2", {R1: 1, R2: 1}))
     hints = kit.manager.get_pod_topology_hints(owner)
     assert {name: notation(each) for name, each in hints.items()} == {R1: "(01)", R2: "(01)"}
 
 
 @scenario(20)
-async def test_lists_may_change_between_two_questions(kit: ManagerKit) -> None:
+async def test_hints_are_stable_while_lists_change(kit: ManagerKit) -> None:
     ids = [f"d{number}" for number in range(1000)]
     plugin = await kit.plugin(R1, healthy(*ids, node=0))
     owner = kit.pod("p", container("c", {R1: 1}))
@@ -156,7 +156,7 @@ async def test_lists_may_change_between_two_questions(kit: ManagerKit) -> None:
             await asyncio.sleep(0)
 
 
-def named(prefix: str, limits: list[dict[str, int]]) -> list[Container]:
+def containers_named(prefix: str, limits: list[dict[str, int]]) -> list[Container]:
     return [container(f"{prefix}{number}", each) for number, each in enumerate(limits)]
 
 
@@ -173,10 +173,13 @@ def named(prefix: str, limits: list[dict[str, int]]) -> list[Container]:
         ([{"gpu": 2, "nic": 1}], [{"gpu": 3, "nic": 2}] * 2, {"gpu": 6, "nic": 4}),
     ],
 )
-def test_what_a_pod_needs(init: list[dict[str, int]], apps: list[dict[str, int]], expected: dict[str, int]) -> None:
-    assert peak(pod("p", *named("c", apps), init=tuple(named("i", init))), container_limits) == expected
+def test_peak_demand_of_pod_counts_init_and_app_containers(
+    init: list[dict[str, int]], apps: list[dict[str, int]], expected: dict[str, int]
+) -> None:
+    owner = pod("p", *containers_named("c", apps), init=tuple(containers_named("i", init)))
+    assert peak(owner, container_limits) == expected
 
 
-def test_sidecars_run_beside_what_comes_after_them() -> None:
+def test_peak_demand_adds_sidecars_to_later_containers() -> None:
     init = (container("i1", {"g": 2}), container("s", {"g": 1}, sidecar=True), container("i2", {"g": 3}))
     assert peak(pod("p", container("c", {"g": 2}), init=init), container_limits) == {"g": 4}

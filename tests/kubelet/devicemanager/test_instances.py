@@ -46,7 +46,7 @@ def watchers() -> list[str]:
     return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("ListAndWatch")]
 
 
-async def taken_twice(kit: ManagerKit, devices: Sequence[Device]) -> DevicePluginStub:
+async def plugin_with_stuck_path(kit: ManagerKit, devices: Sequence[Device]) -> DevicePluginStub:
     """A plugin that registered a second time at its path. No later plugin can use this path."""
     plugin = await kit.plugin(R1, devices)
     assert await refused(plugin, kit) == f"device plugin already connected: {plugin.socket}"
@@ -54,7 +54,7 @@ async def taken_twice(kit: ManagerKit, devices: Sequence[Device]) -> DevicePlugi
 
 
 @scenario(128)
-async def test_a_rollout_without_a_gap(kit: ManagerKit) -> None:
+async def test_rolling_update_keeps_capacity(kit: ManagerKit) -> None:
     old = await kit.plugin(R1, healthy("a", "b"))
     await kit.admit("pod1", container("c", {R1: 1}))
     new = await kit.plugin(R1, healthy("a", "b"))
@@ -71,12 +71,12 @@ async def test_a_rollout_without_a_gap(kit: ManagerKit) -> None:
 
 
 @scenario(130, 28)
-async def test_a_newcomer_that_goes_again(kit: ManagerKit) -> None:
+async def test_older_plugin_serves_after_newer_one_stops(kit: ManagerKit) -> None:
     old = await kit.plugin(R1, healthy("a", "b"))
     new = await kit.plugin(R1, healthy("a"))
     await new.stop()
     await kit.until(lambda: len(kit.manager.state.instances[R1]) == 1)
-    assert numbers(kit) == (1, 1), "the last list stays until somebody sends another"
+    assert numbers(kit) == (1, 1), "the last list stays until the next one"
     await kit.admit("pod", container("c", {R1: 1}))
     assert len(old.called("Allocate")) == 1
     old.update(healthy("a", "b"))
@@ -86,7 +86,7 @@ async def test_a_newcomer_that_goes_again(kit: ManagerKit) -> None:
 
 
 @scenario(86, 129)
-async def test_a_newcomer_that_is_refused_changes_nothing(kit: ManagerKit) -> None:
+async def test_refused_newer_plugin_changes_nothing(kit: ManagerKit) -> None:
     first = await kit.plugin(R1, healthy("a", "b"))
     broken = DevicePluginStub(kit.folder / "broken.sock", R1)
     gate = broken.behaviours["GetDevicePluginOptions"] = Gate(b"\xff")
@@ -100,8 +100,8 @@ async def test_a_newcomer_that_is_refused_changes_nothing(kit: ManagerKit) -> No
 
 
 @scenario(32)
-async def test_a_path_that_is_taken_stays_taken(kit: ManagerKit) -> None:
-    plugin = await taken_twice(kit, healthy("a", "b"))
+async def test_refused_second_registration_blocks_path_until_restart(kit: ManagerKit) -> None:
+    plugin = await plugin_with_stuck_path(kit, healthy("a", "b"))
     assert len(plugin.called("GetDevicePluginOptions")) == 2, "it is dialled and asked before"
     for _ in range(3):
         await refused(plugin, kit)
@@ -111,7 +111,7 @@ async def test_a_path_that_is_taken_stays_taken(kit: ManagerKit) -> None:
     await plugin.until(lambda: plugin.streams == 0)
     await plugin.start()
     await refused(plugin, kit)
-    assert numbers(kit) == (3, 3), "nobody noticed its end"
+    assert numbers(kit) == (3, 3), "its end is not noticed"
     await kit.admit("pod", container("c", {R1: 1}))
     assert [method for method, _ in plugin.calls[-2:]] == ["GetDevicePluginOptions", "Allocate"]
     assert plugin.streams == 0
@@ -124,8 +124,8 @@ async def test_a_path_that_is_taken_stays_taken(kit: ManagerKit) -> None:
     await offers(kit, 3, 3)
 
 
-async def test_the_one_at_a_taken_path_takes_over_from_everybody(kit: ManagerKit) -> None:
-    stuck = await taken_twice(kit, healthy("a"))
+async def test_stuck_endpoint_takes_over_after_last_plugin_stops(kit: ManagerKit) -> None:
+    stuck = await plugin_with_stuck_path(kit, healthy("a"))
     await stuck.stop()
     other = await kit.plugin(R1, healthy("a", "b"))
     await other.stop()
@@ -135,7 +135,7 @@ async def test_the_one_at_a_taken_path_takes_over_from_everybody(kit: ManagerKit
 
 
 @scenario(31)
-async def test_a_path_is_free_when_its_plugins_end_was_noticed(kit: ManagerKit) -> None:
+async def test_path_is_free_after_plugin_end_is_processed(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a"))
     await plugin.stop()
     await offers(kit, 1, 0)
@@ -146,7 +146,7 @@ async def test_a_path_is_free_when_its_plugins_end_was_noticed(kit: ManagerKit) 
 
 
 @scenario(30, 88)
-async def test_a_newcomer_at_a_path_whose_old_plugins_end_is_noticed_late(kit: ManagerKit) -> None:
+async def test_late_end_of_old_plugin_blocks_path_of_newer_one(kit: ManagerKit) -> None:
     """The old plugin's end removes the newcomer's record before it is connected. Then the newcomer cannot register."""
     plugin = await kit.plugin(R1, healthy("a"))
     gate = plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
@@ -163,7 +163,7 @@ async def test_a_newcomer_at_a_path_whose_old_plugins_end_is_noticed_late(kit: M
     assert numbers(kit) == (1, 1)
 
 
-async def test_the_registry_cuts_off_the_plugin_at_that_endpoint_only(kit: ManagerKit) -> None:
+async def test_deregistration_disconnects_only_plugin_at_that_endpoint(kit: ManagerKit) -> None:
     one, other = await kit.plugin(R1, healthy("a")), await kit.plugin(R1, healthy("a", "b"))
     await kit.manager.deregister_plugin(R1, str(kit.folder / "nobody.sock"))
     await kit.manager.deregister_plugin(R1, str(other.socket))
@@ -183,7 +183,7 @@ def connected(state: DeviceState, *paths: Path) -> list[Endpoint]:
 
 
 @scenario(25, 26, 27, 29)
-def test_instances_in_the_tables() -> None:
+def test_device_state_connects_and_disconnects_instances_by_path() -> None:
     state = DeviceState()
     state.update(R1, healthy("a", "b"))
     one, other = connected(state, ONE, OTHER)
@@ -202,7 +202,7 @@ def test_instances_in_the_tables() -> None:
     assert one.is_stopped
 
 
-def test_any_survivor_takes_over() -> None:
+def test_random_remaining_instance_takes_over() -> None:
     taken = set()
     for seed in range(20):
         state = DeviceState(choose=random.Random(seed).choice)
@@ -212,31 +212,31 @@ def test_any_survivor_takes_over() -> None:
     assert taken == {Path("/a.sock"), Path("/b.sock")}
 
 
-class Registered:
+class FakeClient:
     def __init__(self, socket: Path) -> None:
         self.resource, self.socket = R1, socket
 
 
 @scenario(85, 88, 89)
-def test_the_table_of_clients() -> None:
-    table: ClientTable[Registered] = ClientTable(by_path=True)
-    one, other = Registered(ONE), Registered(OTHER)
+def test_client_table_keeps_clients_by_path() -> None:
+    table: ClientTable[FakeClient] = ClientTable(by_path=True)
+    one, other = FakeClient(ONE), FakeClient(OTHER)
     for each in (one, other):
-        table.enter(each)
-    table.leave(R1, Path("/third.sock"))
+        table.add(each)
+    table.remove(R1, Path("/third.sock"))
     assert [table.find(R1, path) for path in (ONE, OTHER)] == [one, other]
-    table.leave(R1, ONE)
+    table.remove(R1, ONE)
     assert [table.find(R1, path) for path in (ONE, OTHER)] == [None, other]
-    table.enter(one)
-    table.leave(R1, OTHER)
+    table.add(one)
+    table.remove(R1, OTHER)
     assert list(table) == [one]
 
 
-def test_the_table_of_clients_before_1_37() -> None:
-    table: ClientTable[Registered] = ClientTable(by_path=False)
-    one, other = Registered(ONE), Registered(OTHER)
-    table.enter(one)
-    table.enter(other)
+def test_client_table_keeps_one_client_per_resource_before_1_37() -> None:
+    table: ClientTable[FakeClient] = ClientTable(by_path=False)
+    one, other = FakeClient(ONE), FakeClient(OTHER)
+    table.add(one)
+    table.add(other)
     assert table.find(R1, ONE) is other, "the name is the newest's"
-    table.leave(R1, ONE)
+    table.remove(R1, ONE)
     assert list(table) == []

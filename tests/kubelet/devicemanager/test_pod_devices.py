@@ -10,7 +10,7 @@ R = "res1"
 
 
 @scenario(37)
-def test_a_device_on_two_nodes_is_one_device() -> None:
+def test_device_on_two_numa_nodes_is_one_device() -> None:
     records = PodRecords()
     records.insert("pod", "con", R, {0: ["dev1"], 1: ["dev1"]}, ANSWER)
     found = records.devices("pod", "con")
@@ -19,7 +19,7 @@ def test_a_device_on_two_nodes_is_one_device() -> None:
 
 
 @scenario(38)
-def test_a_reservation_is_seen_by_nobody_and_kept_from_all() -> None:
+def test_reservation_is_hidden_but_in_use_until_commit() -> None:
     records = PodRecords()
     assert records.reserve("pod", "con", R)
     assert not records.reserve("pod", "con", R)
@@ -45,7 +45,7 @@ def test_a_reservation_is_seen_by_nobody_and_kept_from_all() -> None:
 
 
 @scenario(39)
-def test_a_reservation_can_be_rolled_back() -> None:
+def test_reservation_can_be_rolled_back() -> None:
     records = PodRecords()
     records.reserve("pod", "con", R)
     records.add_to_reservation("pod", "con", R, ["dev0"])
@@ -55,7 +55,7 @@ def test_a_reservation_can_be_rolled_back() -> None:
 
 
 @scenario(40, 43)
-def test_devices_belong_to_a_resource() -> None:
+def test_pod_devices_and_owners_are_kept_per_resource() -> None:
     records = PodRecords()
     records.insert("pod", "c1", R, {-1: ["dev1"]}, ANSWER)
     records.insert("pod", "c2", R, {0: ["dev2"]}, ANSWER)
@@ -78,7 +78,7 @@ def answer(*cdi: str, **fields: object) -> api.ContainerAllocateResponse:
 
 
 @scenario(42)
-def test_options_are_merged_over_resources() -> None:
+def test_cdi_devices_of_all_responses_are_merged() -> None:
     assert merge([api.ContainerAllocateResponse()]) == DeviceRunContainerOptions()
     first = answer("vendor1.com/class1=device1", "vendor2.com/class2=device2")
     assert merge([first]).cdi_devices == (
@@ -90,7 +90,7 @@ def test_options_are_merged_over_resources() -> None:
     assert len(merge([first, answer("vendor2.com/class2=device2", "vendor3.com/class3=device3")]).cdi_devices) == 3
 
 
-def test_the_first_writer_of_a_key_wins() -> None:
+def test_first_response_wins_for_a_repeated_key() -> None:
     def one(value: str) -> api.ContainerAllocateResponse:
         return api.ContainerAllocateResponse(
             envs={"E": value},

@@ -31,14 +31,14 @@ async def refusal(stub: DevicePluginStub, kit: ManagerKit, **fields: Any) -> str
 
 
 @scenario(1)
-async def test_a_manager_needs_an_absolute_path(folder: Path) -> None:
+async def test_relative_socket_path_is_refused(folder: Path) -> None:
     ManagerImpl(folder / "kubelet.sock")
     with pytest.raises(RegistrationError, match=r"bad socketPath, must be an absolute path: kubelet\.sock"):
         ManagerImpl(Path("kubelet.sock"))
 
 
 @scenario(2)
-async def test_start_and_stop_in_any_order_any_number_of_times(folder: Path) -> None:
+async def test_manager_and_plugin_stop_repeatedly_and_concurrently(folder: Path) -> None:
     kit = ManagerKit(folder)
     await kit.manager.stop()
     async with kit, DevicePluginStub(folder / "p.sock", R1) as plugin:
@@ -50,7 +50,7 @@ async def test_start_and_stop_in_any_order_any_number_of_times(folder: Path) -> 
     assert not is_live(folder / "kubelet.sock"), "it stays as a file"
 
 
-async def test_health_is_that_of_the_registration_service(folder: Path) -> None:
+async def test_health_check_reports_registration_server(folder: Path) -> None:
     kit = ManagerKit(folder)
     with pytest.raises(RegistrationError, match="registration gRPC server failed and no device plugins can register"):
         kit.manager.check_health()
@@ -62,7 +62,7 @@ async def test_health_is_that_of_the_registration_service(folder: Path) -> None:
 @scenario(4)
 @pytest.mark.parametrize("pre_start_required", [False, True])
 @pytest.mark.parametrize("preferred_allocation", [False, True])
-async def test_the_newest_plugin_replaces_the_list(
+async def test_newest_plugin_replaces_the_list(
     kit: ManagerKit, pre_start_required: bool, preferred_allocation: bool
 ) -> None:
     options = {"pre_start_required": pre_start_required, "preferred_allocation": preferred_allocation}
@@ -74,7 +74,7 @@ async def test_the_newest_plugin_replaces_the_list(
 
 
 @scenario(33)
-async def test_a_plugin_is_asked_before_it_is_accepted(kit: ManagerKit) -> None:
+async def test_options_are_called_before_list_and_watch(kit: ManagerKit) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1, healthy("a")) as plugin:
         await plugin.register(kit.folder / "kubelet.sock")
         await plugin.until(lambda: plugin.streams == 1)
@@ -82,7 +82,7 @@ async def test_a_plugin_is_asked_before_it_is_accepted(kit: ManagerKit) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "", "v1"])
-async def test_other_versions_are_refused_without_a_call(kit: ManagerKit, version: str) -> None:
+async def test_other_api_versions_are_refused_without_a_call(kit: ManagerKit, version: str) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
         text = await refusal(plugin, kit, version=version)
         assert plugin.calls == []
@@ -107,7 +107,7 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-async def test_names_that_are_no_extended_resource_are_refused(kit: ManagerKit, name: str) -> None:
+async def test_invalid_resource_name_is_refused(kit: ManagerKit, name: str) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", name) as plugin:
         assert await refusal(plugin, kit) == f'the ResourceName "{name}" is invalid'
 
@@ -119,13 +119,13 @@ async def test_names_that_are_no_extended_resource_are_refused(kit: ManagerKit, 
         *("x" * 244 + "/x", ".".join(["x" * 60] * 4) + "/x", "example.com/" + "x" * 63),
     ],
 )
-def test_names_that_are_extended_resources(folder: Path, name: str) -> None:
+def test_extended_resource_name_is_accepted(folder: Path, name: str) -> None:
     ManagerImpl(folder / "kubelet.sock").validate_plugin(name, "p.sock", ["v1beta1"])
 
 
 @pytest.mark.parametrize("timeouts", [Timeouts(dial=0.5)], ids=["soon"])
 @pytest.mark.parametrize("endpoint", ["missing.sock", "", "/abs.sock", "file", "gone.sock"])
-async def test_an_endpoint_where_nobody_serves(kit: ManagerKit, endpoint: str) -> None:
+async def test_endpoint_without_server_is_refused(kit: ManagerKit, endpoint: str) -> None:
     (kit.folder / "file").write_text("")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(kit.folder / "gone.sock"))
@@ -135,7 +135,7 @@ async def test_an_endpoint_where_nobody_serves(kit: ManagerKit, endpoint: str) -
     assert kit.manager.get_capacity() == ({}, {}, [])
 
 
-async def test_an_endpoint_is_joined_below_the_folder(kit: ManagerKit, folder: Path) -> None:
+async def test_endpoint_path_is_relative_to_plugin_folder(kit: ManagerKit, folder: Path) -> None:
     (folder.parent / f"{folder.name}x").mkdir()
     outside = folder.parent / f"{folder.name}x" / "p.sock"
     try:
@@ -147,7 +147,7 @@ async def test_an_endpoint_is_joined_below_the_folder(kit: ManagerKit, folder: P
 
 
 @scenario(86, 119, 129)
-async def test_failing_options_refuse_the_plugin_and_leave_the_other(kit: ManagerKit) -> None:
+async def test_failing_options_refuse_plugin_and_keep_other_plugins(kit: ManagerKit) -> None:
     first = await kit.plugin(R1, healthy("a", "b"))
     broken = DevicePluginStub(kit.folder / "broken.sock", R2)
     broken.behaviours["GetDevicePluginOptions"] = failing("options broken")
@@ -163,7 +163,7 @@ async def test_failing_options_refuse_the_plugin_and_leave_the_other(kit: Manage
 
 
 @scenario(87)
-async def test_a_caller_that_gives_up_is_forgotten(kit: ManagerKit) -> None:
+async def test_timed_out_register_call_has_no_effect(kit: ManagerKit) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
         gate = plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
         with pytest.raises(RpcError) as error:
@@ -176,7 +176,7 @@ async def test_a_caller_that_gives_up_is_forgotten(kit: ManagerKit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", OLDER)
-async def test_registering_twice_gives_a_second_stream(kit: ManagerKit) -> None:
+async def test_second_registration_opens_second_stream_before_1_37(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("a"))
     await plugin.register(kit.folder / "kubelet.sock")
     await plugin.until(lambda: plugin.streams == 2)
@@ -184,7 +184,7 @@ async def test_registering_twice_gives_a_second_stream(kit: ManagerKit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_the_last_list_wins_whoever_sent_it(kit: ManagerKit) -> None:
+async def test_last_received_list_wins(kit: ManagerKit) -> None:
     old = await kit.plugin(R1, healthy("a", "b"))
     new = await kit.plugin(R1, healthy("a"))
     old.update(healthy("a", "b", "c"))
@@ -194,7 +194,7 @@ async def test_the_last_list_wins_whoever_sent_it(kit: ManagerKit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", OLDER)
-async def test_the_exit_of_the_old_plugin_cuts_off_the_new_one(kit: ManagerKit) -> None:
+async def test_exit_of_old_plugin_disconnects_new_one_before_1_37(kit: ManagerKit) -> None:
     old = await kit.plugin(R1, healthy("a"))
     new = await kit.plugin(R1, healthy("a", "b"))
     await old.stop()
@@ -205,7 +205,7 @@ async def test_the_exit_of_the_old_plugin_cuts_off_the_new_one(kit: ManagerKit) 
 
 
 @pytest.mark.parametrize("kubernetes", OLDER)
-async def test_after_the_exit_of_the_new_plugin_the_old_ones_is_not_noticed(kit: ManagerKit) -> None:
+async def test_exit_of_old_plugin_is_unnoticed_after_new_one_exited(kit: ManagerKit) -> None:
     old = await kit.plugin(R1, healthy("a"))
     new = await kit.plugin(R1, healthy("b"))
     await new.stop()
@@ -219,7 +219,7 @@ async def test_after_the_exit_of_the_new_plugin_the_old_ones_is_not_noticed(kit:
     assert kit.manager.get_capacity() == ({}, {}, [R1])
 
 
-async def test_every_start_removes_sockets_and_keeps_the_rest(folder: Path) -> None:
+async def test_start_removes_only_sockets(folder: Path) -> None:
     (folder / "file").write_text("")
     (folder / "sub").mkdir()
     os.mkfifo(folder / "fifo")
@@ -243,7 +243,7 @@ async def test_every_start_removes_sockets_and_keeps_the_rest(folder: Path) -> N
     assert (folder / "kubelet_internal_checkpoint").read_text() == "broken"
 
 
-async def test_a_flood_of_registrations(folder: Path) -> None:
+async def test_200_registrations_are_served(folder: Path) -> None:
     async with (
         ManagerKit(folder) as kit,
         DevicePluginStub(folder / "p.sock", R1, [Device("a")]) as plugin,

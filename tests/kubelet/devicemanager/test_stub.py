@@ -18,7 +18,7 @@ PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 REGISTRATION = registration.DESCRIPTOR.services_by_name["Registration"]
 
 
-async def test_it_registers_and_lists(socket_dir: Path) -> None:
+async def test_stub_registers_and_sends_lists(socket_dir: Path) -> None:
     async with kubelet_end(socket_dir) as kubelet:
         stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing", pre_start_container_flag=True)
         await stub.start()
@@ -32,7 +32,7 @@ async def test_it_registers_and_lists(socket_dir: Path) -> None:
         assert not is_live(stub.socket)
 
 
-async def test_a_refused_stub_is_stopped(socket_dir: Path) -> None:
+async def test_refused_stub_is_stopped(socket_dir: Path) -> None:
     async with kubelet_end(socket_dir, "refuse"):
         stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
         await stub.start()
@@ -41,7 +41,7 @@ async def test_a_refused_stub_is_stopped(socket_dir: Path) -> None:
         assert not stub.socket.exists()
 
 
-async def test_a_deprecation_file_means_no_registration(socket_dir: Path) -> None:
+async def test_stub_does_not_register_if_deprecation_file_exists(socket_dir: Path) -> None:
     (socket_dir / "DEPRECATION").touch()
     async with kubelet_end(socket_dir) as kubelet:
         stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
@@ -51,7 +51,7 @@ async def test_a_deprecation_file_means_no_registration(socket_dir: Path) -> Non
         await stub.stop()
 
 
-async def test_functions_that_tests_set_answer(socket_dir: Path) -> None:
+async def test_custom_allocation_functions_answer_calls(socket_dir: Path) -> None:
     def allocate(request: api.AllocateRequest, devices: Mapping[str, api.Device]) -> api.AllocateResponse:
         ids = [devices[i].ID for c in request.container_requests for i in c.devices_ids]
         return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(envs={"IDS": ",".join(ids)})])
@@ -77,7 +77,7 @@ async def test_functions_that_tests_set_answer(socket_dir: Path) -> None:
     await stub.stop()
 
 
-async def test_the_plugin_watcher_is_answered(socket_dir: Path) -> None:
+async def test_stub_answers_plugin_watcher(socket_dir: Path) -> None:
     stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
     await stub.start()
     async with connect(stub.socket) as channel:
@@ -90,20 +90,20 @@ async def test_the_plugin_watcher_is_answered(socket_dir: Path) -> None:
     await stub.stop()
 
 
-async def test_stopping_twice_or_before_the_start_is_fine_and_ends_streams_well(socket_dir: Path) -> None:
+async def test_stop_is_idempotent_and_ends_streams_without_error(socket_dir: Path) -> None:
     stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
     await stub.stop()
     await stub.start()
     async with connect(stub.socket) as channel:
         stream = aiter(Client(channel, PLUGIN).stream("ListAndWatch", api.Empty()))
         assert len((await anext(stream)).devices) == 2
-        rest = asyncio.ensure_future(_rest(stream))
+        rest = asyncio.ensure_future(_read_to_end(stream))
         await stub.stop()
         assert await rest == []
     await stub.stop()
 
 
-async def test_a_restart_breaks_streams_and_serves_again(socket_dir: Path) -> None:
+async def test_restart_breaks_streams_and_serves_again(socket_dir: Path) -> None:
     stub = Stub(DEVICES, socket_dir / "stub.sock", "example.com/thing")
     await stub.start()
     async with connect(stub.socket) as channel:
@@ -111,12 +111,12 @@ async def test_a_restart_breaks_streams_and_serves_again(socket_dir: Path) -> No
         await anext(stream)
         await stub.restart()
         with pytest.raises(RpcError):
-            await _rest(stream)
+            await _read_to_end(stream)
     assert is_live(stub.socket)
     await stub.stop()
 
 
-async def test_the_manager_takes_it_by_name_and_endpoint(kit: ManagerKit) -> None:
+async def test_manager_registers_stub_by_name_and_endpoint(kit: ManagerKit) -> None:
     stub = Stub(DEVICES, kit.folder / "stub.sock", "example.com/thing")
     await stub.start()
     await kit.manager.register_plugin("example.com/thing", str(stub.socket))
@@ -127,5 +127,5 @@ async def test_the_manager_takes_it_by_name_and_endpoint(kit: ManagerKit) -> Non
     await stub.stop()
 
 
-async def _rest(stream: AsyncIterator[api.ListAndWatchResponse]) -> list[api.ListAndWatchResponse]:
+async def _read_to_end(stream: AsyncIterator[api.ListAndWatchResponse]) -> list[api.ListAndWatchResponse]:
     return [message async for message in stream]

@@ -55,7 +55,7 @@ def user(name: str, *claims: str, uid: str = "") -> Pod:
     return pod(name, container("c", claims=claims), uid=uid or name, claims={each: each for each in claims})
 
 
-def giving(*devices: str, requests: Sequence[str] = ("r1",), kind: str = "vendor.test/up") -> Prepare:
+def preparing(*devices: str, requests: Sequence[str] = ("r1",), kind: str = "vendor.test/up") -> Prepare:
     """A driver that prepares these devices for every claim, with names in the form of the recorded drivers."""
 
     def prepare(asked: api.Claim) -> list[api.Device]:
@@ -69,7 +69,7 @@ def by_claim(devices: Mapping[str, Sequence[api.Device]]) -> Prepare:
     return lambda asked: devices[asked.name]
 
 
-async def passing(clock: FakeClock, seconds: float, predicate: Callable[[], object]) -> None:
+async def advance_until(clock: FakeClock, seconds: float, predicate: Callable[[], object]) -> None:
     """Advance a clock until `predicate` is true. Other tasks run after each step."""
     async with asyncio.timeout(30):
         while not predicate():
@@ -115,7 +115,7 @@ class Kit:
 
     async def serving(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
         """A driver whose plugin serves, but is not registered."""
-        stub = DRAPluginStub(self.folder, driver, prepare or giving(), **options)
+        stub = DRAPluginStub(self.folder, driver, prepare or preparing(), **options)
         return await self._stack.enter_async_context(stub)
 
     async def register(self, stub: DRAPluginStub) -> None:
@@ -138,9 +138,9 @@ class Kit:
             while not predicate():
                 await self._changed.wait()
 
-    async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
+    async def advance_until(self, seconds: float, predicate: Callable[[], object]) -> None:
         """Advance the clock in steps of `seconds` until `predicate` is true."""
-        await passing(self.clock, seconds, predicate)
+        await advance_until(self.clock, seconds, predicate)
 
     def put(self, *claims: v1.ResourceClaim) -> None:
         """Add claims to the cluster."""
@@ -172,7 +172,7 @@ class Lab:
         self._failures: list[str] = []
         self._unprepare_failures = 0
         self._registrations: Counter[DRAPluginStub] = Counter()
-        self._told = asyncio.Event()
+        self._event_received = asyncio.Event()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -190,12 +190,12 @@ class Lab:
 
     async def driver(self, driver: str = DRIVER, prepare: Prepare | None = None, **options: Any) -> DRAPluginStub:
         """A driver that the plugin watcher has registered."""
-        stub = DRAPluginStub(self.node.plugins_registry, driver, prepare or giving(), **options)
+        stub = DRAPluginStub(self.node.plugins_registry, driver, prepare or preparing(), **options)
         await self._stack.enter_async_context(stub)
-        await self.found(stub)
+        await self.until_registered(stub)
         return stub
 
-    async def found(self, stub: DRAPluginStub) -> None:
+    async def until_registered(self, stub: DRAPluginStub) -> None:
         """Wait until the plugin watcher has registered a plugin once more, and it is connected."""
         self._registrations[stub] += 1
         async with asyncio.timeout(30):
@@ -212,14 +212,14 @@ class Lab:
             )
         )
 
-    async def lost(self, driver: str) -> None:
+    async def until_disconnected(self, driver: str) -> None:
         """Wait until no plugin of a driver is connected."""
         await self.clock.advance(1)
         await self.node.until(lambda: not self.node.dra_manager.plugins.is_usable(driver))
 
-    async def passing(self, seconds: float, predicate: Callable[[], object]) -> None:
+    async def advance_until(self, seconds: float, predicate: Callable[[], object]) -> None:
         """Advance the clock in steps of `seconds` until `predicate` is true."""
-        await passing(self.clock, seconds, predicate)
+        await advance_until(self.clock, seconds, predicate)
 
     async def phase(self, name: str, phase: str) -> None:
         """Wait until a pod has a phase."""
@@ -238,13 +238,13 @@ class Lab:
         """Wait for the given number of failed unprepare calls."""
         async with asyncio.timeout(30):
             while self._unprepare_failures < count:
-                await self._told.wait()
+                await self._event_received.wait()
 
     async def failures(self, count: int) -> list[str]:
         """Wait for the given number of FailedPrepareDynamicResources events, and return their messages."""
         async with asyncio.timeout(30):
             while len(self._failures) < count:
-                await self._told.wait()
+                await self._event_received.wait()
         return self._failures
 
     async def _watch(self) -> None:
@@ -252,8 +252,8 @@ class Lab:
             if event.kind == "FailedPrepareDynamicResources":
                 self._failures.append(event.text)
             self._unprepare_failures += event.kind == "unprepare failed"
-            told, self._told = self._told, asyncio.Event()
-            told.set()
+            event_received, self._event_received = self._event_received, asyncio.Event()
+            event_received.set()
 
 
 def state(lab: Lab, name: str) -> tuple[str, str, str]:

@@ -15,41 +15,41 @@ from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, claim, user
 
 OTHER = "other.example.com"
 DEVICE = PreparedDevice(POOL, "g0", None, ["r1"], ["x.test/y=g0"])
-FRESH = (
+EMPTY_STATE_FILE = (
     b'{"Data":"{\\"kind\\":\\"DRACheckpoint\\",\\"apiVersion\\":\\"checkpoint.dra.kubelet.k8s.io/v1\\",'
     b'\\"ClaimInfoStateList\\":null}","Checksum":4010664294}'
 )
 
 
 @scenario(140)
-def test_from_a_claim() -> None:
-    info = ClaimInfo.of_claim(claim("c1"))
+def test_claim_info_is_created_from_allocated_claim() -> None:
+    info = ClaimInfo.from_claim(claim("c1"))
     assert (info.namespace, info.name, info.uid) == ("default", "c1", "uid-c1")
     assert (info.devices, info.pods, info.is_prepared) == ({DRIVER: None}, set(), False)
-    two = ClaimInfo.of_claim(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0"), ("c", DRIVER, "g1")))
+    two = ClaimInfo.from_claim(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0"), ("c", DRIVER, "g1")))
     assert list(two.devices) == [DRIVER, OTHER]
     usual = claim("c1")
     status = msgspec.structs.replace(usual.status, allocation=v1.AllocationResult())
-    assert ClaimInfo.of_claim(msgspec.structs.replace(usual, status=status)).devices == {}
+    assert ClaimInfo.from_claim(msgspec.structs.replace(usual, status=status)).devices == {}
     with pytest.raises(ClaimError, match="ResourceClaim c1: not allocated"):
-        ClaimInfo.of_claim(claim("c1", allocated=False))
+        ClaimInfo.from_claim(claim("c1", allocated=False))
 
 
 @scenario(141)
-def test_from_the_file() -> None:
+def test_claim_info_is_restored_from_state_of_any_release() -> None:
     drivers = {DRIVER: DriverState([DEVICE]), OTHER: DriverState()}
     state = ClaimState("u", "c1", "default", {"p": {}, "q": {}}, drivers)
-    info = ClaimInfo.of_state(state, LATEST)
+    info = ClaimInfo.from_state(state, LATEST)
     assert (info.pods, info.devices, info.is_prepared) == ({"p", "q"}, {DRIVER: [DEVICE], OTHER: None}, False)
     assert encode([info.state()]) == encode([state])
-    older = ClaimInfo.of_state(state, RELEASES["1.34"])
+    older = ClaimInfo.from_state(state, RELEASES["1.34"])
     assert b"ShareID" not in encode([older.state()])
-    assert b"ShareID" in encode([ClaimInfo.of_state(state, RELEASES["1.35"]).state()])
-    assert encode([ClaimInfo.of_state(older.state(), LATEST).state()]) == encode([state])
+    assert b"ShareID" in encode([ClaimInfo.from_state(state, RELEASES["1.35"]).state()])
+    assert encode([ClaimInfo.from_state(older.state(), LATEST).state()]) == encode([state])
 
 
 @scenario(142)
-def test_devices_are_added() -> None:
+def test_prepared_devices_are_appended_or_replaced() -> None:
     info = ClaimInfo("default", "c1", "u", [DRIVER, OTHER])
     info.add_devices(DRIVER, [DEVICE], replace=False)
     info.add_devices(DRIVER, [DEVICE], replace=False)
@@ -61,7 +61,7 @@ def test_devices_are_added() -> None:
     assert info.devices == {DRIVER: [DEVICE], OTHER: None, "third": None}
 
 
-def test_operations_that_are_skipped() -> None:
+def test_claim_with_skipped_operations_is_refused_since_1_37() -> None:
     """The feature is alpha. A kubelet of 1.37 knows it and refuses such claims; an older one ignores the field."""
 
     def skipping(*operations: tuple[str, ...]) -> v1.ResourceClaim:
@@ -77,13 +77,13 @@ def test_operations_that_are_skipped() -> None:
     text = "^ResourceClaim c1: DRAOptionalNodeOperations feature gate is disabled on kubelet$"
     for operations in ((("*",),), (("*",), ("NodeUnprepareResources",))):
         with pytest.raises(ClaimError, match=text):
-            ClaimInfo.of_claim(skipping(*operations))
-        ClaimInfo.of_claim(skipping(*operations), RELEASES["1.36"])
-    ClaimInfo.of_claim(skipping(("*",), ()))
+            ClaimInfo.from_claim(skipping(*operations))
+        ClaimInfo.from_claim(skipping(*operations), RELEASES["1.36"])
+    ClaimInfo.from_claim(skipping(("*",), ()))
 
 
 @scenario(142, 143)
-async def test_the_cache(folder: Path) -> None:
+async def test_cache_finds_saves_and_deletes_claims(folder: Path) -> None:
     """The kubelet needs locks here. This cache does not, because no other task runs between two awaits."""
     cache = ClaimInfoCache(folder)
     await cache.load()
@@ -109,10 +109,10 @@ async def test_the_cache(folder: Path) -> None:
 
 
 @scenario(104, 149)
-async def test_a_new_folder_gets_a_file(folder: Path) -> None:
+async def test_new_folder_gets_an_empty_state_file(folder: Path) -> None:
     await ClaimInfoCache(folder).load()
     path = folder / "dra_manager_state"
-    assert path.read_bytes() == FRESH
+    assert path.read_bytes() == EMPTY_STATE_FILE
     assert path.stat().st_mode & 0o777 == 0o600
     cache = ClaimInfoCache(folder)
     await cache.load()
@@ -122,7 +122,7 @@ async def test_a_new_folder_gets_a_file(folder: Path) -> None:
 
 
 @scenario(104)
-async def test_a_folder_that_is_not_there(folder: Path) -> None:
+async def test_missing_folder_is_an_error(folder: Path) -> None:
     failed = "failed to store checkpoint dra_manager_state: could not save checkpoint dra_manager_state: "
     with pytest.raises(ClaimError, match=failed):
         await ClaimInfoCache(folder / "nowhere").load()
@@ -132,12 +132,12 @@ async def test_a_folder_that_is_not_there(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (FRESH.replace(b"4010664294", b"4010664295"), "checkpoint is corrupted"),
+        (EMPTY_STATE_FILE.replace(b"4010664294", b"4010664295"), "checkpoint is corrupted"),
         (b"{", "unexpected end of JSON input"),
         (b"", "unexpected end of JSON input"),
     ],
 )
-async def test_a_file_that_cannot_be_used(folder: Path, content: bytes, text: str) -> None:
+async def test_corrupt_state_file_is_refused_and_kept(folder: Path, content: bytes, text: str) -> None:
     path = folder / "dra_manager_state"
     path.write_bytes(content)
     with pytest.raises(ClaimError) as error:
@@ -150,7 +150,7 @@ async def test_a_file_that_cannot_be_used(folder: Path, content: bytes, text: st
 
 
 @pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
-async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit, kubernetes: Version) -> None:
+async def test_claim_is_restored_and_prepared_again_after_restart(kit: Kit, kubernetes: Version) -> None:
     """Before 1.37 the list then contains the device twice, as in a real kubelet."""
     stub = await kit.driver()
     kit.put(claim("c1"))
@@ -169,7 +169,7 @@ async def test_claims_outlive_a_restart_and_are_prepared_again(kit: Kit, kuberne
 
 
 @scenario(178)
-async def test_claims_in_use(kit: Kit) -> None:
+async def test_claims_in_use_counts_prepared_claims_per_driver(kit: Kit) -> None:
     stubs = [await kit.driver(), await kit.driver(OTHER)]
     kit.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "g0")))
     asking = user("p", "c1")

@@ -42,7 +42,7 @@ async def names(client: Client) -> set[str]:
 
 
 @scenario(106)
-async def test_claims(server: Server, client: Client) -> None:
+async def test_claim_is_read_from_api_server(server: Server, client: Client) -> None:
     spec = {"devices": {"requests": [{"name": "r1", "exactly": {"deviceClassName": "gpu"}}]}}
     metadata = {"name": "c1", "namespace": "default"}
     server.write({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec})
@@ -56,7 +56,7 @@ async def test_claims(server: Server, client: Client) -> None:
 
 
 @scenario(158, 183)
-async def test_slices_of_one_node_and_driver(server: Server, client: Client) -> None:
+async def test_slices_are_deleted_by_node_and_driver(server: Server, client: Client) -> None:
     publish(server, "one", DRIVER, nodeName=NODE)
     publish(server, "two", "other.example.com", nodeName=NODE)
     publish(server, "elsewhere", DRIVER, nodeName="another")
@@ -69,7 +69,7 @@ async def test_slices_of_one_node_and_driver(server: Server, client: Client) -> 
     assert await names(client) == {"elsewhere", "everywhere"}
 
 
-def test_a_claim_that_is_allocated() -> None:
+def test_allocated_claim_has_results_and_users() -> None:
     made = allocated_claim("c", DRIVER, "a/pool/g0", "b/rack/1/g1", users=["p"], uid="u")
     assert made.metadata.uid == "u"
     assert made.status.allocation is not None
@@ -81,7 +81,7 @@ def test_a_claim_that_is_allocated() -> None:
     assert allocated_claim("c", DRIVER).metadata.uid
 
 
-async def test_a_server_whose_objects_are_none() -> None:
+async def test_malformed_object_is_a_cluster_error() -> None:
     nonsense = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "c1", "namespace": "default"}, "spec": []}
 
     async def answer(request: Request) -> None:
@@ -96,7 +96,7 @@ async def test_a_server_whose_objects_are_none() -> None:
             await asked.delete_slices(NODE)
 
 
-async def test_a_server_that_is_not_there() -> None:
+async def test_unreachable_server_is_a_cluster_error() -> None:
     nowhere = ApiCluster(Client(lambda: Credentials(server="http://127.0.0.1:1"), attempts=1))
     with pytest.raises(ClusterError):
         await nowhere.get_claim("default", "c1")

@@ -37,7 +37,7 @@ HEALTHY, UNHEALTHY = health_api.HealthStatus.HEALTHY, health_api.HealthStatus.UN
 
 
 @scenario(196, 164, 117)
-async def test_a_claim_from_the_pod_to_its_containers(lab: Lab) -> None:
+async def test_claim_is_prepared_injected_and_unprepared(lab: Lab) -> None:
     stub = await lab.driver()
     assert stub.notified == [(True, "")]
     lab.put(claim("c1"))
@@ -49,7 +49,7 @@ async def test_a_claim_from_the_pod_to_its_containers(lab: Lab) -> None:
     assert (stub.claims(PREPARE), stub.claims(UNPREPARE)) == ([["c1"]], [["c1"]])
 
 
-async def test_devices_of_plugins_and_claims_reach_the_runtime_together(lab: Lab) -> None:
+async def test_cdi_devices_of_plugin_and_claim_are_combined(lab: Lab) -> None:
     await lab.driver()
     lab.put(claim("c1"))
     socket = lab.node.device_plugins / "p.sock"
@@ -66,7 +66,7 @@ async def test_devices_of_plugins_and_claims_reach_the_runtime_together(lab: Lab
 
 
 @scenario(164, 197)
-async def test_prepare_fails_and_then_works(lab: Lab) -> None:
+async def test_failed_prepare_is_retried_after_80_seconds(lab: Lab) -> None:
     stub = await lab.driver()
     stub.behaviours[PREPARE] = failing("prepare broke")
     lab.put(claim("c1"))
@@ -84,7 +84,7 @@ async def test_prepare_fails_and_then_works(lab: Lab) -> None:
     assert len(stub.called(PREPARE)) == 2
 
 
-async def test_a_pod_with_two_names_for_one_claim_never_starts(lab: Lab) -> None:
+async def test_pod_with_two_names_for_one_claim_never_starts(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     twice = pod("p", container("c", claims=["a", "b"]), uid="p", claims={"a": "c1", "b": "c1"})
@@ -101,7 +101,7 @@ async def test_a_pod_with_two_names_for_one_claim_never_starts(lab: Lab) -> None
 
 
 @scenario(213)
-async def test_a_pod_that_is_there_before_its_driver(lab: Lab) -> None:
+async def test_pod_admitted_before_driver_registers_is_prepared_later(lab: Lab) -> None:
     lab.put(claim("c1"))
     status = await lab.node.admit(
         pod("p", container("c", claims=["c1"]), init=(container("i"),), uid="p", claims={"c1": "c1"})
@@ -115,7 +115,7 @@ async def test_a_pod_that_is_there_before_its_driver(lab: Lab) -> None:
 
 
 @scenario(198)
-async def test_a_claim_that_is_not_ready(lab: Lab) -> None:
+async def test_pod_waits_until_claim_is_reserved_for_it(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1", pods=()))
     await lab.node.admit(user("p", "c1"))
@@ -126,7 +126,7 @@ async def test_a_claim_that_is_not_ready(lab: Lab) -> None:
 
 
 @scenario(163)
-async def test_a_driver_that_takes_too_long(folder: Path) -> None:
+async def test_prepare_timeout_is_retried(folder: Path) -> None:
     async with Lab(folder, timeouts=Timeouts(claims=0.2)) as lab:
         stub = await lab.driver()
         stub.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
@@ -140,7 +140,7 @@ async def test_a_driver_that_takes_too_long(folder: Path) -> None:
 
 
 @scenario(165, 168)
-async def test_unprepare_fails_and_then_works(lab: Lab) -> None:
+async def test_failed_unprepare_is_retried_until_it_succeeds(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -158,7 +158,7 @@ async def test_unprepare_fails_and_then_works(lab: Lab) -> None:
     assert await lab.failures(0) == [], "pods do not hear of it"
 
 
-async def test_a_pod_that_completes_is_succeeded_when_its_claim_is_unprepared(lab: Lab) -> None:
+async def test_completed_pod_succeeds_after_unprepare(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"), claim("c2", pods=["q"]))
     once = msgspec.structs.replace(user("p", "c1").spec, restart_policy="Never")
@@ -179,7 +179,7 @@ async def test_a_pod_that_completes_is_succeeded_when_its_claim_is_unprepared(la
 
 
 @scenario(166)
-async def test_the_kubelet_restarts_while_prepare_fails(lab: Lab) -> None:
+async def test_kubelet_restart_during_failing_prepare_retries_it(lab: Lab) -> None:
     stub = await lab.driver()
     stub.behaviours[PREPARE] = failing("x")
     lab.put(claim("c1"))
@@ -187,13 +187,13 @@ async def test_the_kubelet_restarts_while_prepare_fails(lab: Lab) -> None:
     await lab.node.stop()
     del stub.behaviours[PREPARE]
     await lab.node.start()
-    await lab.found(stub)
+    await lab.until_registered(stub)
     await prepared(lab, stub, user("p", "c1"))
     assert len(stub.called(PREPARE)) == 2
 
 
 @scenario(167, 169)
-async def test_the_kubelet_restarts_while_unprepare_fails(lab: Lab) -> None:
+async def test_kubelet_restart_during_failing_unprepare_retries_it(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -201,13 +201,13 @@ async def test_the_kubelet_restarts_while_unprepare_fails(lab: Lab) -> None:
     await lab.node.remove("p")
     await lab.node.restart()
     assert [each.metadata.name for each, _ in lab.node.pods()] == ["p"]
-    await lab.found(stub)
+    await lab.until_registered(stub)
     del stub.behaviours[UNPREPARE]
-    await lab.passing(1, lambda: lab.node.pods() == [])
+    await lab.advance_until(1, lambda: lab.node.pods() == [])
 
 
 @scenario(170, 199)
-async def test_a_pod_deleted_by_force(lab: Lab) -> None:
+async def test_forced_deletion_unprepares_claim_later(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -221,7 +221,7 @@ async def test_a_pod_deleted_by_force(lab: Lab) -> None:
 
 
 @scenario(170)
-async def test_a_pod_deleted_by_force_while_the_kubelet_is_down(lab: Lab) -> None:
+async def test_forced_deletion_while_kubelet_is_down_is_reconciled(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -230,7 +230,7 @@ async def test_a_pod_deleted_by_force_while_the_kubelet_is_down(lab: Lab) -> Non
     assert lab.node.pods() == []
     reconciled = lab.clock.now() + 60
     await lab.node.start()
-    await lab.found(stub)
+    await lab.until_registered(stub)
     await lab.clock.advance(reconciled - 1 - lab.clock.now())
     assert stub.called(UNPREPARE) == []
     await lab.clock.advance(1)
@@ -239,7 +239,7 @@ async def test_a_pod_deleted_by_force_while_the_kubelet_is_down(lab: Lab) -> Non
 
 
 @scenario(171)
-async def test_a_pod_deleted_before_it_was_prepared_while_the_kubelet_is_down(lab: Lab) -> None:
+async def test_pod_deleted_before_prepare_causes_no_driver_call(lab: Lab) -> None:
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
     await lab.node.stop()
@@ -247,13 +247,13 @@ async def test_a_pod_deleted_before_it_was_prepared_while_the_kubelet_is_down(la
     stub = DRAPluginStub(lab.node.plugins_registry, DRIVER)
     async with stub:
         await lab.node.start()
-        await lab.found(stub)
+        await lab.until_registered(stub)
         await lab.gone("p")
         await lab.clock.advance(300)
         assert [method for method, _ in stub.calls if method in (PREPARE, UNPREPARE)] == []
 
 
-async def test_a_pod_deleted_while_the_kubelet_is_down(lab: Lab) -> None:
+async def test_pod_deleted_while_kubelet_is_down_is_unprepared_at_start(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -261,12 +261,12 @@ async def test_a_pod_deleted_while_the_kubelet_is_down(lab: Lab) -> None:
     await lab.node.remove("p")
     assert len(lab.node.pods()) == 1, "its claims have to be unprepared first"
     await lab.node.start()
-    await lab.found(stub)
-    await lab.passing(1, lambda: lab.node.pods() == [])
+    await lab.until_registered(stub)
+    await lab.advance_until(1, lambda: lab.node.pods() == [])
     assert stub.claims(UNPREPARE) == [["c1"]]
 
 
-async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
+async def test_removal_waits_for_running_prepare(lab: Lab) -> None:
     stub = await lab.driver()
     answer = api.NodePrepareResourcesResponse(claims={"uid-c1": api.NodePrepareResourceResponse()})
     gate = stub.behaviours[PREPARE] = Gate(answer)
@@ -284,7 +284,7 @@ async def test_a_pod_removed_while_it_is_prepared(lab: Lab) -> None:
     assert await lab.failures(0) == []
 
 
-async def test_a_pod_removed_while_it_cannot_be_prepared(lab: Lab) -> None:
+async def test_removal_during_failing_prepare_unprepares_claim(lab: Lab) -> None:
     stub = await lab.driver()
     called, fails = asyncio.Event(), asyncio.Event()
 
@@ -308,7 +308,7 @@ async def test_a_pod_removed_while_it_cannot_be_prepared(lab: Lab) -> None:
     assert len(stub.called(PREPARE)) == 1
 
 
-async def test_after_a_failed_prepare_the_claim_is_unprepared(lab: Lab) -> None:
+async def test_claim_is_unprepared_after_failed_prepare(lab: Lab) -> None:
     stub = await lab.driver()
     stub.behaviours[PREPARE] = failing("x")
     lab.put(claim("c1"), claim("c2", ("r", OTHER, "g0"), pods=["q"]))
@@ -321,7 +321,7 @@ async def test_after_a_failed_prepare_the_claim_is_unprepared(lab: Lab) -> None:
 
 
 @scenario(220)
-async def test_a_claim_of_two_pods(lab: Lab) -> None:
+async def test_shared_claim_is_unprepared_with_its_last_pod(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1", pods=["p", "q"]))
     for name in ("p", "q"):
@@ -335,7 +335,7 @@ async def test_a_claim_of_two_pods(lab: Lab) -> None:
 
 
 @scenario(202, 119)
-async def test_a_claim_of_the_same_name_waits_for_the_old_one(lab: Lab) -> None:
+async def test_claim_waits_until_old_claim_of_same_name_is_unprepared(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("fd"))
     await lab.node.admit(user("p", "fd"))
@@ -348,12 +348,12 @@ async def test_a_claim_of_the_same_name_waits_for_the_old_one(lab: Lab) -> None:
         " and different UID uid-fd still exists (previous pod force-deleted?!)"
     ]
     del stub.behaviours[UNPREPARE]
-    await lab.passing(1, lambda: lab.node.status("q").phase == "Running")
+    await lab.advance_until(1, lambda: lab.node.status("q").phase == "Running")
     assert lab.node.claimed_devices("q", "c") == ("vendor.test/up=uid-new-g0",)
 
 
 @scenario(159)
-async def test_a_running_pod_over_a_restart_of_the_kubelet(lab: Lab) -> None:
+async def test_running_pod_keeps_claim_after_kubelet_restart(lab: Lab) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -361,14 +361,14 @@ async def test_a_running_pod_over_a_restart_of_the_kubelet(lab: Lab) -> None:
     assert lab.node.claimed_devices("p", "c") == ("vendor.test/up=uid-c1-g0",), "they come from the file"
     status = await lab.node.exit_container("p", "c", code=1)
     assert (status.phase, status.container_statuses[0].restart_count) == ("Running", 1)
-    await lab.found(stub)
+    await lab.until_registered(stub)
     assert stub.notified == [(True, "")] * 2
     await lab.node.sync("p")
     assert len(stub.called(PREPARE)) == 1
 
 
 @pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
-async def test_a_new_sandbox_has_the_claim_prepared_again_only_after_a_restart(lab: Lab, kubernetes: Version) -> None:
+async def test_new_sandbox_prepares_claim_again_only_after_restart(lab: Lab, kubernetes: Version) -> None:
     stub = await lab.driver()
     lab.put(claim("c1"))
     await lab.node.admit(user("p", "c1"))
@@ -379,7 +379,7 @@ async def test_a_new_sandbox_has_the_claim_prepared_again_only_after_a_restart(l
     await lab.node.lose_sandbox("p")
     await lab.node.start()
     assert state(lab, "p")[1] == "waiting"
-    await lab.found(stub)
+    await lab.until_registered(stub)
     await prepared(lab, stub, user("p", "c1"))
     assert len(stub.called(PREPARE)) == 2
     times = 2 if kubernetes == "1.36" else 1
@@ -400,7 +400,7 @@ def report(device: str, health: health_api.HealthStatus, message: str = "") -> h
 
 
 @scenario(188, 190, 191, 192, 249)
-async def test_health_in_the_status_of_the_pods_that_it_concerns(lab: Lab) -> None:
+async def test_health_report_updates_status_of_affected_pods(lab: Lab) -> None:
     devices = {f"c{n}": [claimed(["r1"], POOL, f"g{n}", f"x.test/y=g{n}")] for n in range(3)}
     services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
     stub = await lab.driver(prepare=by_claim(devices), services=services, versions=services)
@@ -417,7 +417,7 @@ async def test_health_in_the_status_of_the_pods_that_it_concerns(lab: Lab) -> No
     await lab.node.until(lambda: shown(lab, "p1") == [("claim:c1", "Healthy", "")])
     assert shown(lab, "p0") == [("claim:c0", "Healthy", "")]
     stub.end_streams()
-    await lab.passing(5, lambda: stub.streams_opened == 2)
+    await lab.advance_until(5, lambda: stub.streams_opened == 2)
     assert shown(lab, "p0") == [("claim:c0", "Healthy", "")], "the kubelet does not look at the pods then"
     await lab.node.sync("p0")
     assert shown(lab, "p0") == [("claim:c0", "Unknown", "")]
@@ -426,7 +426,7 @@ async def test_health_in_the_status_of_the_pods_that_it_concerns(lab: Lab) -> No
 
 
 @scenario(104, 149)
-async def test_a_kubelet_does_not_start_with_a_state_that_it_cannot_use(folder: Path) -> None:
+async def test_kubelet_does_not_start_with_corrupt_state_file(folder: Path) -> None:
     good = encode(None)
     for content, text in (
         (good[:-1] + b"1}", "checkpoint is corrupted"),
@@ -446,7 +446,7 @@ async def test_a_kubelet_does_not_start_with_a_state_that_it_cannot_use(folder: 
         assert (folder / "dra_manager_state").read_bytes() == good
 
 
-async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
+async def test_claim_of_rejected_pod_is_unprepared_by_reconciler(lab: Lab) -> None:
     """The pod's device is missing after a restart. Only the reconciliation every minute unprepares the claim."""
     stub = await lab.driver()
     lab.put(claim("c1"))
@@ -461,18 +461,18 @@ async def test_a_rejected_pods_claims_are_unprepared_in_time(lab: Lab) -> None:
     await lab.node.start()
     assert lab.node.status("p").reason == "UnexpectedAdmissionError"
     assert stub.called(UNPREPARE) == []
-    await lab.found(stub)
-    await lab.passing(10, lambda: stub.claims(UNPREPARE) == [["c1"]])
+    await lab.until_registered(stub)
+    await lab.advance_until(10, lambda: stub.claims(UNPREPARE) == [["c1"]])
 
 
-def test_the_message_is_left_out_where_there_is_none() -> None:
+def test_empty_health_message_is_omitted() -> None:
     assert to_dict(ResourceHealth(resource_id="i", health="Healthy")) == {
         "resourceID": "i",
         "health": "Healthy",
     }
 
 
-async def test_what_another_process_is_told(lab: Lab) -> None:
+async def test_control_view_has_claimed_devices(lab: Lab) -> None:
     await lab.driver()
     lab.put(claim("c1"), claim("c2", pods=["q"], allocated=False))
     await lab.node.admit(user("p", "c1"))

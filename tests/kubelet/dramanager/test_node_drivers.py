@@ -7,41 +7,41 @@ import pytest
 from kubelet.stubs import DRAPluginStub, Gate, failing
 from kubeletapi.dra.v1 import api_pb2 as api
 from tests.dra_scenarios import scenario
-from tests.kubelet.dramanager.kit import DRIVER, PREPARE, Lab, claim, giving, prepared, state, user
+from tests.kubelet.dramanager.kit import DRIVER, PREPARE, Lab, claim, prepared, preparing, state, user
 
 UNPREPARE = "NodeUnprepareResources"
 OTHER = "other.example.com"
 
 
 @scenario(160, 174)
-async def test_a_plugin_restarts(lab: Lab) -> None:
+async def test_restarted_driver_is_registered_again(lab: Lab) -> None:
     stub = await lab.driver()
     await stub.stop()
-    await lab.lost(DRIVER)
-    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await lab.until_disconnected(DRIVER)
+    await lab.advance_until(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
     await stub.start()
-    await lab.found(stub)
+    await lab.until_registered(stub)
     assert stub.notified == [(True, "")] * 2
     lab.put(claim("c1"))
     assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
 
 
 @scenario(161)
-async def test_who_cannot_say_what_it_is_at_first(lab: Lab) -> None:
+async def test_failed_get_info_is_retried(lab: Lab) -> None:
     stub = DRAPluginStub(lab.node.plugins_registry, DRIVER)
     stub.behaviours["GetInfo"] = failing("not yet")
     async with stub:
-        await lab.passing(1, lambda: len(stub.called("GetInfo")) == 2)
+        await lab.advance_until(1, lambda: len(stub.called("GetInfo")) == 2)
         assert stub.notified == []
         del stub.behaviours["GetInfo"]
-        await lab.passing(1, lambda: lab.node.dra_manager.plugins.is_usable(DRIVER))
+        await lab.advance_until(1, lambda: lab.node.dra_manager.plugins.is_usable(DRIVER))
 
 
 @scenario(157)
-async def test_a_plugin_that_is_refused_is_told_why(lab: Lab) -> None:
+async def test_refused_driver_is_notified_with_the_reason(lab: Lab) -> None:
     stub = DRAPluginStub(lab.node.plugins_registry, DRIVER, versions=["v1alpha3"])
     async with stub:
-        await lab.passing(1, lambda: len(stub.notified) == 1)
+        await lab.advance_until(1, lambda: len(stub.notified) == 1)
     assert stub.notified == [
         (
             False,
@@ -52,14 +52,14 @@ async def test_a_plugin_that_is_refused_is_told_why(lab: Lab) -> None:
     ]
 
 
-async def test_a_second_socket_with_the_endpoint_of_the_first(lab: Lab) -> None:
+async def test_second_socket_with_a_registered_endpoint_is_refused(lab: Lab) -> None:
     service = lab.node.directory / "dra.sock"
     first = await lab.driver(socket=service)
     registry, versions = lab.node.plugins_registry, ["v1.DRAPlugin"]
     second = DRAPluginStub(registry, DRIVER, name="second.sock", services=(), versions=versions)
     second.info.endpoint = str(service)
     async with second:
-        await lab.passing(1, lambda: len(second.notified) == 1)
+        await lab.advance_until(1, lambda: len(second.notified) == 1)
         text = f"endpoint {service} already registered for DRA driver plugin {DRIVER}"
         assert second.notified == [(False, f"RegisterPlugin error -- plugin registration failed with err: {text}")]
     await lab.clock.advance(5)
@@ -70,7 +70,7 @@ async def test_a_second_socket_with_the_endpoint_of_the_first(lab: Lab) -> None:
 
 @scenario(172, 173)
 @pytest.mark.parametrize("has_own_socket", [False, True])
-async def test_one_socket_or_two(lab: Lab, has_own_socket: bool) -> None:
+async def test_driver_with_one_or_two_sockets_prepares_claims(lab: Lab, has_own_socket: bool) -> None:
     stub = await lab.driver(socket=lab.node.directory / "dra.sock" if has_own_socket else None)
     lab.put(claim("c1"))
     assert (await lab.node.admit(user("p", "c1"))).phase == "Running"
@@ -78,7 +78,7 @@ async def test_one_socket_or_two(lab: Lab, has_own_socket: bool) -> None:
 
 
 @scenario(214, 216)
-async def test_a_rolling_update(lab: Lab) -> None:
+async def test_rolling_update_moves_calls_between_instances(lab: Lab) -> None:
     old = await lab.driver(name="old.sock")
     lab.put(*(claim(f"c{number}", pods=[f"p{number}"]) for number in range(3)))
     await lab.node.admit(user("p0", "c0"))
@@ -86,7 +86,7 @@ async def test_a_rolling_update(lab: Lab) -> None:
     await lab.node.admit(user("p1", "c1"))
     await lab.node.remove("p0")
     await new.stop()
-    await lab.passing(1, lambda: len(lab.node.dra_manager.plugins.instances(DRIVER)) == 1)
+    await lab.advance_until(1, lambda: len(lab.node.dra_manager.plugins.instances(DRIVER)) == 1)
     await lab.node.admit(user("p2", "c2"))
     await lab.node.remove("p1")
     assert (old.claims(PREPARE), old.claims(UNPREPARE)) == ([["c0"], ["c2"]], [["c1"]])
@@ -95,8 +95,8 @@ async def test_a_rolling_update(lab: Lab) -> None:
 
 
 @scenario(177, 179, 180)
-async def test_two_drivers(lab: Lab) -> None:
-    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
+async def test_claim_of_two_drivers_is_retried_with_each_of_them(lab: Lab) -> None:
+    one, two = await lab.driver(), await lab.driver(OTHER, preparing("h0", kind="vendor.test/other"))
     lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
     two.behaviours[PREPARE] = failing("x")
     await lab.node.admit(user("p", "c1"))
@@ -108,13 +108,13 @@ async def test_two_drivers(lab: Lab) -> None:
     await lab.node.remove("p")
     assert [each.metadata.name for each, _ in lab.node.pods()] == ["p"]
     del two.behaviours[UNPREPARE]
-    await lab.passing(1, lambda: lab.node.pods() == [])
+    await lab.advance_until(1, lambda: lab.node.pods() == [])
     assert one.claims(UNPREPARE) == two.claims(UNPREPARE) == [["c1"]] * 2
 
 
 @scenario(181, 182)
-async def test_the_kubelet_restarts_while_two_drivers_work(lab: Lab) -> None:
-    one, two = await lab.driver(), await lab.driver(OTHER, giving("h0", kind="vendor.test/other"))
+async def test_kubelet_restart_during_calls_to_two_drivers_retries_them(lab: Lab) -> None:
+    one, two = await lab.driver(), await lab.driver(OTHER, preparing("h0", kind="vendor.test/other"))
     lab.put(claim("c1", ("a", DRIVER, "g0"), ("b", OTHER, "h0")))
     two.behaviours[PREPARE] = Gate(api.NodePrepareResourcesResponse())  # never opened
     admitting = asyncio.create_task(lab.node.admit(user("p", "c1")))
@@ -124,8 +124,8 @@ async def test_the_kubelet_restarts_while_two_drivers_work(lab: Lab) -> None:
     del two.behaviours[PREPARE]
     await lab.node.start()
     for stub in (one, two):
-        await lab.found(stub)
-    await lab.passing(10, lambda: lab.node.status("p").phase == "Running")
+        await lab.until_registered(stub)
+    await lab.advance_until(10, lambda: lab.node.status("p").phase == "Running")
     two.behaviours[UNPREPARE] = Gate(api.NodeUnprepareResourcesResponse())  # never opened
     removing = asyncio.create_task(lab.node.remove("p"))
     await two.until(lambda: len(two.called(UNPREPARE)) == 1)
@@ -134,26 +134,26 @@ async def test_the_kubelet_restarts_while_two_drivers_work(lab: Lab) -> None:
     del two.behaviours[UNPREPARE]
     await lab.node.start()
     for stub in (one, two):
-        await lab.found(stub)
-    await lab.passing(1, lambda: lab.node.pods() == [])
+        await lab.until_registered(stub)
+    await lab.advance_until(1, lambda: lab.node.pods() == [])
 
 
 @scenario(183, 184, 185, 186, 187, 217)
-async def test_slices(lab: Lab) -> None:
+async def test_slices_are_deleted_at_start_and_after_driver_is_lost(lab: Lab) -> None:
     stub = await lab.driver(socket=lab.node.directory / "dra.sock")
     deleted = lab.cluster.deleted_slices
     assert deleted == [("realnode", None)]
     await stub.stop()
-    await lab.passing(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await lab.advance_until(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
     await lab.clock.advance(10)
     await stub.start()
-    await lab.found(stub)
+    await lab.until_registered(stub)
     await lab.clock.advance(60)
     assert deleted == [("realnode", None)], "it was back in time"
     await stub.stop_service()
     await lab.node.until(lambda: not lab.node.dra_manager.plugins.is_usable(DRIVER))
-    await lab.passing(5, lambda: len(deleted) == 2)
+    await lab.advance_until(5, lambda: len(deleted) == 2)
     assert deleted[1] == ("realnode", DRIVER), "a process that died leaves its registration socket"
     await lab.node.restart()
-    await lab.passing(0, lambda: len(deleted) == 3)
+    await lab.advance_until(0, lambda: len(deleted) == 3)
     assert deleted[2] == ("realnode", None)

@@ -28,7 +28,7 @@ KNOWN = '["v1.DRAPlugin" "v1beta1.DRAPlugin"]'
         (["v9.DRAPlugin", "v1beta1.DRAPlugin"], "v1beta1.DRAPlugin"),
     ],
 )
-def test_the_first_known_version_wins(versions: list[str], chosen: str) -> None:
+def test_first_known_api_version_is_chosen(versions: list[str], chosen: str) -> None:
     assert choose_service(versions) == chosen
 
 
@@ -43,7 +43,7 @@ def test_the_first_known_version_wins(versions: list[str], chosen: str) -> None:
         ),
     ],
 )
-async def test_versions_that_are_refused(kit: Kit, versions: list[str], text: str) -> None:
+async def test_unknown_api_versions_are_refused(kit: Kit, versions: list[str], text: str) -> None:
     handler = kit.manager.get_watcher_handler()
     head = f"invalid supported gRPC versions of DRA driver plugin {DRIVER} at endpoint /e.sock: "
     with pytest.raises(RegistrationError) as error:
@@ -53,7 +53,7 @@ async def test_versions_that_are_refused(kit: Kit, versions: list[str], text: st
         await handler.register_plugin(DRIVER, "/e.sock", versions)
 
 
-async def test_nothing_but_versions_is_validated(kit: Kit) -> None:
+async def test_driver_name_and_endpoint_are_not_validated(kit: Kit) -> None:
     handler = kit.manager.get_watcher_handler()
     for name in ("", "UPPER_bad name"):
         handler.validate_plugin(name, "nowhere", ["v1.DRAPlugin"])
@@ -61,7 +61,7 @@ async def test_nothing_but_versions_is_validated(kit: Kit) -> None:
 
 
 @scenario(151, 157)
-async def test_two_instances_of_a_driver(kit: Kit) -> None:
+async def test_newest_instance_of_driver_is_called(kit: Kit) -> None:
     old = await kit.driver(name="old.sock")
     kit.put(*(claim(f"c{number}") for number in range(4)))
     await kit.manager.prepare_resources(user("p", "c0"))
@@ -83,7 +83,7 @@ async def test_two_instances_of_a_driver(kit: Kit) -> None:
         kit.manager.plugins.get(DRIVER)
 
 
-async def test_the_newest_that_is_connected_is_called(kit: Kit) -> None:
+async def test_newest_connected_instance_is_called(kit: Kit) -> None:
     old, new = await kit.driver(name="old.sock"), await kit.driver(name="new.sock")
     await new.stop()
     await kit.connected(new, False)
@@ -96,7 +96,7 @@ async def test_the_newest_that_is_connected_is_called(kit: Kit) -> None:
 
 
 @scenario(153, 176, 189)
-async def test_one_connection_for_everything(kit: Kit) -> None:
+async def test_all_calls_to_driver_use_one_connection(kit: Kit) -> None:
     services = ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
     stub = await kit.serving(services=services)
     async with Relay(kit.folder / "relay.sock", stub.socket) as relay:
@@ -111,7 +111,7 @@ async def test_one_connection_for_everything(kit: Kit) -> None:
 
 
 @scenario(174)
-async def test_a_plugin_that_comes_back_at_its_socket(kit: Kit) -> None:
+async def test_restarted_driver_is_reconnected_at_its_socket(kit: Kit) -> None:
     stub = await kit.driver()
     await stub.stop()
     await kit.connected(stub, False)
@@ -123,7 +123,7 @@ async def test_a_plugin_that_comes_back_at_its_socket(kit: Kit) -> None:
 
 
 @scenario(172)
-async def test_a_service_that_listens_only_after_its_registration(kit: Kit) -> None:
+async def test_service_started_after_registration_is_connected(kit: Kit) -> None:
     stub = DRAPluginStub(kit.folder, DRIVER)
     endpoint = str(stub.socket)
     await kit.manager.get_watcher_handler().register_plugin(DRIVER, endpoint, ["v1.DRAPlugin"])
@@ -135,7 +135,7 @@ async def test_a_service_that_listens_only_after_its_registration(kit: Kit) -> N
 
 
 @scenario(154)
-async def test_looking_a_driver_up(kit: Kit) -> None:
+async def test_driver_lookup_returns_instance_or_error(kit: Kit) -> None:
     await kit.driver()
     assert kit.manager.plugins.get(DRIVER).driver == DRIVER
     with pytest.raises(ClaimError, match="DRA driver name is empty"):

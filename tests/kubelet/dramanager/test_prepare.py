@@ -21,7 +21,7 @@ from resourceapi.objects.core import (
     PodStatus,
 )
 from tests.dra_scenarios import scenario
-from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, by_claim, claim, giving, user
+from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, by_claim, claim, preparing, user
 
 OTHER = "other.example.com"
 PREPARE = "NodePrepareResources"
@@ -41,7 +41,7 @@ def from_template(name: str, *statuses: tuple[str, str | None]) -> Pod:
     return msgspec.structs.replace(made, spec=spec, status=status)
 
 
-async def refused(kit: Kit, asking: Pod) -> str:
+async def prepare_error(kit: Kit, asking: Pod) -> str:
     """The error without the prefix that all failures have."""
     with pytest.raises(ClaimError) as error:
         await kit.manager.prepare_resources(asking)
@@ -55,7 +55,7 @@ def response(**claims: api.NodePrepareResourceResponse) -> api.NodePrepareResour
 
 
 @scenario(117, 109)
-async def test_a_new_claim_is_prepared_though_no_container_uses_it(kit: Kit) -> None:
+async def test_claim_is_prepared_if_no_container_uses_it(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(pod("p", container("c"), uid="p", claims={"mine": "c1"}))
@@ -72,31 +72,31 @@ async def test_a_new_claim_is_prepared_though_no_container_uses_it(kit: Kit) -> 
 
 
 @scenario(106)
-async def test_a_claim_that_is_not_there(kit: Kit) -> None:
+async def test_missing_claim_fails_prepare(kit: Kit) -> None:
     stub = await kit.driver()
-    text = await refused(kit, user("p", "c1"))
+    text = await prepare_error(kit, user("p", "c1"))
     assert text == 'fetch ResourceClaim c1: resourceclaims.resource.k8s.io "c1" not found'
     assert stub.called(PREPARE) == []
     assert kit.stored() == {}
 
 
 @scenario(107)
-async def test_a_driver_that_is_not_there(kit: Kit) -> None:
+async def test_unregistered_driver_fails_prepare(kit: Kit) -> None:
     kit.put(claim("c1"), claim("c2", ("r", "", "g0")))
-    assert await refused(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
-    assert await refused(kit, user("p", "c2")) == "DRA driver name is empty"
+    assert await prepare_error(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
+    assert await prepare_error(kit, user("p", "c2")) == "DRA driver name is empty"
     assert kit.stored() == {}
 
 
 @scenario(108)
-async def test_a_claim_that_is_not_allocated(kit: Kit) -> None:
+async def test_unallocated_claim_fails_prepare(kit: Kit) -> None:
     await kit.driver()
     kit.put(claim("c1", allocated=False))
-    assert await refused(kit, user("p", "c1")) == "ResourceClaim c1: not allocated"
+    assert await prepare_error(kit, user("p", "c1")) == "ResourceClaim c1: not allocated"
 
 
 @scenario(110)
-async def test_a_claim_that_was_not_needed(kit: Kit) -> None:
+async def test_template_reference_without_claim_needs_no_prepare(kit: Kit) -> None:
     stub = await kit.driver()
     asking = from_template("p", ("t", None))
     await kit.manager.prepare_resources(asking)
@@ -105,19 +105,19 @@ async def test_a_claim_that_was_not_needed(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_a_claim_from_a_template(kit: Kit, kubernetes: Version) -> None:
+async def test_claim_from_template_must_exist_and_be_owned_by_pod(kit: Kit, kubernetes: Version) -> None:
     await kit.driver()
     kit.put(claim("p-t-1", owner="p"), claim("p-t-2", owner="q"))
-    assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+    assert await prepare_error(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
     word = "pod" if kubernetes in ("1.34", "1.35") else "Pod"
     foreign = f"ResourceClaim default/p-t-2 was not created for {word} default/p ({word} is not owner)"
-    assert await refused(kit, from_template("p", ("t", "p-t-2"))) == foreign
+    assert await prepare_error(kit, from_template("p", ("t", "p-t-2"))) == foreign
     await kit.manager.prepare_resources(from_template("p", ("t", "p-t-1")))
     assert list(kit.stored()) == ["p-t-1"]
 
 
 @scenario(111)
-async def test_an_empty_answer_is_a_claim_without_devices(kit: Kit) -> None:
+async def test_empty_answer_prepares_claim_without_devices(kit: Kit) -> None:
     stub = await kit.driver()
     stub.behaviours[PREPARE] = answering(response(**{"uid-c1": api.NodePrepareResourceResponse()}))
     kit.put(claim("c1"))
@@ -141,11 +141,13 @@ async def test_an_empty_answer_is_a_claim_without_devices(kit: Kit) -> None:
         ),
     ],
 )
-async def test_answers_that_fail_the_pod(kit: Kit, answer: api.NodePrepareResourcesResponse, text: str) -> None:
+async def test_incomplete_or_failed_answer_fails_prepare_until_retried(
+    kit: Kit, answer: api.NodePrepareResourcesResponse, text: str
+) -> None:
     stub = await kit.driver()
     stub.behaviours[PREPARE] = answering(answer)
     kit.put(claim("c1"))
-    assert await refused(kit, user("p", "c1")) == text
+    assert await prepare_error(kit, user("p", "c1")) == text
     stored = kit.stored()["c1"]
     assert stored.pod_uids == {"p": {}}
     assert (stored.driver_state or {})[DRIVER].devices is None
@@ -155,17 +157,17 @@ async def test_answers_that_fail_the_pod(kit: Kit, answer: api.NodePrepareResour
 
 
 @scenario(155)
-async def test_an_error_of_the_call(kit: Kit) -> None:
+async def test_rpc_error_fails_prepare(kit: Kit) -> None:
     stub = await kit.driver()
     stub.behaviours[PREPARE] = failing("prepare broke")
     kit.put(claim("c1"))
     text = "NodePrepareResources: rpc error: code = Internal desc = prepare broke"
-    assert await refused(kit, user("p", "c1")) == text
+    assert await prepare_error(kit, user("p", "c1")) == text
 
 
 @scenario(155, 248)
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_either_version_is_called(kit: Kit, version: str) -> None:
+async def test_prepare_and_unprepare_use_announced_api_version(kit: Kit, version: str) -> None:
     stub = await kit.driver(
         prepare=lambda _: [claimed(["r1"], POOL, "g0", "x.test/y=g0", share_id="s1")],
         versions=[f"{version}.DRAPlugin"],
@@ -183,15 +185,15 @@ async def test_either_version_is_called(kit: Kit, version: str) -> None:
 
 
 @scenario(155)
-async def test_a_plugin_that_does_not_serve_what_it_announces(kit: Kit) -> None:
+async def test_announced_but_unserved_version_fails_prepare(kit: Kit) -> None:
     await kit.driver(versions=["v1beta1.DRAPlugin"], services=["v1.DRAPlugin"])
     kit.put(claim("c1"))
-    text = await refused(kit, user("p", "c1"))
+    text = await prepare_error(kit, user("p", "c1"))
     assert text.startswith("NodePrepareResources: rpc error: code = Unimplemented")
 
 
 @scenario(113, 114)
-async def test_a_claim_that_is_reserved_for_others(kit: Kit) -> None:
+async def test_claim_reserved_for_others_fails_prepare(kit: Kit) -> None:
     stub = await kit.driver()
     group = v1.ResourceClaimConsumerReference(
         api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="uid-g"
@@ -201,12 +203,12 @@ async def test_a_claim_that_is_reserved_for_others(kit: Kit) -> None:
     kit.put(claim("c1", pods=["q"]), msgspec.structs.replace(reserved, status=status))
     for name in ("c1", "c2"):
         text = f"pod p (p) is not allowed to use ResourceClaim {name} (uid-{name})"
-        assert await refused(kit, user("p", name)) == text
+        assert await prepare_error(kit, user("p", name)) == text
     assert stub.called(PREPARE) == []
 
 
 @scenario(115, 121)
-async def test_what_is_prepared_is_not_prepared_again(kit: Kit) -> None:
+async def test_prepared_claim_is_not_prepared_again(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1", pods=["p", "q"]), claim("c2", pods=["q"]))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -220,20 +222,20 @@ async def test_what_is_prepared_is_not_prepared_again(kit: Kit) -> None:
 
 
 @scenario(116, 156)
-async def test_a_driver_that_takes_too_long(folder: Path) -> None:
+async def test_slow_driver_times_out_and_claim_stays_unprepared(folder: Path) -> None:
     async with Kit(folder, timeouts=Timeouts(claims=0.2)) as kit:
         stub = await kit.driver()
         stub.behaviours[PREPARE] = Gate(response())  # never opened
         kit.put(claim("c1"))
         text = "NodePrepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-        assert await refused(kit, user("p", "c1")) == text
+        assert await prepare_error(kit, user("p", "c1")) == text
         info = kit.manager.cache.get("default", "c1")
         assert info is not None
         assert not info.is_prepared
 
 
-async def test_what_serves_every_request_comes_once_for_each_extended_resource(kit: Kit) -> None:
-    await kit.driver(prepare=giving("g0", requests=()))
+async def test_device_of_all_requests_is_listed_once_per_extended_resource(kit: Kit) -> None:
+    await kit.driver(prepare=preparing("g0", requests=()))
     kit.put(claim("p-extended"))
     mappings = tuple(
         ContainerExtendedResourceRequest(container_name="c", resource_name=name, request_name=f"container-0-{name}")
@@ -251,8 +253,8 @@ async def test_what_serves_every_request_comes_once_for_each_extended_resource(k
 
 
 @scenario(118, 127)
-async def test_the_claim_of_extended_resources(kit: Kit) -> None:
-    stub = await kit.driver(prepare=giving("g0", "g1", requests=["container-0-request-0"]))
+async def test_extended_resource_claim_serves_only_mapped_containers(kit: Kit) -> None:
+    stub = await kit.driver(prepare=preparing("g0", "g1", requests=["container-0-request-0"]))
     kit.put(claim("p-extended"))
     mapping = ContainerExtendedResourceRequest(
         container_name="c", resource_name="example.com/gpu", request_name="container-0-request-0"
@@ -279,12 +281,12 @@ async def test_the_claim_of_extended_resources(kit: Kit) -> None:
 
 
 @scenario(119)
-async def test_another_claim_of_the_same_name(kit: Kit) -> None:
+async def test_claim_with_name_of_prepared_claim_fails_prepare(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
     kit.put(claim("c1", uid="uid-new", pods=["q"]))
-    assert await refused(kit, user("q", "c1")) == (
+    assert await prepare_error(kit, user("q", "c1")) == (
         "old ResourceClaim with same name c1 and different UID uid-c1 still exists (previous pod force-deleted?!)"
     )
     assert stub.claims(PREPARE) == [["c1"]]
@@ -292,7 +294,7 @@ async def test_another_claim_of_the_same_name(kit: Kit) -> None:
 
 
 @scenario(120, 194)
-async def test_share_ids_are_kept(kit: Kit) -> None:
+async def test_share_ids_are_stored_and_listed(kit: Kit) -> None:
     shares = [claimed(["r1"], POOL, "g0", share_id="s1"), claimed(["r1"], POOL, "g0", share_id="s2")]
     await kit.driver(prepare=by_claim({"c1": shares, "c2": [claimed(["r1"], POOL, "g1")]}))
     kit.put(claim("c1"), claim("c2"))
@@ -311,18 +313,18 @@ async def test_share_ids_are_kept(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", ["1.36", "1.37"])
-async def test_one_call_per_driver_and_the_first_that_fails_ends_it(kit: Kit, kubernetes: Version) -> None:
+async def test_one_call_per_driver_stops_at_first_failure(kit: Kit, kubernetes: Version) -> None:
     one, two = await kit.driver(), await kit.driver(OTHER)
     kit.put(claim("c1"), claim("c2"), claim("d", ("r1", OTHER, "g0")))
     asking = user("p", "c1", "c2", "d")
     one.behaviours[PREPARE] = answering(
         response(**{"uid-c1": api.NodePrepareResourceResponse(), "uid-c2": api.NodePrepareResourceResponse(error="x")})
     )
-    await refused(kit, asking)
+    await prepare_error(kit, asking)
     assert (one.claims(PREPARE), two.claims(PREPARE)) == ([["c1", "c2"]], [])
     del one.behaviours[PREPARE]
     two.behaviours[PREPARE] = failing("x")
-    await refused(kit, asking)
+    await prepare_error(kit, asking)
     del two.behaviours[PREPARE]
     await kit.manager.prepare_resources(asking)
     assert one.claims(PREPARE) == [["c1", "c2"]] * 3
@@ -337,7 +339,7 @@ async def test_one_call_per_driver_and_the_first_that_fails_ends_it(kit: Kit, ku
 
 
 @scenario(134)
-async def test_many_pods_at_once(kit: Kit) -> None:
+async def test_30_pods_prepare_and_unprepare_concurrently(kit: Kit) -> None:
     stub = await kit.driver()
     names = [f"c{number}" for number in range(30)]
     kit.put(*(claim(name, pods=[f"p{name}"]) for name in names))
@@ -352,13 +354,13 @@ async def test_many_pods_at_once(kit: Kit) -> None:
     assert (kit.manager.cache.claims(), kit.stored()) == ([], {})
 
 
-async def test_a_write_that_fails(kit: Kit) -> None:
+async def test_state_write_error_fails_prepare_without_call(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     path = kit.folder / "dra_manager_state"
     path.unlink()
     (path / "in the way").mkdir(parents=True)
-    text = await refused(kit, user("p", "c1"))
+    text = await prepare_error(kit, user("p", "c1"))
     assert text.startswith("checkpoint ResourceClaim cache: could not save checkpoint dra_manager_state: ")
     assert stub.called(PREPARE) == []
     (path / "in the way").rmdir()
@@ -368,16 +370,16 @@ async def test_a_write_that_fails(kit: Kit) -> None:
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
-async def test_a_stub_notes_calls_that_it_cannot_answer(kit: Kit) -> None:
+async def test_stub_records_calls_that_fail(kit: Kit) -> None:
     stub = await kit.driver(prepare=by_claim({}))
     kit.put(claim("c1"))
-    assert (await refused(kit, user("p", "c1"))).startswith("NodePrepareResources: rpc error: code = Unknown")
+    assert (await prepare_error(kit, user("p", "c1"))).startswith("NodePrepareResources: rpc error: code = Unknown")
     assert stub.claims(PREPARE) == [["c1"]]
     stub.behaviours[PREPARE] = failing("not now")
-    assert "code = Internal desc = not now" in await refused(kit, user("p", "c1"))
+    assert "code = Internal desc = not now" in await prepare_error(kit, user("p", "c1"))
 
 
-async def test_nobody_listens(kit: Kit) -> None:
+async def test_stopped_driver_has_grpc_go_dial_error(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await stub.stop()
@@ -390,9 +392,9 @@ async def test_nobody_listens(kit: Kit) -> None:
             f' while dialing: dial unix {path}: connect: {reason}"'
         )
 
-    assert await refused(kit, user("p", "c1")) == dialled("no such file or directory")
+    assert await prepare_error(kit, user("p", "c1")) == dialled("no such file or directory")
     leave_socket(path)
-    assert await refused(kit, user("p", "c1")) == dialled("connection refused")
+    assert await prepare_error(kit, user("p", "c1")) == dialled("connection refused")
 
 
 def leave_socket(path: str) -> None:

@@ -18,7 +18,7 @@ from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 from kubeletapi.podresources.v1 import api_pb2 as api
 from resourceapi.objects import read_object, to_dict, v1
 from tests.cases import recorded_at
-from tests.kubelet.dramanager.kit import POOL, Kit, Lab, claim, giving, user
+from tests.kubelet.dramanager.kit import POOL, Kit, Lab, claim, preparing, user
 
 FOLDER = recorded_at("kubelet")
 PREPARE = "NodePrepareResources"
@@ -63,7 +63,7 @@ def unprepared(**answers: str) -> Behaviour:
     return answering(dra.NodePrepareResourcesResponse(claims=claims))
 
 
-STRANGER = "00000000-dead-beef-0000-000000000000"
+UNKNOWN_UID = "00000000-dead-beef-0000-000000000000"
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,12 @@ STRANGER = "00000000-dead-beef-0000-000000000000"
         ("notregistered", None),
         ("rpcerr", failing("prepare broke")),
         ("slow", Gate(dra.NodePrepareResourcesResponse())),  # never opened
-        ("unknown", unprepared(**{STRANGER: ""})),
+        ("unknown", unprepared(**{UNKNOWN_UID: ""})),
     ],
 )
-async def test_how_preparing_shows(folder: Any, name: str, behaviour: Behaviour | None) -> None:
+async def test_prepare_result_shows_in_pod_status_as_recorded(
+    folder: Any, name: str, behaviour: Behaviour | None
+) -> None:
     wanted = recorded(f"pod-status-dra-prepare-{name}")
     (status,) = wanted["status"]["containerStatuses"]
     (entry,) = status.get("allocatedResourcesStatus", [{"resources": [{"resourceID": ""}]}])
@@ -103,7 +105,7 @@ async def test_how_preparing_shows(folder: Any, name: str, behaviour: Behaviour 
         assert found == expected
 
 
-async def test_an_old_claim_of_the_same_name(lab: Lab) -> None:
+async def test_event_for_old_claim_of_same_name_is_as_recorded(lab: Lab) -> None:
     (event,) = [each for each in recorded("events-dra-old-claim-same-name") if each["type"] == "Warning"]
     old = event["message"].partition("different UID ")[2].split()[0]
     stub = await lab.driver()
@@ -116,7 +118,7 @@ async def test_an_old_claim_of_the_same_name(lab: Lab) -> None:
     assert await lab.failures(1) == [event["message"]]
 
 
-async def test_how_often_preparing_is_tried(lab: Lab) -> None:
+async def test_prepare_retry_period_is_as_recorded(lab: Lab) -> None:
     (event,) = [each for each in recorded("events-dra-prepare-retries-pr1") if each["type"] == "Warning"]
     minutes = [each.split(":")[1:] for each in (event["first"].rstrip("Z"), event["last"].rstrip("Z"))]
     first, last = (int(minute) * 60 + int(second) for minute, second in minutes)
@@ -178,7 +180,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("name", ["before-restart", "one-claim", "shared-claim"])
-async def test_checkpoints(lab: Lab, name: str) -> None:
+async def test_checkpoint_is_as_recorded(lab: Lab, name: str) -> None:
     wanted = checkpoint(f"checkpoint-dra-{name}")
     replay = Replay(lab, wanted)
     await replay.run()
@@ -187,31 +189,31 @@ async def test_checkpoints(lab: Lab, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["after-restart", "after-restart-and-container-restart"])
-async def test_checkpoints_after_a_restart(lab: Lab, name: str) -> None:
+async def test_checkpoint_after_restart_is_as_recorded(lab: Lab, name: str) -> None:
     wanted = checkpoint(f"checkpoint-dra-{name}")
     replay = Replay(lab, wanted)
     await replay.run()
     await lab.node.restart()
     for stub in replay.stubs.values():
-        await lab.found(stub)
+        await lab.until_registered(stub)
     for uid in replay.pods:
         await lab.node.exit_container(uid, "c")
     assert replay.file() == in_order(wanted)
 
 
-async def test_a_checkpoint_after_a_new_sandbox(lab: Lab) -> None:
+async def test_checkpoint_after_new_sandbox_is_as_recorded(lab: Lab) -> None:
     wanted = checkpoint("checkpoint-dra-prepared-again-after-restart")
     replay = Replay(lab, wanted)
     await replay.run()
     await lab.node.restart()
     for stub in replay.stubs.values():
-        await lab.found(stub)
+        await lab.until_registered(stub)
     for uid in replay.pods:
         await lab.node.lose_sandbox(uid)
     assert replay.file() == in_order(wanted)
 
 
-async def test_a_checkpoint_of_two_drivers_after_a_partial_failure(lab: Lab) -> None:
+async def test_checkpoint_after_partial_failure_is_as_recorded(lab: Lab) -> None:
     wanted = checkpoint("checkpoint-dra-two-drivers-after-a-partial-failure")
     replay = Replay(lab, wanted)
     await replay.drivers()
@@ -232,10 +234,10 @@ def stored(lab: Lab) -> list[ClaimState]:
     return list(load((lab.node.directory / "dra_manager_state").read_bytes()).claims or ())
 
 
-async def test_health_in_the_status(lab: Lab) -> None:
+async def test_health_in_pod_status_is_as_recorded(lab: Lab) -> None:
     uid = "b7cdebfb-5235-46b6-bc2e-5611290ad4da"
     services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
-    stub = await lab.driver("he.example.com", giving("g0", kind="vendor.test/he"), services=services)
+    stub = await lab.driver("he.example.com", preparing("g0", kind="vendor.test/he"), services=services)
     await stub.until(lambda: stub.streams == 1)
     lab.put(claim("he", ("r1", "he.example.com", "g0"), uid=uid))
     await lab.node.admit(pod("p", container("c", claims=["c"]), container("other"), uid="p", claims={"c": "he"}))
@@ -254,7 +256,7 @@ async def test_health_in_the_status(lab: Lab) -> None:
         await lab.node.until(lambda: found() == wanted)  # noqa: B023 - it is awaited here
 
 
-async def test_the_health_file(kit: Kit) -> None:
+async def test_recorded_health_file_is_read_and_written_unchanged(kit: Kit) -> None:
     raw = (FOLDER / "dra_health_state.json").read_bytes().strip()
     (kit.folder / "dra_health_state").write_bytes(raw)
     cache = HealthCache(kit.folder, kit.clock)
@@ -268,18 +270,18 @@ def as_claim(state: Mapping[str, Any]) -> v1.ResourceClaim:
     return found
 
 
-async def told(lab: Lab, name: str) -> Any:
+async def get_pod_resources(lab: Lab, name: str) -> Any:
     async with connect(lab.node.pod_resources_socket) as channel:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
         response = await Client(channel, _LISTER).call("Get", request)
     return MessageToDict(response.pod_resources)
 
 
-async def test_an_extended_resource(lab: Lab) -> None:
+async def test_extended_resource_claim_is_as_recorded(lab: Lab) -> None:
     found = as_claim(recorded("resourceclaim-extended-resource"))
     status = recorded("pod-status-extended-resource")
     wanted = recorded("podresources-get-extended-resource")["podResources"]
-    await lab.driver("mi.example.com", giving("g0", "g1", requests=["container-0-request-0"], kind="vendor.test/mi"))
+    await lab.driver("mi.example.com", preparing("g0", "g1", requests=["container-0-request-0"], kind="vendor.test/mi"))
     lab.put(found)
     (owner,) = found.metadata.owner_references
     limits = {"limits": status["resources"]["limits"]}
@@ -294,18 +296,19 @@ async def test_an_extended_resource(lab: Lab) -> None:
     ids = tuple(f"vendor.test/mi={found.metadata.uid}-{device}" for device in ("g0", "g1"))
     assert lab.node.claimed_devices("ext", "c") == ids
     assert lab.node.claimed_devices("ext", "n") == ()
-    assert await told(lab, "ext") == wanted
+    assert await get_pod_resources(lab, "ext") == wanted
 
 
 @pytest.mark.parametrize("name", ["pod", "requests"])
-async def test_pod_resources(lab: Lab, name: str) -> None:
+async def test_pod_resources_of_claims_are_as_recorded(lab: Lab, name: str) -> None:
     wanted = recorded(f"podresources-get-dra-{name}")["podResources"]
     (resource,) = {
         json.dumps(each, sort_keys=True) for one in wanted["containers"] for each in one.get("dynamicResources", ())
     }
-    told_of = json.loads(resource)
-    devices = told_of["claimResources"]
-    uid, claim_name = devices[0]["cdiDevices"][0]["name"].partition("=")[2].rpartition("-")[0], told_of["claimName"]
+    dynamic_resource = json.loads(resource)
+    devices = dynamic_resource["claimResources"]
+    claim_name = dynamic_resource["claimName"]
+    uid = devices[0]["cdiDevices"][0]["name"].partition("=")[2].rpartition("-")[0]
     results = [(f"r{number}", each["driverName"], each["deviceName"]) for number, each in enumerate(devices)]
     answer = [claimed([r], POOL, device, f"vendor.test/{driver[:2]}={uid}-{device}") for r, driver, device in results]
     await lab.driver(results[0][1], lambda _: answer)
@@ -315,4 +318,4 @@ async def test_pod_resources(lab: Lab, name: str) -> None:
         for one in wanted["containers"]
     ]
     await lab.node.admit(pod(wanted["name"], *containers, uid="p", claims={"c": claim_name}))
-    assert await told(lab, wanted["name"]) == wanted
+    assert await get_pod_resources(lab, wanted["name"]) == wanted

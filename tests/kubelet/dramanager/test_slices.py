@@ -16,29 +16,29 @@ def deletions(kit: Kit) -> list[tuple[str, str | None]]:
 
 
 @scenario(158)
-async def test_all_of_the_node_at_the_start(kit: Kit) -> None:
-    await kit.passing(0, lambda: deletions(kit))
+async def test_all_slices_of_node_are_deleted_at_start(kit: Kit) -> None:
+    await kit.advance_until(0, lambda: deletions(kit))
     assert deletions(kit) == [(NODE, None)]
     await kit.restart()
-    await kit.passing(0, lambda: len(deletions(kit)) == 2)
+    await kit.advance_until(0, lambda: len(deletions(kit)) == 2)
     assert deletions(kit) == [(NODE, None), (NODE, None)]
 
 
 @scenario(158)
-async def test_a_drivers_half_a_minute_after_it_signed_off(kit: Kit) -> None:
+async def test_slices_are_deleted_30_seconds_after_deregistration(kit: Kit) -> None:
     stub, other = await kit.driver(), await kit.driver("other.example.com")
     handler = kit.manager.get_watcher_handler()
     await handler.deregister_plugin(DRIVER, str(stub.socket))
     await kit.clock.advance(29)
     assert deletions(kit) == [(NODE, None)]
-    await kit.passing(1, lambda: len(deletions(kit)) == 2)
+    await kit.advance_until(1, lambda: len(deletions(kit)) == 2)
     assert deletions(kit) == [(NODE, None), (NODE, DRIVER)]
     assert kit.clock.now() == 30
     assert kit.manager.plugins.is_usable(other.info.name)
 
 
 @scenario(158)
-async def test_a_driver_that_is_back_in_time_keeps_its_slices(kit: Kit) -> None:
+async def test_driver_that_reconnects_in_time_keeps_its_slices(kit: Kit) -> None:
     stub = await kit.driver()
     await stub.stop()
     await kit.connected(stub, False)
@@ -49,17 +49,17 @@ async def test_a_driver_that_is_back_in_time_keeps_its_slices(kit: Kit) -> None:
     assert deletions(kit) == [(NODE, None)]
 
 
-async def test_a_process_that_died_and_one_that_never_served(kit: Kit) -> None:
+async def test_slices_of_dead_and_never_serving_drivers_are_deleted(kit: Kit) -> None:
     stub = await kit.driver()
     await stub.stop()
     await kit.connected(stub, False)
     await kit.manager.get_watcher_handler().register_plugin("never", str(kit.folder / "nobody"), ["v1.DRAPlugin"])
-    await kit.passing(10, lambda: len(deletions(kit)) == 3)
+    await kit.advance_until(10, lambda: len(deletions(kit)) == 3)
     assert deletions(kit) == [(NODE, None), (NODE, DRIVER), (NODE, "never")]
     assert kit.clock.now() == 30
 
 
-async def test_another_instance_keeps_them(kit: Kit) -> None:
+async def test_connected_instance_keeps_slices_of_driver(kit: Kit) -> None:
     old, new = await kit.driver(name="old.sock"), await kit.driver(name="new.sock")
     await new.stop()
     await kit.connected(new, False)
@@ -69,7 +69,7 @@ async def test_another_instance_keeps_them(kit: Kit) -> None:
     assert kit.manager.plugins.get(DRIVER).endpoint == str(old.socket)
 
 
-class Unwilling:
+class FailingCluster:
     """A cluster that refuses the first deletions."""
 
     def __init__(self, kit: Kit, failures: int) -> None:
@@ -86,8 +86,8 @@ class Unwilling:
             raise ClusterError("not now")
 
 
-async def test_it_is_tried_nine_times(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Unwilling(kit, 100)
+async def test_failed_deletion_is_tried_nine_times(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FailingCluster(kit, 100)
     wiper = SliceWiper(cluster, NODE, kit.clock)
     wiper.wipe_all()
     await kit.clock.advance(3600)
@@ -97,9 +97,9 @@ async def test_it_is_tried_nine_times(kit: Kit, caplog: pytest.LogCaptureFixture
     await wiper.stop()
 
 
-async def test_a_driver_that_is_back_does_not_stop_what_has_begun(kit: Kit) -> None:
+async def test_reconnected_driver_does_not_stop_running_deletion(kit: Kit) -> None:
     """The retries also delete slices that the driver has published meanwhile."""
-    cluster = Unwilling(kit, 3)
+    cluster = FailingCluster(kit, 3)
     wiper = SliceWiper(cluster, NODE, kit.clock)
     wiper.driver_disconnected(DRIVER)
     await kit.clock.advance(31)

@@ -15,7 +15,7 @@ UNPREPARE = "NodeUnprepareResources"
 NOTHING = api.NodeUnprepareResourcesResponse()
 
 
-async def refused(kit: Kit, ending: Pod) -> str:
+async def unprepare_error(kit: Kit, ending: Pod) -> str:
     """The error without the prefix that all failures have."""
     with pytest.raises(ClaimError) as error:
         await kit.manager.unprepare_resources(ending)
@@ -34,7 +34,7 @@ def from_template(name: str, *statuses: PodResourceClaimStatus) -> Pod:
 
 
 @scenario(128, 132)
-async def test_a_prepared_claim(kit: Kit) -> None:
+async def test_prepared_claim_is_unprepared_without_api_object(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -48,7 +48,7 @@ async def test_a_prepared_claim(kit: Kit) -> None:
     assert not kit.manager.pod_might_need_to_unprepare_resources("p")
 
 
-async def test_a_claim_that_was_never_prepared(kit: Kit) -> None:
+async def test_claim_after_failed_prepare_is_unprepared(kit: Kit) -> None:
     stub = await kit.driver()
     stub.behaviours["NodePrepareResources"] = failing("x")
     kit.put(claim("c1"))
@@ -60,12 +60,12 @@ async def test_a_claim_that_was_never_prepared(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_a_pod_that_wants_a_claim_while_it_is_unprepared(kit: Kit, kubernetes: Version) -> None:
+async def test_claim_being_unprepared_is_refused_by_newer_releases(kit: Kit, kubernetes: Version) -> None:
     stub = await kit.driver()
     kit.put(claim("c1", pods=["p", "q"]))
     await kit.manager.prepare_resources(user("p", "c1"))
     stub.behaviours[UNPREPARE] = failing("not yet")
-    await refused(kit, user("p", "c1"))
+    await unprepare_error(kit, user("p", "c1"))
     preparing = kit.manager.prepare_resources(user("q", "c1"))
     if RELEASES[kubernetes].refuses_unpreparing_claims:
         with pytest.raises(ClaimError, match=r"^prepare dynamic resources: ResourceClaim c1 is being unprepared$"):
@@ -78,7 +78,7 @@ async def test_a_pod_that_wants_a_claim_while_it_is_unprepared(kit: Kit, kuberne
     assert set(kit.stored()["c1"].pod_uids or ()) == {"p", "q"}
 
 
-async def test_the_state_is_written_for_every_pod(kit: Kit) -> None:
+async def test_state_file_is_written_for_pod_without_claims(kit: Kit) -> None:
     path = kit.folder / "dra_manager_state"
     before = path.stat().st_ino
     assert b"null" in path.read_bytes()
@@ -91,18 +91,18 @@ async def test_the_state_is_written_for_every_pod(kit: Kit) -> None:
 
 
 @scenario(123)
-async def test_a_driver_that_is_not_there(kit: Kit) -> None:
+async def test_unregistered_driver_fails_unprepare(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
     await kit.manager.get_watcher_handler().deregister_plugin(DRIVER, str(stub.socket))
-    assert await refused(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
+    assert await unprepare_error(kit, user("p", "c1")) == f"DRA driver {DRIVER} is not registered"
     assert list(kit.stored()) == ["c1"]
     assert stub.called(UNPREPARE) == []
 
 
 @scenario(124)
-async def test_a_claim_that_another_pod_uses(kit: Kit) -> None:
+async def test_claim_used_by_another_pod_is_not_unprepared(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1", pods=["p", "q"]))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -115,7 +115,7 @@ async def test_a_claim_that_another_pod_uses(kit: Kit) -> None:
 
 
 @scenario(125, 156)
-async def test_a_driver_that_takes_too_long(kit: Kit) -> None:
+async def test_slow_driver_times_out_and_claim_is_kept(kit: Kit) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
@@ -123,7 +123,7 @@ async def test_a_driver_that_takes_too_long(kit: Kit) -> None:
     await kit.register(stub)
     stub.behaviours[UNPREPARE] = Gate(NOTHING)  # never opened
     text = "NodeUnprepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-    assert await refused(kit, user("p", "c1")) == text
+    assert await unprepare_error(kit, user("p", "c1")) == text
     assert list(kit.stored()) == ["c1"]
 
 
@@ -142,12 +142,14 @@ async def test_a_driver_that_takes_too_long(kit: Kit) -> None:
         ),
     ],
 )
-async def test_answers_that_keep_the_claim(kit: Kit, answer: api.NodeUnprepareResourcesResponse, text: str) -> None:
+async def test_incomplete_or_failed_answer_keeps_claim(
+    kit: Kit, answer: api.NodeUnprepareResourcesResponse, text: str
+) -> None:
     stub = await kit.driver()
     kit.put(claim("c1"))
     await kit.manager.prepare_resources(user("p", "c1"))
     stub.behaviours[UNPREPARE] = answering(answer)
-    assert await refused(kit, user("p", "c1")) == text
+    assert await unprepare_error(kit, user("p", "c1")) == text
     assert list(kit.stored()) == ["c1"]
     del stub.behaviours[UNPREPARE]
     await kit.manager.unprepare_resources(user("p", "c1"))
@@ -155,7 +157,7 @@ async def test_answers_that_keep_the_claim(kit: Kit, answer: api.NodeUnprepareRe
 
 
 @scenario(129, 131)
-async def test_a_pod_without_claims_in_the_cache(kit: Kit) -> None:
+async def test_pod_without_cached_claims_calls_no_driver(kit: Kit) -> None:
     stub = await kit.driver()
     await kit.manager.unprepare_resources(user("p", "c1"))
     assert stub.called(UNPREPARE) == []
@@ -163,7 +165,7 @@ async def test_a_pod_without_claims_in_the_cache(kit: Kit) -> None:
 
 @scenario(130)
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) -> None:
+async def test_unprepare_after_restart_needs_only_cache_since_1_37(kit: Kit, kubernetes: Version) -> None:
     """After a restart, without the pod's status and without the claim. Before 1.37 the status is needed."""
     stub = await kit.driver()
     kit.put(claim("c1", owner="p"))
@@ -173,7 +175,7 @@ async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) ->
     kit.cluster.remove("c1")
     await kit.register(stub)
     if not RELEASES[kubernetes].unprepares_referenced_claims:
-        assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+        assert await unprepare_error(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
         await kit.manager.unprepare_resources(known)
     else:
         await kit.manager.unprepare_resources(from_template("p"))
@@ -182,14 +184,14 @@ async def test_nothing_but_the_cache_is_needed(kit: Kit, kubernetes: Version) ->
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_a_pod_of_which_no_claim_was_made_cannot_end(kit: Kit, kubernetes: Version) -> None:
+async def test_unprepare_fails_while_template_claim_was_not_created(kit: Kit, kubernetes: Version) -> None:
     """The cache does not contain the pod, so its claim names are resolved, also since 1.37."""
     await kit.driver()
-    assert await refused(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
+    assert await unprepare_error(kit, from_template("p")) == 'pod "default/p": ResourceClaim not created yet'
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: Version) -> None:
+async def test_refused_pod_unprepares_claim_of_others_before_1_37(kit: Kit, kubernetes: Version) -> None:
     """Before 1.37 the end of that pod unprepares the claim, although another pod uses it."""
     stub = await kit.driver()
     kit.put(claim("c1", pods=["p"]))
@@ -203,7 +205,7 @@ async def test_a_claim_that_a_pod_was_not_allowed_to_use(kit: Kit, kubernetes: V
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -> None:
+async def test_pod_with_two_names_for_claim_unprepares_it_once_since_1_37(kit: Kit, kubernetes: Version) -> None:
     """Before 1.37 the driver gets the claim twice in one request, and answers once."""
     stub = await kit.driver()
     kit.put(claim("c1"))
@@ -213,12 +215,12 @@ async def test_a_pod_with_two_names_for_a_claim(kit: Kit, kubernetes: Version) -
     if RELEASES[kubernetes].unprepares_referenced_claims:
         await kit.manager.unprepare_resources(twice)
     else:
-        assert await refused(kit, twice) == "NodeUnprepareResources skipped 1 ResourceClaims"
+        assert await unprepare_error(kit, twice) == "NodeUnprepareResources skipped 1 ResourceClaims"
     assert list(kit.stored()) == ([] if RELEASES[kubernetes].unprepares_referenced_claims else ["c1"])
     assert len(stub.called(UNPREPARE)) == 1
 
 
-async def test_pods_that_went_unnoticed(kit: Kit) -> None:
+async def test_claims_of_unknown_pods_are_unprepared_every_minute(kit: Kit) -> None:
     """Every minute the kubelet unprepares the claims of pods that it does not know."""
     stub = await kit.driver()
     kit.put(claim("c1"), claim("c2", pods=["q"]))
@@ -231,12 +233,12 @@ async def test_pods_that_went_unnoticed(kit: Kit) -> None:
     await kit.clock.advance(1)
     await stub.until(lambda: len(stub.called(UNPREPARE)) == 1)
     del stub.behaviours[UNPREPARE]
-    await kit.passing(60, lambda: ("unprepared", "q", "c2") in kit.events)
+    await kit.advance_until(60, lambda: ("unprepared", "q", "c2") in kit.events)
     assert stub.claims(UNPREPARE) == [["c2"], ["c2"]]
     assert list(kit.stored()) == ["c1"]
 
 
-async def test_both_ends_of_a_claim_without_devices(kit: Kit) -> None:
+async def test_claim_without_devices_is_stored_without_driver_calls(kit: Kit) -> None:
     """A claim without devices is stored, but no driver is called."""
     stub = await kit.driver()
     usual = claim("c1")

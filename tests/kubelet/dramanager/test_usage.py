@@ -20,7 +20,7 @@ from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import DRIVER, POOL, Kit, user
 
 
-def known(kit: Kit, name: str, *devices: PreparedDevice, driver: str = DRIVER) -> ClaimInfo:
+def add_prepared_claim(kit: Kit, name: str, *devices: PreparedDevice, driver: str = DRIVER) -> ClaimInfo:
     """A prepared claim."""
     info = kit.manager.cache.add(ClaimInfo("default", name, f"uid-{name}", [driver]))
     info.pods.add("p")
@@ -48,14 +48,14 @@ ALL = device("g2", None, "x.test/y=g2")
         (["c1/nothing"], ("x.test/y=g2",)),
     ],
 )
-def test_the_ids_of_a_container(kit: Kit, claims: list[str], ids: tuple[str, ...]) -> None:
-    known(kit, "c1", ONE, TWO, ALL)
+def test_cdi_ids_follow_requests_of_container(kit: Kit, claims: list[str], ids: tuple[str, ...]) -> None:
+    add_prepared_claim(kit, "c1", ONE, TWO, ALL)
     using = container("c", claims=claims)
     assert kit.manager.get_resources(pod("p", using, claims={"c1": "c1"}), using) == ids
 
 
 @scenario(105, 133)
-def test_a_claim_that_is_not_known(kit: Kit) -> None:
+def test_uncached_claim_is_an_internal_error(kit: Kit) -> None:
     asking = user("p", "c1")
     text = "internal error: unable to get claim info for ResourceClaim c1 in namespace default"
     with pytest.raises(ClaimError, match=text):
@@ -65,7 +65,7 @@ def test_a_claim_that_is_not_known(kit: Kit) -> None:
     assert kit.manager.get_dynamic_resources(asking, "c") == []
 
 
-def templated(*statuses: PodResourceClaimStatus) -> Pod:
+def pod_with_template_claim(*statuses: PodResourceClaimStatus) -> Pod:
     made = user("p", "t")
     claims = (PodResourceClaim(name="t", resource_claim_template_name="template"),)
     spec = msgspec.structs.replace(made.spec, resource_claims=claims)
@@ -73,22 +73,22 @@ def templated(*statuses: PodResourceClaimStatus) -> Pod:
 
 
 @scenario(133)
-def test_the_claims_of_a_container(kit: Kit) -> None:
-    one, two, made = known(kit, "c1"), known(kit, "c2"), known(kit, "made-for-p")
+def test_container_claims_are_resolved_from_spec_and_status(kit: Kit) -> None:
+    one, two, made = add_prepared_claim(kit, "c1"), add_prepared_claim(kit, "c2"), add_prepared_claim(kit, "made-for-p")
     both = user("p", "c1", "c2")
     infos = kit.manager.get_container_claim_infos
     assert infos(both, both.container("c")) == [one, two]
     assert infos(both, container("other", claims=["c2"])) == [two]
     assert infos(both, container("none")) == []
-    from_template = templated(PodResourceClaimStatus(name="t", resource_claim_name="made-for-p"))
+    from_template = pod_with_template_claim(PodResourceClaimStatus(name="t", resource_claim_name="made-for-p"))
     assert infos(from_template, from_template.container("c")) == [made]
-    not_needed = templated(PodResourceClaimStatus(name="t"))
+    not_needed = pod_with_template_claim(PodResourceClaimStatus(name="t"))
     assert infos(not_needed, not_needed.container("c")) == []
     assert kit.manager.get_resources(not_needed, not_needed.container("c")) == ()
 
 
-def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit) -> None:
-    known(kit, "c1", ONE, TWO)
+def test_pod_resources_list_all_devices_with_accumulated_cdi_ids(kit: Kit) -> None:
+    add_prepared_claim(kit, "c1", ONE, TWO)
     using = container("c", claims=["c1/b"])
     (listed,) = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
     assert (listed.claim_namespace, listed.claim_name) == ("default", "c1")
@@ -102,8 +102,8 @@ def test_pod_resources_list_all_devices_of_a_claim_and_add_up_their_ids(kit: Kit
 
 
 @pytest.mark.parametrize("kubernetes", RELEASES)
-def test_a_claim_that_a_container_names_twice(kit: Kit, kubernetes: Version) -> None:
-    known(kit, "c1", ONE)
+def test_claim_named_twice_is_listed_once_since_1_36(kit: Kit, kubernetes: Version) -> None:
+    add_prepared_claim(kit, "c1", ONE)
     using = container("c", claims=["c1/a", "c1/b"])
     found = kit.manager.get_dynamic_resources(pod("p", using, claims={"c1": "c1"}), "c")
     assert len(found) == (2 if kubernetes in ("1.34", "1.35") else 1)
@@ -119,10 +119,10 @@ def health(kit: Kit, *claims: str, names: tuple[str, ...] = ("c1",)) -> dict[str
 
 
 @scenario(136, 138)
-async def test_health_in_the_status(kit: Kit) -> None:
+async def test_health_status_lists_each_device_of_claim_once(kit: Kit) -> None:
     bare = device("g3", ["d"])
-    known(kit, "c1", ONE, TWO, ONE, bare)
-    known(kit, "empty")
+    add_prepared_claim(kit, "c1", ONE, TWO, ONE, bare)
+    add_prepared_claim(kit, "empty")
     kit.manager.health.update(
         DRIVER,
         [DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g1", "Unhealthy", message="overheated")],
@@ -138,9 +138,9 @@ async def test_health_in_the_status(kit: Kit) -> None:
 
 
 @scenario(136, 138)
-async def test_health_of_one_request(kit: Kit) -> None:
+async def test_health_status_of_request_lists_only_its_devices(kit: Kit) -> None:
     """A driver must not name a subrequest. Such a device matches no request that a container can refer to."""
-    known(kit, "c1", ONE, TWO, ALL, device("g4", ["a/large"], "x.test/y=g4"))
+    add_prepared_claim(kit, "c1", ONE, TWO, ALL, device("g4", ["a/large"], "x.test/y=g4"))
     assert health(kit, "c1/a", "c1/b", "c1/nothing") == {
         "claim:c1/a": [
             ResourceHealth(resource_id="x.test/y=g0", health="Unknown"),
@@ -155,16 +155,16 @@ async def test_health_of_one_request(kit: Kit) -> None:
 
 
 @scenario(138)
-async def test_of_devices_with_one_cdi_id_the_first_is_shown(kit: Kit) -> None:
+async def test_first_of_two_devices_with_same_cdi_id_has_health(kit: Kit) -> None:
     """DRA specification, section 4.10: one entry for each id."""
-    known(kit, "c1", device("g0", ["a"], "x.test/y=both"), device("g1", ["a"], "x.test/y=both"))
+    add_prepared_claim(kit, "c1", device("g0", ["a"], "x.test/y=both"), device("g1", ["a"], "x.test/y=both"))
     kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g0", "Healthy"), DeviceHealth(POOL, "g1", "Unhealthy")])
     assert health(kit, "c1") == {"claim:c1": [ResourceHealth(resource_id="x.test/y=both", health="Healthy")]}
 
 
 @scenario(138)
-async def test_a_report_that_has_run_out_is_unknown(kit: Kit) -> None:
-    known(kit, "c1", ONE)
+async def test_expired_report_makes_health_unknown(kit: Kit) -> None:
+    add_prepared_claim(kit, "c1", ONE)
     kit.manager.health.update(DRIVER, [DeviceHealth(POOL, "g0", "Unhealthy", 10, "overheated")])
     await kit.clock.advance(10)
     assert health(kit, "c1")["claim:c1"][0].health == "Unhealthy"
@@ -173,8 +173,8 @@ async def test_a_report_that_has_run_out_is_unknown(kit: Kit) -> None:
 
 
 @scenario(136)
-async def test_what_is_gone_is_taken_out_of_the_status(kit: Kit) -> None:
-    info = known(kit, "c1", ONE)
+async def test_health_of_removed_claim_is_dropped_from_status(kit: Kit) -> None:
+    info = add_prepared_claim(kit, "c1", ONE)
     using = container("c", claims=["c1"])
     asking = pod("p", using, uid="p", claims={"c1": "c1"})
     device_plugin = ResourceStatus("example.com/k", (ResourceHealth(resource_id="k1", health="Healthy"),))
@@ -188,7 +188,7 @@ async def test_what_is_gone_is_taken_out_of_the_status(kit: Kit) -> None:
     assert kit.manager.update_allocated_resources_status(asking, shown) == before
 
 
-def test_a_pod_in_the_api_servers_form() -> None:
+def test_claims_of_api_server_pod_are_decoded() -> None:
     """A pod's claims, a container's uses of them, and the claim statuses."""
     found = decode_pod(
         {

@@ -24,7 +24,7 @@ from tests.kubelet.kit import PATIENT, R1, healthy
 from tests.kubelet.scenarios import scenario
 
 
-class Watched:
+class WatcherKit:
     """A plugin watcher with a device manager, and a clock that the test controls."""
 
     def __init__(self, folder: Path, kubernetes: Version, wait: Timeouts) -> None:
@@ -40,7 +40,7 @@ class Watched:
         )
         self.watcher = PluginWatcher(
             self.registry,
-            {"DevicePlugin": self.manager.get_watcher_handler(), "FooPlugin": Careless()},
+            {"DevicePlugin": self.manager.get_watcher_handler(), "FooPlugin": FailingHandler()},
             self.clock,
             wait,
             release=RELEASES[kubernetes],
@@ -49,7 +49,7 @@ class Watched:
     def plugin(self, name: str = "p.sock", **options: Any) -> DevicePluginStub:
         return DevicePluginStub(self.registry / name, R1, healthy("a"), **options)
 
-    async def told(self, plugin: DevicePluginStub, times: int = 1) -> registration.RegistrationStatus:
+    async def status_after(self, plugin: DevicePluginStub, times: int = 1) -> registration.RegistrationStatus:
         """Advance the clock until the plugin has got this number of registration statuses."""
         for _ in range(600):
             if len(plugin.called("NotifyRegistrationStatus")) >= times:
@@ -60,7 +60,7 @@ class Watched:
         return status
 
 
-class Careless:
+class FailingHandler:
     """A third-party handler that raises any exception."""
 
     def validate_plugin(self, name: str, endpoint: str, versions: list[str]) -> None:
@@ -85,12 +85,12 @@ def timeouts() -> Timeouts:
     return PATIENT
 
 
-NOBODY_THERE = pytest.mark.parametrize("timeouts", [Timeouts(dial=1.0, get_info=30.0)], ids=["soon"])
+SHORT_DIAL_TIMEOUT = pytest.mark.parametrize("timeouts", [Timeouts(dial=1.0, get_info=30.0)], ids=["soon"])
 
 
 @pytest.fixture
-async def watched(folder: Path, kubernetes: Version, timeouts: Timeouts) -> AsyncIterator[Watched]:
-    started = Watched(folder, kubernetes, timeouts)
+async def watched(folder: Path, kubernetes: Version, timeouts: Timeouts) -> AsyncIterator[WatcherKit]:
+    started = WatcherKit(folder, kubernetes, timeouts)
     await started.manager.start(list, lambda: True)
     await started.watcher.start()
     yield started
@@ -99,9 +99,9 @@ async def watched(folder: Path, kubernetes: Version, timeouts: Timeouts) -> Asyn
 
 
 @scenario(3, 96, 97, 99)
-async def test_a_plugin_is_registered_and_taken_back(watched: Watched) -> None:
+async def test_plugin_is_registered_and_deregistered_with_its_socket(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
-        status = await watched.told(plugin)
+        status = await watched.status_after(plugin)
         assert (status.plugin_registered, status.error) == (True, "")
         await plugin.until(lambda: plugin.streams == 1)
         called = [method for method, _ in plugin.calls]
@@ -118,14 +118,14 @@ async def test_a_plugin_is_registered_and_taken_back(watched: Watched) -> None:
 
 
 @scenario(5)
-async def test_the_newest_plugin_in_the_folder_replaces_the_list(watched: Watched) -> None:
+async def test_newest_plugin_in_registry_replaces_the_list(watched: WatcherKit) -> None:
     plugins = [
         DevicePluginStub(watched.registry / f"{name}.sock", R1, devices)
         for name, devices in (("a", healthy("1", "2")), ("b", healthy("1", "2")), ("c", healthy("3")))
     ]
     for plugin, count in zip(plugins, (2, 2, 1), strict=True):
         await plugin.start()
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         ids = [device.id for device in plugin.devices]
         while list(watched.manager.state.all.get(R1, {})) != ids:
             await watched.listed.wait()
@@ -136,23 +136,23 @@ async def test_the_newest_plugin_in_the_folder_replaces_the_list(watched: Watche
 
 
 @scenario(98)
-async def test_a_socket_that_was_replaced_is_registered_anew(watched: Watched) -> None:
+async def test_replaced_socket_is_registered_again(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         (before,) = watched.watcher.actual.plugins()
         await plugin.start()
-        await watched.told(plugin, 2)
+        await watched.status_after(plugin, 2)
         (after,) = watched.watcher.actual.plugins()
         assert after.socket.generation != before.socket.generation
         assert watched.watcher.desired.sockets() == [after.socket]
 
 
-async def test_another_mode_or_one_name_less_makes_no_new_socket(watched: Watched) -> None:
+async def test_changed_mode_or_link_count_is_no_new_socket(watched: WatcherKit) -> None:
     """A driver that binds under a hidden name and then links its socket is visible while both names exist."""
     async with watched.plugin() as plugin:
         path, other = watched.registry / "p.sock", watched.registry / ".p.sock"
         os.link(path, other)
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         (before,) = watched.watcher.actual.plugins()
         changes: tuple[Callable[[], None], ...] = (other.unlink, lambda: path.chmod(0o600))
         for change in changes:
@@ -164,13 +164,13 @@ async def test_another_mode_or_one_name_less_makes_no_new_socket(watched: Watche
 
 
 @scenario(95)
-async def test_an_empty_folder_is_nothing_to_do(watched: Watched) -> None:
+async def test_empty_folder_has_no_plugins(watched: WatcherKit) -> None:
     await watched.clock.advance(10)
     assert (watched.watcher.desired.sockets(), watched.watcher.actual.plugins()) == ([], [])
 
 
 @scenario(94)
-async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> None:
+async def test_hidden_names_files_and_folders_are_ignored(watched: WatcherKit) -> None:
     folder = watched.registry
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "file.sock").write_text("")
@@ -187,7 +187,7 @@ async def test_what_is_not_a_plugins_socket_is_left_out(watched: Watched) -> Non
     assert found == {"sub/deep/found.sock", *(f"{number}.sock" for number in range(10))}
 
 
-def test_a_hidden_folder_is_looked_into_if_it_was_there_first(folder: Path) -> None:
+def test_hidden_folder_is_scanned_only_if_parent_is_new(folder: Path) -> None:
     """The kubelet checks only names of new entries. In a folder that it has not seen before it follows all folders."""
     watcher = PluginWatcher(folder, {}, FakeClock())
 
@@ -217,7 +217,7 @@ def test_a_hidden_folder_is_looked_into_if_it_was_there_first(folder: Path) -> N
     assert found() == {"new/.deep/d.sock", "new/.deep/e.sock"}, "it is a new one"
 
 
-async def test_links_to_folders_are_not_followed(watched: Watched) -> None:
+async def test_links_to_folders_are_not_followed(watched: WatcherKit) -> None:
     """Two links to their own folder create too many paths to walk. A link to a socket counts as a socket."""
     for name in ("one", "two"):
         (watched.registry / name).symlink_to(".")
@@ -229,7 +229,7 @@ async def test_links_to_folders_are_not_followed(watched: Watched) -> None:
 
 
 @scenario(91, 92, 93)
-def test_desired_sockets_are_told_apart_by_path() -> None:
+def test_desired_state_keeps_one_socket_per_path() -> None:
     clock = FakeClock()
     desired = DesiredState(clock)
     for number in range(10):
@@ -286,20 +286,20 @@ VALIDATION = "RegisterPlugin error -- plugin validation failed with err: "
         ),
     ],
 )
-@NOBODY_THERE
+@SHORT_DIAL_TIMEOUT
 @scenario(99)
-async def test_a_refused_plugin_is_told_why_again_and_again(
-    watched: Watched, options: dict[str, Any], name: str, text: str
+async def test_refused_plugin_is_notified_at_every_retry(
+    watched: WatcherKit, options: dict[str, Any], name: str, text: str
 ) -> None:
     async with watched.plugin(**options) as plugin:
         plugin.info.name = name
         for times in (1, 2, 3):
-            status = await watched.told(plugin, times)
+            status = await watched.status_after(plugin, times)
             assert (status.plugin_registered, status.error) == (False, text.format(socket=plugin.socket))
         assert watched.watcher.actual.plugins() == []
 
 
-async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
+async def test_back_off_doubles_until_registration_succeeds(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
         plugin.behaviours["GetInfo"] = failing("not yet")
         asked_at: list[float] = []
@@ -310,10 +310,10 @@ async def test_back_off_doubles_and_success_ends_it(watched: Watched) -> None:
         waits = [later - earlier for earlier, later in itertools.pairwise(asked_at)]
         assert waits == [1, 1, 2, 4, 8]
         del plugin.behaviours["GetInfo"]
-        assert (await watched.told(plugin)).plugin_registered
+        assert (await watched.status_after(plugin)).plugin_registered
 
 
-async def test_another_socket_at_the_path_waits_as_long(watched: Watched) -> None:
+async def test_replaced_socket_keeps_back_off_of_its_path(watched: WatcherKit) -> None:
     """The delay belongs to the path and only ends with success (device manager specification, section 2.4)."""
     async with watched.plugin() as plugin:
         plugin.behaviours["GetInfo"] = failing("not yet")
@@ -325,66 +325,66 @@ async def test_another_socket_at_the_path_waits_as_long(watched: Watched) -> Non
         await plugin.start()
         del plugin.behaviours["GetInfo"]
         began = watched.clock.now()
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         assert watched.clock.now() - began == 3
 
 
 @pytest.mark.parametrize("timeouts", [Timeouts(get_info=0.3)], ids=["soon"])
-async def test_a_plugin_that_does_not_say_who_it_is_is_given_up(watched: Watched) -> None:
+async def test_slow_get_info_times_out_and_is_retried(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
         gate = plugin.behaviours["GetInfo"] = Gate(plugin.info)
         await watched.clock.advance(1)
         await watched.watcher.idle()
         assert watched.watcher.actual.plugins() == []
         gate.open()
-        assert (await watched.told(plugin)).plugin_registered
+        assert (await watched.status_after(plugin)).plugin_registered
 
 
-async def test_a_plugin_that_cannot_be_told_is_taken_back(watched: Watched) -> None:
+async def test_failed_notification_deregisters_plugin(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
         plugin.behaviours["NotifyRegistrationStatus"] = failing("busy")
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         await watched.watcher.idle()
         assert watched.watcher.actual.plugins() == []
         assert watched.manager.state.endpoints[R1].is_stopped
         del plugin.behaviours["NotifyRegistrationStatus"]
-        await watched.told(plugin, 2)
+        await watched.status_after(plugin, 2)
         assert len(watched.watcher.actual.plugins()) == 1
 
 
-@NOBODY_THERE
+@SHORT_DIAL_TIMEOUT
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
-async def test_before_1_36_a_refused_plugin_stays_on_record(watched: Watched) -> None:
+async def test_refused_plugin_is_not_retried_before_1_36(watched: WatcherKit) -> None:
     """The plugin is retried only when its socket has been replaced."""
     refused = watched.plugin(endpoint="/nobody/here.sock")
     async with refused:
-        assert not (await watched.told(refused)).plugin_registered
+        assert not (await watched.status_after(refused)).plugin_registered
         await watched.clock.advance(60)
         await watched.watcher.idle()
         assert len(refused.called("NotifyRegistrationStatus")) == len(watched.watcher.actual.plugins()) == 1
         await refused.start()
-        await watched.told(refused, 2)
+        await watched.status_after(refused, 2)
     await watched.clock.advance(60)
     await watched.watcher.idle()
     assert watched.watcher.actual.plugins() == []
 
 
 @pytest.mark.parametrize("kubernetes", ["1.34", "1.35"])
-async def test_before_1_36_a_plugin_that_cannot_be_told_is_kept(watched: Watched) -> None:
+async def test_failed_notification_keeps_plugin_before_1_36(watched: WatcherKit) -> None:
     async with watched.plugin() as plugin:
         plugin.behaviours["NotifyRegistrationStatus"] = failing("busy")
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         await watched.clock.advance(60)
         await watched.watcher.idle()
         assert len(plugin.called("GetInfo")) == 1
         await plugin.until(lambda: plugin.streams == 1)
 
 
-async def test_a_kubelet_without_descriptors_loses_no_plugin(watched: Watched) -> None:
+async def test_scan_without_descriptors_keeps_all_sockets(watched: WatcherKit) -> None:
     """The folder cannot be read, and no plugin counts as removed."""
     (watched.registry / "below").mkdir()
     async with watched.plugin("below/p.sock") as plugin:
-        await watched.told(plugin)
+        await watched.status_after(plugin)
         before = watched.watcher.desired.sockets()
         with no_more_descriptors():
             watched.watcher.scan()

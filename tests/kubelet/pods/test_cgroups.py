@@ -44,7 +44,7 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
         ([(BOTH, {})], (BOTH, {}), ""),
     ],
 )
-def test_the_class_of_a_pod(
+def test_qos_class_follows_requests_and_limits(
     containers: list[tuple[dict[str, str], dict[str, str]]],
     init: tuple[dict[str, str], dict[str, str]] | None,
     expected: str,
@@ -71,7 +71,7 @@ def test_the_class_of_a_pod(
         ("systemd", BOTH, f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"),
     ],
 )
-def test_names_are_spelled_as_the_driver_does(
+def test_cgroup_path_follows_driver_and_qos_class(
     tmp_path: Path, driver: CgroupDriver, limits: dict[str, str], expected: str
 ) -> None:
     cgroups = PodCgroups(tmp_path, driver)
@@ -92,7 +92,7 @@ def test_names_are_spelled_as_the_driver_does(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_root_there_are_none() -> None:
+def test_pod_cgroups_without_root_do_nothing() -> None:
     cgroups = PodCgroups(None)
     owner = pod("p", uid=UID)
     cgroups.begin()
@@ -109,7 +109,7 @@ async def until_refused(events: AsyncIterator[Event]) -> str:
     raise AssertionError("events have no end")
 
 
-async def test_a_pod_whose_cgroup_cannot_be_made_waits_and_others_do_not(folder: Path) -> None:
+async def test_pod_waits_until_its_cgroup_can_be_created(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder / "node", clock=clock, cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
         in_the_way = folder / "cgroups/kubepods/besteffort/podu"
@@ -125,13 +125,13 @@ async def test_a_pod_whose_cgroup_cannot_be_made_waits_and_others_do_not(folder:
 
 
 @pytest.mark.parametrize("uid", ["../../x", "/x", "x\0"])
-async def test_no_cgroup_lies_outside(folder: Path, uid: str) -> None:
+async def test_pod_uid_with_path_separator_is_refused(folder: Path, uid: str) -> None:
     async with Node(folder, cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
         with pytest.raises(NodeError, match=r"metadata\.uid"):
             await node.admit(pod("p", container("c"), uid=uid))
 
 
-async def test_a_pod_whose_cgroup_cannot_be_removed_ends(folder: Path) -> None:
+async def test_pod_ends_if_its_cgroup_cannot_be_removed(folder: Path) -> None:
     async with Node(folder / "node", cgroups=folder / "cgroups", cgroup_driver="cgroupfs") as node:
         await node.admit(pod("p", container("c"), uid="u"))
         with mounted(folder / "cgroups/kubepods/besteffort/podu", "size=1m") as busy:

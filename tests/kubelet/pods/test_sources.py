@@ -53,7 +53,7 @@ def cgroups(node: Node) -> int:
     return len([path for path in (node.directory / "cgroup").rglob("*pod*-pod*.slice") if path.is_dir()])
 
 
-async def ready(node: Node) -> None:
+async def release_sources(node: Node) -> None:
     node.sources.release()
     await node.until(lambda: node.sources.all_ready)
 
@@ -63,7 +63,7 @@ def in_file(node: Node) -> list[str]:
     return sorted(id_ for entry in found.entries or () for id_ in entry.device_ids)
 
 
-async def test_a_kubelet_that_starts_without_its_api_server_frees_nothing(node: Node, plugin: DevicePluginStub) -> None:
+async def test_start_without_api_server_keeps_devices_and_cgroups(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     node.sources.hold()
     assert await listed(node) == {"p": ["a"]}, "one that runs knows what it knows"
@@ -74,14 +74,14 @@ async def test_a_kubelet_that_starts_without_its_api_server_frees_nothing(node: 
         assert (node.status("p").phase, cgroups(node), in_file(node)) == ("Running", 1, ["a"])
     await offer(node, plugin)
     assert await listed(node) == {}
-    assert in_file(node) == ["a"], "the list was written, and nobody is gone from it"
-    await ready(node)
+    assert in_file(node) == ["a"], "the checkpoint was written with all allocations"
+    await release_sources(node)
     assert await listed(node) == {"p": ["a"]}
     await node.admit(pod("q", container("c", {R: 2})))
     assert await listed(node) == {"p": ["a"], "q": ["b", "c"]}
 
 
-async def test_an_api_server_that_is_back_while_a_static_pod_is_admitted(node: Node, plugin: DevicePluginStub) -> None:
+async def test_api_source_is_ready_only_after_its_pods_are_added(node: Node, plugin: DevicePluginStub) -> None:
     """The source counts as ready after its pods have been added, not at its first answer."""
     for name in "pq":
         await node.admit(pod(name, container("c", {R: 1})))
@@ -101,7 +101,7 @@ async def test_an_api_server_that_is_back_while_a_static_pod_is_admitted(node: N
     assert len(plugin.called("Allocate")) == 3
 
 
-async def test_who_waits_for_all_sources_is_woken_though_nothing_else_happens(folder: Path) -> None:
+async def test_waiter_for_sources_wakes_without_other_events(folder: Path) -> None:
     async with Node(folder, clock=FakeClock()) as node:
         node.sources.hold()
         await node.restart()
@@ -110,29 +110,29 @@ async def test_who_waits_for_all_sources_is_woken_though_nothing_else_happens(fo
         await node.until(lambda: node.sources.all_ready, 5)
 
 
-async def test_a_kubelet_that_stops_knows_its_pods_to_the_end(node: Node, plugin: DevicePluginStub) -> None:
+async def test_stopping_kubelet_keeps_active_pods_until_sockets_close(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     stopping = asyncio.create_task(node.stop())
     while is_live(node.pod_resources_socket):
-        assert len(node.active_pods()) == 1, "who asks now would hear that nobody has a device"
+        assert len(node.active_pods()) == 1, "otherwise pod resources would list no devices"
         await asyncio.sleep(0)
     await stopping
     assert in_file(node) == ["a"]
 
 
-async def test_a_container_that_ends_meanwhile_waits_for_its_kubelet(node: Node, plugin: DevicePluginStub) -> None:
+async def test_container_that_ends_without_api_server_restarts_later(node: Node, plugin: DevicePluginStub) -> None:
     await node.admit(pod("p", container("c", {R: 1})))
     node.sources.hold()
     await node.restart()
     await offer(node, plugin)
     assert (await node.exit_container("p", "c", 1)).container_statuses[0].state.terminated is not None
-    await ready(node)
+    await release_sources(node)
     await node.until(lambda: node.status("p").container_statuses[0].state.running is not None)
     assert await listed(node) == {"p": ["a"]}
     assert len(plugin.called("Allocate")) == 1
 
 
-async def test_nobody_can_create_pods_while_the_api_server_is_away(node: Node) -> None:
+async def test_pods_cannot_be_admitted_without_api_server(node: Node) -> None:
     node.sources.hold()
     with pytest.raises(NodeError, match="the API server is disconnected"):
         await node.admit(pod("p", container("c")))
@@ -142,7 +142,7 @@ async def test_nobody_can_create_pods_while_the_api_server_is_away(node: Node) -
     await node.until(lambda: node.status("q").phase == "Running")
 
 
-async def test_pods_deleted_while_nobody_hears_of_it(node: Node, plugin: DevicePluginStub) -> None:
+async def test_pods_deleted_without_api_server_end_when_it_returns(node: Node, plugin: DevicePluginStub) -> None:
     for name in "pq":
         await node.admit(pod(name, container("c", {R: 1})))
     node.sources.hold()
@@ -152,14 +152,14 @@ async def test_pods_deleted_while_nobody_hears_of_it(node: Node, plugin: DeviceP
     await node.remove("q", force=True)
     assert [each.metadata.name for each, _ in node.pods()] == ["p"]
     assert (cgroups(node), in_file(node)) == (2, ["a", "b"]), "both run on"
-    await ready(node)
+    await release_sources(node)
     await node.until(lambda: node.pods() == [])
     assert (await listed(node), cgroups(node)) == ({}, 0)
     await node.admit(pod("r", container("c", {R: 3})))
     assert await listed(node) == {"r": ["a", "b", "c"]}
 
 
-async def test_a_pod_is_deleted_when_the_api_server_is_back(node: Node) -> None:
+async def test_deletion_takes_effect_when_api_server_returns(node: Node) -> None:
     await node.admit(pod("p", container("c")))
     node.sources.hold()
     await node.remove("p")
@@ -168,7 +168,7 @@ async def test_a_pod_is_deleted_when_the_api_server_is_back(node: Node) -> None:
     await node.until(lambda: node.pods() == [])
 
 
-async def test_an_api_server_that_takes_its_time(folder: Path) -> None:
+async def test_api_delay_postpones_delivery_of_pods(folder: Path) -> None:
     clock = FakeClock()
     async with Node(folder, clock=clock, api_delay=1.0) as node:
         node.bind(pod("p", container("c")))
@@ -182,7 +182,7 @@ async def test_an_api_server_that_takes_its_time(folder: Path) -> None:
         await node.until(lambda: len(node.active_pods()) == 1)
 
 
-async def test_claims_of_pods_that_nobody_named_yet_are_kept(folder: Path) -> None:
+async def test_claims_of_undelivered_pods_are_not_unprepared(folder: Path) -> None:
     clock, claims = FakeClock(), MemoryCluster()
     claims.put(allocated_claim("c1", "driver.example.com", "r/pool/g0", users=["p"]))
     async with Node(folder, clock=clock, cluster=claims) as node:
@@ -197,13 +197,13 @@ async def test_claims_of_pods_that_nobody_named_yet_are_kept(folder: Path) -> No
             await node.until(lambda: node.dra_manager.plugins.is_usable("driver.example.com"))
             await clock.advance(300)
             assert stub.called("NodeUnprepareResources") == []
-            await ready(node)
+            await release_sources(node)
             await clock.advance(60)
             assert stub.called("NodeUnprepareResources") == []
             assert await listed(node) == {"p": []}
 
 
-async def test_static_pods_need_no_api_server(folder: Path) -> None:
+async def test_static_pods_run_without_api_server(folder: Path) -> None:
     manifest = pod("s", container("c", {R: 1}))
     node = Node(folder, node_name="Node-1", static_pods=[pod("early", container("c"))], cgroups=folder / "cgroup")
     async with node, DevicePluginStub(node.device_plugins / "p.sock", R, [Device("a")]) as plugin:
@@ -220,7 +220,7 @@ async def test_static_pods_need_no_api_server(folder: Path) -> None:
         await node.remove_static_pod("s")
         assert await listed(node) == {"early-node-1": []}
         assert (cgroups(node), in_file(node)) == (2, ["a"]), "it runs on, and keeps its device"
-        await ready(node)
+        await release_sources(node)
         await node.until(lambda: cgroups(node) == 1)
         await offer(node, plugin)
         await node.run_static_pod(manifest)

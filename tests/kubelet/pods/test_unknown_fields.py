@@ -21,13 +21,13 @@ from resourceapi.objects.core import Container, PodResourceClaim, PodSpec, Resou
         ("meta.k8s.io/v1.ObjectMeta", ObjectMeta, frozenset()),
     ],
 )
-def test_every_member_of_upstreams_types_is_known(message: str, record: type[Record], unread: frozenset[str]) -> None:
+def test_all_upstream_fields_are_known(message: str, record: type[Record], unread: frozenset[str]) -> None:
     read = {*json_fields(record)}
     assert read | unread == {field.name for field in fields_of(message)}
     assert not read & unread
 
 
-def test_what_no_pod_has() -> None:
+def test_unknown_fields_are_listed_with_their_path() -> None:
     spec = {"containers": [{"name": "c", "tty": True, "limits": {}}], "volumes": [{"any": 1}], "schedular": "x"}
     found = unknown_fields(decode_pod({"metadata": {"name": "p", "label": {}}, "spec": spec, "status": {"x": 1}}, "f"))
     assert sorted(found) == [
@@ -37,5 +37,5 @@ def test_what_no_pod_has() -> None:
     ]
 
 
-def test_what_tests_say_of_a_container_is_known() -> None:
+def test_stays_field_of_stand_in_is_known() -> None:
     assert unknown_fields(pod("p", container("c"), init=(container("i", stays=True),))) == ()

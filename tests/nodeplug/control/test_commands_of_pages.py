@@ -44,7 +44,7 @@ RUN_BY = {
     r"nodeplug kubelet verify .*(dra|driver)": "kubelet/test_driver_conformance.py::",
     r"nodeplug kubelet verify|python plugin.py": "kubelet/test_conformance.py::",
     r"nodeplug kubelet (run|admit|hold|release|remove|restart|status)": (
-        "kubelet/test_cli.py::test_a_plugin_under_development"
+        "kubelet/test_cli.py::test_admit_status_remove_and_restart_with_plugin"
     ),
     r"\. \.venv": "project/test_laptop_page.py::test_page_commands_start_the_daemon_and_the_ui",
     r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kubelet.node import Node
 from telemetry import Span, Tracer
-from telemetry.trace import RESOURCE, KeptSpan, SpanKind
+from telemetry.trace import RESOURCE, CurrentSpan, SpanKind
 from tests.checkpoint.build import lease, opened
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
@@ -24,14 +24,14 @@ class Spans(Tracer):
         return _Remembered(self, name)
 
 
-class _Remembered(KeptSpan):
+class _Remembered(CurrentSpan):
     def __init__(self, spans: Spans, name: str) -> None:
         self._spans, self._name, self._resource = spans, name, object()
 
     def set(self, name: str, value: object) -> None:
         self._resource = value if name == RESOURCE else self._resource
 
-    def part(self, name: str) -> Span:
+    def child(self, name: str) -> Span:
         return _Remembered(self._spans, name)
 
     def finish(self) -> None:

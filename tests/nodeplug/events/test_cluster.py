@@ -50,7 +50,7 @@ class Written:
         self.events.devices_changed([DeviceChange("unplugged", "example.com/gpu", device, "", leases or (POD,))])
 
     def refuse(self, message: str) -> None:
-        self.telemetry.refused("device-plugin", "not-ready", message, resource="example.com/gpu", device="gpu-1")
+        self.telemetry.record_refusal("device-plugin", "not-ready", message, resource="example.com/gpu", device="gpu-1")
 
 
 @asynccontextmanager
@@ -219,7 +219,7 @@ async def test_kubeconfig_that_appears_later_is_used(tmp_path: Path, caplog: pyt
     async with Server(token="t") as server, running(events.run()):
         write_kubeconfig(kubeconfig, server.url, server.token)
         await asyncio.sleep(0)
-        telemetry.refused("device-plugin", "not-ready", "held", resource="example.com/gpu", device="gpu-1")
+        telemetry.record_refusal("device-plugin", "not-ready", "held", resource="example.com/gpu", device="gpu-1")
         await until(lambda: telemetry.cluster_events["written"] == 1)
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from kubelet.pods.life import ACTIVE_STATES, Change, State, next_state
+from kubelet.pods.lifecycle import ACTIVE_STATES, Change, State, next_state
 
 
 def follow(*changes: Change) -> State:
@@ -26,13 +26,13 @@ def follow(*changes: Change) -> State:
         ((Change.ORPHANED,), State.TERMINATED),
     ],
 )
-def test_the_way_of_a_pod(changes: tuple[Change, ...], state: State) -> None:
+def test_changes_lead_to_the_expected_state(changes: tuple[Change, ...], state: State) -> None:
     assert follow(*changes) is state
     is_over = state is State.TERMINATED
     assert next_state(state, Change.KUBELET_STOPPED) is (State.TERMINATED if is_over else State.UNKNOWN)
 
 
-def test_what_is_over_stays_so_and_nothing_else_is_possible() -> None:
+def test_transition_table_has_11_entries_and_terminated_is_final() -> None:
     for change in Change:
         if change is not Change.KUBELET_STOPPED:
             with pytest.raises(KeyError):
@@ -47,5 +47,5 @@ def test_what_is_over_stays_so_and_nothing_else_is_possible() -> None:
     assert possible == 11
 
 
-def test_a_pod_is_listed_from_its_turn_to_its_end() -> None:
+def test_pod_is_active_between_admission_and_termination() -> None:
     assert {State.UNKNOWN, State.TERMINATED} == set(State) - ACTIVE_STATES

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GENERATOR = ROOT / ".venv-proto/bin/python"
 
 
-def test_checked_in_code_is_what_the_protos_generate(tmp_path: Path) -> None:
+def test_stored_code_equals_generator_output(tmp_path: Path) -> None:
     probe = [str(GENERATOR), "-c", "import grpc_tools"]
     if not GENERATOR.exists() or subprocess.run(probe, check=False, capture_output=True).returncode:
         pytest.skip("the pinned generator is not installed for this Python (make proto)")
@@ -23,12 +23,12 @@ def test_checked_in_code_is_what_the_protos_generate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("proto", sorted(str(p.relative_to(ROOT / "proto")) for p in (ROOT / "proto").rglob("*.proto")))
-def test_every_api_loads_beside_the_others(proto: str) -> None:
+def test_every_generated_module_loads(proto: str) -> None:
     module = importlib.import_module("kubeletapi." + proto.removesuffix(".proto").replace("/", ".") + "_pb2")
     assert module.DESCRIPTOR.name == f"kubeletapi/{proto}"
 
 
-def test_names_on_the_wire() -> None:
+def test_services_have_upstream_full_names() -> None:
     from kubeletapi.deviceplugin.v1beta1 import api_pb2 as deviceplugin
     from kubeletapi.dra.v1 import api_pb2 as dra
     from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
