@@ -459,7 +459,7 @@ def test_verify_refuses_invalid_device_option(arguments: list[str], message: str
     assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {message}")
 
 
-def test_a_verification_that_is_stopped_stops_its_command() -> None:
+def test_stopped_verify_stops_its_command() -> None:
     """The command has its own process group, so a signal to the group of `verify` does not reach it."""
     script = "echo $$ >&2; exec sleep 600"
     arguments = [sys.executable, "-m", "nodeplug", "kubelet", "verify", "--", "sh", "-c", script]
@@ -472,7 +472,7 @@ def test_a_verification_that_is_stopped_stops_its_command() -> None:
         os.kill(sleeping, 0)
 
 
-def test_a_plugin_paints_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_shows_errors_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     command = ("--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful")
     output = nodeplug("verify", "--no-plugin-restarts", *command).stdout

@@ -71,7 +71,7 @@ def ours(behaviour: str) -> tuple[str, ...]:
     return (sys.executable, str(HERE / "plugin_process.py"), "{dir}", behaviour)
 
 
-async def test_a_plugin_that_behaves() -> None:
+async def test_correct_plugin_passes() -> None:
     assert await verify(*ours("good"), restarts=True) == []
 
 
@@ -89,12 +89,12 @@ async def test_unregistered_plugin_fails() -> None:
     assert without_folder(check) == expected
 
 
-async def test_a_command_without_the_folder() -> None:
+async def test_command_without_folder_placeholder_fails() -> None:
     (check,) = await verify("sleep", "60", waits={"start": IN_VAIN})
     assert check.detail.endswith("; the command has no {dir}, which becomes the folder of this socket")
 
 
-async def test_a_plugin_that_does_not_stay_hears_how_its_stream_ended() -> None:
+async def test_plugin_without_lasting_list_fails_with_end_of_stream() -> None:
     """The runs are concurrent, because each one waits for its timeout."""
     said = {
         "mute": "no list of example.com/x came after 15 s",
@@ -150,7 +150,7 @@ async def test_plugin_that_misses_kubelet_restart_fails() -> None:
     ]
 
 
-async def test_a_plugin_that_does_not_come_back_after_its_restart() -> None:
+async def test_plugin_that_does_not_register_after_restart_fails() -> None:
     waits = {SAME_DEVICES: IN_VAIN, PLUGIN_RESTART: PATIENCE}
     check, *_ = await verify(*ours("once"), waits=waits, restarts=True)
     assert (check.group, check.name) == ("restart of the plugin", PLUGIN_RESTART)
@@ -160,7 +160,7 @@ async def test_a_plugin_that_does_not_come_back_after_its_restart() -> None:
     )
 
 
-async def test_a_plugin_that_cannot_replace_the_socket_of_its_last_start() -> None:
+async def test_plugin_that_cannot_replace_its_old_socket_fails() -> None:
     """The command is a shell, which ends without its child. The child is killed and leaves the socket."""
     script = '"$@" & wait $!'
     (check,) = await verify("sh", "-c", script, "-", *ours("cautious"), restarts=True)
@@ -170,19 +170,19 @@ async def test_a_plugin_that_cannot_replace_the_socket_of_its_last_start() -> No
     )
 
 
-async def test_a_plugin_whose_ids_are_new_after_its_restart() -> None:
+async def test_plugin_with_other_device_ids_after_restart_fails() -> None:
     checks = await verify(*ours("renaming"), restarts=True)
     lost = r"example.com/x no longer lists \d+, which a container has: others can get the same hardware"
     assert [check.group for check in checks if re.fullmatch(lost, check.detail)] == PLUGIN_GROUPS
 
 
-async def test_a_plugin_whose_cdi_names_are_new_after_its_restart() -> None:
+async def test_plugin_with_other_cdi_names_after_restart_fails() -> None:
     checks = await verify(*ours("changing"), restarts=True)
     others = r"other CDI names; a container that restarts uses those from before: example.com/x=\d+"
     assert [check.group for check in checks if re.fullmatch(others, check.detail)] == PLUGIN_GROUPS
 
 
-async def test_a_plugin_that_serves_after_its_command_has_ended(tmp_path: Path) -> None:
+async def test_plugin_that_serves_after_its_command_ended_is_reported(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f'setsid "$@" & echo $! > {pid}; wait'
     try:
@@ -194,7 +194,7 @@ async def test_a_plugin_that_serves_after_its_command_has_ended(tmp_path: Path) 
     assert (checks[0].name, checks[0].detail) == (PLUGIN_RESTART, still)
 
 
-async def test_a_plugin_that_does_not_answer() -> None:
+async def test_plugin_that_does_not_answer_allocate_fails() -> None:
     """A kubelet would wait for the plugin without a limit, and admit no other pod."""
     first = "a container with one device"
     checks = await verify(*ours("hanging"), waits={"options": IN_VAIN, first: PATIENCE})
@@ -203,7 +203,7 @@ async def test_a_plugin_that_does_not_answer() -> None:
     ]
 
 
-async def test_a_plugin_that_takes_the_kubelets_socket_away() -> None:
+async def test_plugin_that_removes_kubelet_socket_fails() -> None:
     checks = await verify(*ours("tidy"), restarts=True)
     removed = "it has removed DIR/kubelet.sock; no plugin can register until the kubelet starts again"
     assert [(check.name, check.outcome, without_folder(check)) for check in checks] == [
@@ -241,7 +241,7 @@ async def test_killed_plugin_fails_with_signal_name() -> None:
 
 
 @pytest.mark.skipif(not GO_PLUGIN.exists(), reason=f"the Go plugin is not built: {GO_PLUGIN}")
-async def test_a_plugin_in_go_that_nobody_here_tuned() -> None:
+async def test_foreign_go_plugin_passes() -> None:
     command = (str(GO_PLUGIN), "-dir", "{dir}", "-resources", "2", "-devices", "4")
     assert await verify(*command, restarts=True) == []
 

@@ -64,7 +64,7 @@ def texts(checks: list[Check]) -> list[tuple[str, str]]:
     return [(check.name, check.detail) for check in checks]
 
 
-async def test_a_driver_that_behaves() -> None:
+async def test_correct_driver_passes() -> None:
     assert await verify(*ours("good"), restarts=True) == []
 
 
@@ -86,7 +86,7 @@ async def test_driver_with_incomplete_pool_fails() -> None:
     ]
 
 
-async def test_a_driver_whose_slice_is_refused_is_shown_the_reason() -> None:
+async def test_refused_slice_fails_with_error_of_api_server() -> None:
     waits = {"registers": 5.0, "publishes devices": PATIENCE}
     invalid = (
         'ResourceSlice.resource.k8s.io "s" is invalid: spec.devices[0].name: Invalid value: "G_0": a lowercase RFC 1123'
@@ -100,7 +100,7 @@ async def test_a_driver_whose_slice_is_refused_is_shown_the_reason() -> None:
     ]
 
 
-async def test_a_driver_that_ends_because_of_a_refused_request_is_shown_it() -> None:
+async def test_driver_exit_after_refused_request_names_the_request() -> None:
     (check,) = await verify(*ours("clueless"))
     assert check.detail == (
         "the command ended with exit code 4; the API server refused: get Node elsewhere (404):"
@@ -108,7 +108,7 @@ async def test_a_driver_that_ends_because_of_a_refused_request_is_shown_it() -> 
     )
 
 
-async def test_a_later_write_that_is_refused_is_a_warning() -> None:
+async def test_refused_later_write_is_a_warning() -> None:
     (check,) = await verify(*ours("reporting"))
     assert (check.name, check.outcome) == ("its writes are accepted", "warn")
     assert re.sub(r"\d+ times", "N times", check.detail) == (
@@ -118,12 +118,12 @@ async def test_a_later_write_that_is_refused_is_a_warning() -> None:
     )
 
 
-async def test_a_driver_that_publishes_for_another_node() -> None:
+async def test_driver_that_publishes_for_another_node_fails() -> None:
     checks = await verify(*ours("lost"), device="")
     assert texts(checks) == [("publishes for its node", "for other, but it runs on node: no pod can get them")]
 
 
-async def test_a_driver_whose_devices_are_shared_gets_shares_and_amounts() -> None:
+async def test_driver_with_shared_devices_and_capacity_passes() -> None:
     assert await verify(*ours("sharing"), device="", restarts=True) == []
 
 
@@ -157,13 +157,13 @@ async def test_driver_with_different_second_answer_fails() -> None:
     ]
 
 
-async def test_a_driver_that_prepares_other_cdi_ids_after_its_restart() -> None:
+async def test_driver_with_other_cdi_ids_after_restart_fails() -> None:
     (check,) = await verify(*ours("amnesiac"), restarts=True)
     assert (check.group, check.name) == ("restart of the driver", "preparing again after its restart changes nothing")
     assert re.fullmatch(r"other CDI ids: example.com/gpu=gpu-\d+ instead of example.com/gpu=gpu-\d+", check.detail)
 
 
-async def test_a_driver_that_wants_to_see_the_claim_once_more() -> None:
+async def test_driver_that_needs_claim_for_unprepare_fails() -> None:
     waits = {f"comes back after restart {RESTARTS}": 3.0, "is unprepared without the claim": PATIENCE}
     failed = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim verify:"
     missing = 'resourceclaims.resource.k8s.io "verify" not found'
