@@ -25,7 +25,7 @@ from telemetry import EventLog
 from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
-from tests.grpcunix.hanging import hang_listening
+from tests.grpcunix.hanging import start_hanging_client
 from tests.held import HeldSince
 from tests.running import running
 from tests.running import until as until_true
@@ -485,7 +485,7 @@ async def test_a_kubelet_that_hangs_with_its_stream_open_is_registered_with_agai
     async with kubelet_end(paths.device_plugins, "deaf", "ok") as kubelet:
         await start([resource()], timings=Timings(silence=0.1))
         request = await kubelet.requests.get()
-        hanging = await hang_listening(paths.device_plugins / request.endpoint)
+        hanging = await start_hanging_client(paths.device_plugins / request.endpoint)
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
         hanging.kill()
         await hanging.wait()
