@@ -54,7 +54,7 @@ _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transf
 _TRACE: Final = (b"traceparent", b"tracestate")
 _MAX_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
 _COLON: Final = ord(":")
-_WRONG_LENGTH: Final = "the request has another length than its content-length"
+_WRONG_LENGTH: Final = "the length of the request differs from its content-length"
 _NOT_ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
 
 

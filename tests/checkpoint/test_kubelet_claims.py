@@ -72,7 +72,9 @@ def test_field_names_match_in_any_case() -> None:
 
 
 def test_files_of_a_real_kubelet_are_encoded_identically() -> None:
-    for path in sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json")):
+    paths = sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json"))
+    assert paths
+    for path in paths:
         raw = path.read_bytes().rstrip()
         assert encode(load(raw).claims) == raw
 

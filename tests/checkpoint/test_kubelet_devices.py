@@ -40,7 +40,9 @@ def test_recorded_file_is_decoded_and_encoded_as_recorded(case: Case) -> None:
 
 
 def test_files_of_a_real_kubelet_are_encoded_identically() -> None:
-    for path in sorted(recorded_at("kubelet").glob("checkpoint-device-*.json")):
+    paths = sorted(recorded_at("kubelet").glob("checkpoint-device-*.json"))
+    assert paths
+    for path in paths:
         raw = path.read_bytes().rstrip()
         found = load(raw)
         assert encode(found.entries, found.registered) == raw
