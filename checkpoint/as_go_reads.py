@@ -22,7 +22,7 @@ def as_go_reads(value: object, type_: type) -> Any:
 def _read(value: object, wanted: mi.Type) -> Any:
     options = wanted.types if isinstance(wanted, mi.UnionType) else (wanted,)
     if value is None:
-        return _nothing(options)
+        return _null_value(options)
     for option in options:
         if isinstance(option, mi.StructType) and isinstance(value, dict):
             return _fields(value, option.fields)
@@ -45,7 +45,7 @@ def _fields(value: dict[str, object], fields: Iterable[mi.Field]) -> dict[str, A
     return found
 
 
-def _nothing(options: Iterable[mi.Type]) -> Any:
+def _null_value(options: Iterable[mi.Type]) -> Any:
     """Return the value of `null` in a list or a map: None, or an empty value of its type."""
     kinds = {type(option) for option in options}
     if mi.NoneType in kinds:

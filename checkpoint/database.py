@@ -28,13 +28,13 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from checkpoint import log_index
-from checkpoint.disk_errors import code_of, in_words, is_full, lacks_names, saying_quota
+from checkpoint.disk_errors import code_of, describe, has_no_free_inodes, is_full, quota_as_os_error
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.held import Held, Identity, identity
+from checkpoint.held import HeldFiles, Identity, identity
 from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
-from checkpoint.reserve import SIZE, Reserve, allocate_what_there_is
-from checkpoint.rows import Nonsense, apply, load, rewrite
+from checkpoint.reserve import SIZE, Reserve, allocate_available
+from checkpoint.rows import InvalidRow, apply, load, rewrite
 from folderwatch import path_exists
 
 log = logging.getLogger(__name__)
@@ -43,15 +43,15 @@ FILE_NAME = "ledger.sqlite3"
 _LOCK_NAME = "lock"
 _UNRESTORED_NAME = "unrestored"  # exists from the creation of an empty ledger until what pods have is recorded
 _COMPANIONS = ("", "-wal", "-shm", "-journal")  # suffixes of SQLite's files of a database
-_NOT_SOUND = {
+_CORRUPTION_CODES = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_ERROR,  # the tables are not those of the recorded migrations
     0,  # raised by Python's module itself: text that is not UTF-8
 }
-_OF_SQLITE = (sqlite3.Error, UnicodeDecodeError)  # the latter if a message quotes bytes that are not text
+_SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter if a message quotes bytes that are not text
 _WAIT_FOR_READER = 2.0  # seconds that another program can lock the file before a write is refused
-_LONGEST_LOG = 512 * 1024  # bytes that the write-ahead log of a small database keeps after a checkpoint
+_MIN_LOG_LIMIT = 512 * 1024  # bytes that the write-ahead log of a small database keeps after a checkpoint
 _SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself when files change
 _TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
@@ -71,7 +71,7 @@ class _Unsound(Exception):
         self.label = label
 
 
-_TROUBLE = (OSError, *_OF_SQLITE, _Unsound)
+_DATABASE_ERRORS = (OSError, *_SQLITE_ERRORS, _Unsound)
 _Change: TypeAlias = Callable[[sqlite3.Connection], None]
 
 
@@ -90,14 +90,14 @@ class Database:
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
         self._untidy = 0  # commits since `tidy`
-        self._is_to_grow = False  # the log has pages for which the database has no space yet
+        self._must_grow = False  # the log has pages for which the database has no space yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file in use
         self._page = 0  # bytes
         self._size = 0  # bytes of the file, which grows only with `tidy`
         self._latest_length = 0  # the last result of `_length`
-        self._held: Held | None = None  # the file, its log and the lock
+        self._held: HeldFiles | None = None  # the file, its log and the lock
         self._is_taken_over = False  # another process took the lock while this one had leases in memory
 
     def peek(self) -> Book:
@@ -115,7 +115,7 @@ class Database:
                 if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
                     raise
                 return _read_only(self.path, "&immutable=1")  # not even a log can be written to this disk
-        except _TROUBLE as error:
+        except _DATABASE_ERRORS as error:
             raise self._unavailable("read", error) from error
 
     def load(self) -> Book:
@@ -123,19 +123,19 @@ class Database:
         try:
             try:
                 book = self._open()
-            except _TROUBLE as error:
+            except _DATABASE_ERRORS as error:
                 self._close_file()
-                if not ((is_full(error) or lacks_names(error, self._directory)) and self._reserve.give_up()):
+                if not ((is_full(error) or has_no_free_inodes(error, self._directory)) and self._reserve.release()):
                     raise
                 book = self._open()  # otherwise the recorded leases could not end
-                self._lengthen_log()
-        except _TROUBLE as error:
+                self._extend_log()
+        except _DATABASE_ERRORS as error:
             raise self._unavailable("open", error) from error
         with contextlib.suppress(OSError, sqlite3.Error):  # the first grant reports the error
             length = self._length()
             if length > self._size:  # it is new
                 self.tidy()
-            self._reserve.make(_for_ends(length))
+            self._reserve.make(_reserve_size(length))
         return book
 
     def write(self, book: Book, changes: Sequence[Change]) -> None:
@@ -149,11 +149,11 @@ class Database:
         try:
             try:
                 self._write(change, book, ends=ends, grows=grows)
-            except _TROUBLE as error:
+            except _DATABASE_ERRORS as error:
                 if not is_full(error):
                     raise
                 self._write_on_a_full_disk(change, book, ends=ends)
-        except _TROUBLE as error:
+        except _DATABASE_ERRORS as error:
             raise self._unavailable("write", error) from error
         self.commits += 1
         self._untidy += 1
@@ -162,7 +162,7 @@ class Database:
         """Write the content once more. Raises `LedgerUnavailable` if there is no space even for that."""
         try:
             self._write(partial(rewrite, book=book), book, ends=False)
-        except _TROUBLE as error:
+        except _DATABASE_ERRORS as error:
             raise self._unavailable("write", error) from error
         self.tidy()
 
@@ -182,11 +182,11 @@ class Database:
         try:
             self.tidy()  # the log's own blocks are space for the end of a lease
             self._write(change, book, ends=ends)
-        except _TROUBLE as error:
-            if not ends or not is_full(error) or not self._reserve.give_up():
+        except _DATABASE_ERRORS as error:
+            if not ends or not is_full(error) or not self._reserve.release():
                 raise
             self.tidy()
-            self._lengthen_log()
+            self._extend_log()
             self._write(change, book, ends=True)
             self.tidy()  # a database that was written again can only grow now
 
@@ -218,12 +218,12 @@ class Database:
         assert connection is not None
         connection.execute("BEGIN IMMEDIATE")
         try:
-            with saying_quota(self._directory):
+            with quota_as_os_error(self._directory):
                 change(connection)
                 if not ends:
                     length = self._length() if grows else self._latest_length
-                    self._reserve.make(_for_ends(length))
-                    self._is_to_grow = length > self._size
+                    self._reserve.make(_reserve_size(length))
+                    self._must_grow = length > self._size
                 connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -235,16 +235,16 @@ class Database:
 
         The log keeps as many blocks as the end of every lease needs, because others can fill the disk.
         """
-        self._untidy, self._is_to_grow = 0, False
+        self._untidy, self._must_grow = 0, False
         if self._connection is not None and self._held is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
                 # otherwise foreign writes would be mixed with the log's; the next write reports it
                 if self._held.are_in_place():
                     self._fold(self._connection, self._held)
 
-    def _fold(self, connection: sqlite3.Connection, held: Held) -> None:
-        longest = max(_LONGEST_LOG, _log_of(self._length()))
-        connection.execute(f"PRAGMA journal_size_limit = {longest}").fetchall()
+    def _fold(self, connection: sqlite3.Connection, held: HeldFiles) -> None:
+        limit = max(_MIN_LOG_LIMIT, _log_size(self._length()))
+        connection.execute(f"PRAGMA journal_size_limit = {limit}").fetchall()
         try:
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         finally:
@@ -254,7 +254,7 @@ class Database:
     @property
     def is_untidy(self) -> bool:
         """Return whether `tidy` is due: after some commits, or before the database cannot grow on a full disk."""
-        return self._untidy >= _TIDY_AFTER or self._is_to_grow
+        return self._untidy >= _TIDY_AFTER or self._must_grow
 
     def _length(self) -> int:
         """Return the size of the database in bytes, including pages that are only in the log; 0 if it is closed."""
@@ -264,16 +264,16 @@ class Database:
         self._latest_length = int(pages) * self._page
         return self._latest_length
 
-    def _lengthen_log(self) -> None:
+    def _extend_log(self) -> None:
         """Allocate the log's blocks that the end of every lease needs, as far as possible; SQLite ignores the excess.
 
         Closing the descriptor releases no lock, because a log's locks are on its index.
         """
         with contextlib.suppress(OSError, sqlite3.Error):
-            wanted = _log_of(self._length())
+            wanted = _log_size(self._length())
             log_file = os.open(self._log_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                allocate_what_there_is(log_file, os.fstat(log_file).st_size, wanted)
+                allocate_available(log_file, os.fstat(log_file).st_size, wanted)
             finally:
                 os.close(log_file)
 
@@ -296,8 +296,8 @@ class Database:
             self._close_file()
         words = (
             "the file system has no room for another file; remove some files"
-            if lacks_names(error, self._directory)
-            else in_words(error)
+            if has_no_free_inodes(error, self._directory)
+            else describe(error)
         )
         refused = "" if verb == "read" else "; Allocate and NodePrepareResources are refused until this is fixed"
         return LedgerUnavailable(f"cannot {verb} the lease database {self.path}: {words}{refused}")
@@ -305,7 +305,7 @@ class Database:
     def _open(self) -> Book:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._take_lock()
-        with saying_quota(self._directory):
+        with quota_as_os_error(self._directory):
             try:
                 return self._open_sound()
             except _Unsound as unsound:
@@ -340,8 +340,8 @@ class Database:
             log_index.fill(self._index_path, connection)
             (self._page,) = connection.execute("PRAGMA page_size").fetchone()
             found = _load(connection)
-        except _OF_SQLITE as error:
-            if code_of(error) in _NOT_SOUND:
+        except _SQLITE_ERRORS as error:
+            if code_of(error) in _CORRUPTION_CODES:
                 raise _Unsound("corrupt", str(error)) from error
             raise
         if self._identity not in (None, found_there) and len(found):
@@ -349,7 +349,7 @@ class Database:
         if self._identity is None:
             self.began_empty = path_exists(self._unrestored)
         self._identity = found_there
-        self._held = Held((self.path, self._directory / _LOCK_NAME), self._log_path)
+        self._held = HeldFiles((self.path, self._directory / _LOCK_NAME), self._log_path)
         self._size = _size(self.path)
         return found
 
@@ -406,7 +406,7 @@ class Database:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`Held`)
+            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`HeldFiles`)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -432,7 +432,7 @@ class Database:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
             with contextlib.suppress(OSError):  # the log's size, which can be all that was left of the reserve
-                self._reserve.save(_log_of(_size(self.path)) + log_index.SIZE)
+                self._reserve.save(_log_size(_size(self.path)) + log_index.SIZE)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -467,18 +467,18 @@ def _read_only(path: Path, option: str = "") -> Book:
 def _load(connection: sqlite3.Connection) -> Book:
     try:
         return load(connection)
-    except Nonsense as error:
+    except InvalidRow as error:
         raise _Unsound("corrupt", str(error)) from error
 
 
-def _log_of(length: int) -> int:
+def _log_size(length: int) -> int:
     """Return the size of a log that contains each page of a database of `length` bytes once."""
     return length + length // 128 + _SLACK  # each page has a header of 24 bytes there
 
 
-def _for_ends(length: int) -> int:
+def _reserve_size(length: int) -> int:
     """Return the bytes that ensure that all leases in a database of `length` bytes can end, in whole steps."""
-    return -(-(length + _log_of(length) + log_index.SIZE) // SIZE) * SIZE
+    return -(-(length + _log_size(length) + log_index.SIZE) // SIZE) * SIZE
 
 
 def _size(path: Path) -> int:

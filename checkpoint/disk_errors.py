@@ -13,8 +13,8 @@ from typing import Final
 
 from checkpoint.reserve import allocate
 
-_NO_ROOM: Final = (sqlite3.SQLITE_IOERR_SHMSIZE,)  # besides SQLITE_FULL: for the index of the write-ahead log
-_SOME: Final = 64 * 1024  # bytes; SQLite allocates a page at a time
+_FULL_CODES: Final = (sqlite3.SQLITE_IOERR_SHMSIZE,)  # besides SQLITE_FULL: for the index of the write-ahead log
+_PROBE_SIZE: Final = 64 * 1024  # bytes; SQLite allocates a page at a time
 
 
 def code_of(error: Exception) -> int:
@@ -23,7 +23,7 @@ def code_of(error: Exception) -> int:
 
 
 @contextlib.contextmanager
-def saying_quota(directory: Path) -> Iterator[None]:
+def quota_as_os_error(directory: Path) -> Iterator[None]:
     """Replace SQLite's error by the kernel's OSError if the directory's quota is used up.
 
     SQLite does not report that, so the kernel is asked to allocate blocks for a nameless file.
@@ -31,7 +31,7 @@ def saying_quota(directory: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if code_of(error) == sqlite3.SQLITE_IOERR and (refusal := _why_no_blocks(directory)) is not None:
+        if code_of(error) == sqlite3.SQLITE_IOERR and (refusal := _quota_error(directory)) is not None:
             raise refusal from error
         raise
 
@@ -40,10 +40,10 @@ def is_full(error: Exception) -> bool:
     """Return whether the disk has no space, for data or for files."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return code_of(error) == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _NO_ROOM
+    return code_of(error) == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _FULL_CODES
 
 
-def lacks_names(error: Exception, directory: Path) -> bool:
+def has_no_free_inodes(error: Exception, directory: Path) -> bool:
     """Return whether an error in a directory is a lack of inodes, which SQLite does not report for log and index."""
     if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN):
         return False
@@ -54,11 +54,11 @@ def lacks_names(error: Exception, directory: Path) -> bool:
     return found.f_files > 0 == found.f_ffree
 
 
-def _why_no_blocks(directory: Path) -> OSError | None:
+def _quota_error(directory: Path) -> OSError | None:
     try:
         descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            allocate(descriptor, 0, _SOME)
+            allocate(descriptor, 0, _PROBE_SIZE)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -67,15 +67,15 @@ def _why_no_blocks(directory: Path) -> OSError | None:
     return None
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Return what was refused, and what to do."""
     if is_full(error):
         quota = " or raise the quota" if getattr(error, "errno", 0) == errno.EDQUOT else ""
         return f"the disk is full; free some space{quota}"
     if isinstance(error, OSError):
-        says = f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
+        text = f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)
         owner = f"; it must belong to user {os.geteuid()}, which nodeplug runs as"
-        return says + owner if isinstance(error, PermissionError) else says
+        return text + owner if isinstance(error, PermissionError) else text
     if isinstance(error, sqlite3.Error):
         code = code_of(error)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

@@ -21,7 +21,7 @@ Identity: TypeAlias = tuple[int, int]
 _Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which no program can set
 
 
-class Held:
+class HeldFiles:
     """Files as they are at their paths now: `written` changes all the time, the others only with `note_written`.
 
     If `written` does not exist, the others can change at any time.
@@ -37,8 +37,8 @@ class Held:
         try:
             if self._descriptor >= 0:
                 self._link = f"/proc/self/fd/{self._descriptor}"
-                self._was_at = os.readlink(self._link)
-            self._look: Callable[[str], Identity | _Stamp | None] = _stamp if self._descriptor >= 0 else identity
+                self._recorded_path = os.readlink(self._link)
+            self._state_of: Callable[[str], Identity | _Stamp | None] = _stamp if self._descriptor >= 0 else identity
             self.note_written()
         except OSError:
             self.close()
@@ -46,13 +46,13 @@ class Held:
 
     def are_in_place(self) -> bool:
         """Return whether no file was removed, replaced, moved, or written to by another program."""
-        if self._descriptor >= 0 and os.readlink(self._link) != self._was_at:
+        if self._descriptor >= 0 and os.readlink(self._link) != self._recorded_path:
             return False
-        return [self._look(path) for path in self._others] == self._were
+        return [self._state_of(path) for path in self._others] == self._recorded
 
     def note_written(self) -> None:
         """Record the current state of the others after the owner has written to them."""
-        self._were = [self._look(path) for path in self._others]
+        self._recorded = [self._state_of(path) for path in self._others]
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from checkpoint.errors import LeaseRefused, WithholdRefused
 from checkpoint.indexes import KeysByDevice, KeysByName
-from checkpoint.withheld import MOST, Withheld
+from checkpoint.withheld import MAX_WITHHELD, Withheld
 
 Api: TypeAlias = Literal["device-plugin", "dra"]
 Phase: TypeAlias = Literal["intended", "done"]
@@ -248,11 +248,13 @@ class Book:
     def withhold(self, devices: Iterable[Withheld]) -> Change:
         """Withhold devices; one that is withheld already gets the new reason and keeps its time.
 
-        Raises `WithholdRefused` if that would be more than `MOST`.
+        Raises `WithholdRefused` if that would be more than `MAX_WITHHELD`.
         """
         wanted = {each.device: each for each in devices}
-        if len(self._withheld.keys() | wanted) > MOST:
-            raise WithholdRefused(f"{MOST} devices can be withheld; readmit some, or stop nodeplug on this node")
+        if len(self._withheld.keys() | wanted) > MAX_WITHHELD:
+            raise WithholdRefused(
+                f"{MAX_WITHHELD} devices can be withheld; readmit some, or stop nodeplug on this node"
+            )
         before = [self._withheld[i] for i in wanted if i in self._withheld]
         wanted.update((old.device, structs.replace(wanted[old.device], since=old.since)) for old in before)
         self._withheld = self._withheld | wanted

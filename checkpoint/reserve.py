@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "reserve"
-_SECOND_NAME: Final = "reserve-name"
+_NAME_FILE_NAME: Final = "reserve-name"
 SIZE: Final = 1 << 20
 """The step, in bytes, by which it grows: enough for a ledger of some hundred leases."""
 
 # opening must not block on a pipe at that path
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_NOT_HERE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _ZEROS: Final = bytes(64 * 1024)
 _STEP: Final = 16 * 1024
 
@@ -31,8 +31,8 @@ class Reserve:
     def __init__(self, directory: Path) -> None:
         """Prepare; no file is touched yet."""
         self._path = directory / FILE_NAME
-        self._place = os.fspath(self._path)
-        self._second = directory / _SECOND_NAME
+        self._path_text = os.fspath(self._path)
+        self._name_path = directory / _NAME_FILE_NAME
         self._has_blocks = False  # an existing file can have holes, as from a backup
 
     def make(self, size: int) -> None:
@@ -48,34 +48,34 @@ class Reserve:
                 if before:
                     os.ftruncate(descriptor, before)
                 else:
-                    self.give_up()
+                    self.release()
                 raise
 
     def save(self, size: int) -> None:
         """Reserve `size` bytes, or as many as possible. Raises OSError if the file cannot be created."""
         if not self._has(size):
             with self._opened() as (descriptor, before):
-                allocate_what_there_is(descriptor, before, size)
+                allocate_available(descriptor, before, size)
 
-    def give_up(self) -> bool:
+    def release(self) -> bool:
         """Remove the reserve; return whether that has freed anything."""
-        has_made_room = False
-        for path in (self._path, self._second):
+        has_freed = False
+        for path in (self._path, self._name_path):
             with contextlib.suppress(OSError):
                 path.unlink()
-                has_made_room = True
-        return has_made_room
+                has_freed = True
+        return has_freed
 
     def _has(self, size: int) -> bool:
         try:
-            return self._has_blocks and os.lstat(self._place).st_size >= size
+            return self._has_blocks and os.lstat(self._path_text).st_size >= size
         except FileNotFoundError:
             return False
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, int]]:
         """Open the file and yield it with its size; also create the second file."""
-        os.close(os.open(self._second, _FLAGS, 0o600))
+        os.close(os.open(self._name_path, _FLAGS, 0o600))
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
             yield descriptor, os.fstat(descriptor).st_size
@@ -93,13 +93,13 @@ def allocate(descriptor: int, start: int, end: int) -> None:
     try:
         os.posix_fallocate(descriptor, start, end - start)
     except OSError as error:
-        if error.errno not in _NOT_HERE:
+        if error.errno not in _UNSUPPORTED:
             raise
         while start < end:
             start += os.pwrite(descriptor, _ZEROS[: end - start], start)
 
 
-def allocate_what_there_is(descriptor: int, start: int, end: int) -> None:
+def allocate_available(descriptor: int, start: int, end: int) -> None:
     """Allocate a file's blocks from one offset to another, or as far as there is space."""
     with contextlib.suppress(OSError):
         for offset in range(start, end, _STEP):

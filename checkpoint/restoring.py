@@ -25,8 +25,8 @@ log = logging.getLogger("nodeplug.leases")
 _Key: TypeAlias = str | tuple[str, str]  # of a claim: its uid, or its namespace and name
 _Container: TypeAlias = tuple[str, str, UnitEntry | None]  # resource, holder, and the entry in the kubelet's file
 
-_MOST_LINES: Final = 100  # of one pass: a lost ledger can have had 40,000 leases
-_MOST_REASONS: Final = 3  # that every refusal repeats
+_MAX_LINES: Final = 100  # of one pass: a lost ledger can have had 40,000 leases
+_MAX_REASONS: Final = 3  # that every refusal repeats
 
 
 class Restoring:
@@ -69,10 +69,10 @@ class Restoring:
 
     def end(self) -> str:
         """Return why not all leases are restored; empty if they are, or never can be."""
-        if self._lines > _MOST_LINES:
-            more = self._lines - _MOST_LINES
+        if self._lines > _MAX_LINES:
+            more = self._lines - _MAX_LINES
             log.warning("%d more were held without a lease; `nodeplug status` lists all leases", more)
-        return "; ".join(list(self._unrestored)[:_MOST_REASONS])
+        return "; ".join(list(self._unrestored)[:_MAX_REASONS])
 
     async def _restore_leases(self, leases: Sequence[Lease]) -> None:
         """Grant what a container has: all of it at once, or as much as possible, in halves."""
@@ -116,7 +116,7 @@ class Restoring:
 
     def _log(self, level: int, message: str, extra: Mapping[str, str]) -> None:
         self._lines += 1
-        if self._lines <= _MOST_LINES:
+        if self._lines <= _MAX_LINES:
             log.log(level, "%s", message, extra=extra)
 
 

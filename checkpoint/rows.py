@@ -23,14 +23,14 @@ _RENEW = f"""{_INSERT} ON CONFLICT (resource, api, unit) DO UPDATE SET holder = 
 _RENEW_RECORD = f"{_RENEW}, record = excluded.record"  # also writes the column's index, even if the record is the same
 
 
-class Nonsense(Exception):
+class InvalidRow(Exception):
     """A row differs from what was written, or is invalid; the text names it."""
 
 
 def load(connection: sqlite3.Connection) -> Book:
     """Read everything.
 
-    Raises `Nonsense` if any row is invalid: with missing leases devices would be allocated twice.
+    Raises `InvalidRow` if any row is invalid: with missing leases devices would be allocated twice.
     """
     # fetchall: a half-read cursor would keep the file open while it is renamed
     bodies = dict(connection.execute("SELECT digest, body FROM record").fetchall())
@@ -72,19 +72,19 @@ def load(connection: sqlite3.Connection) -> Book:
             for resource, api, unit, owner, exclusive, shared, holder, pods, record, phase, boot_id, granted_at in rows
         ]
     except (msgspec.MsgspecError, KeyError, TypeError, RecursionError) as error:
-        raise Nonsense(f"a record cannot be decoded: {error}") from error
+        raise InvalidRow(f"a record cannot be decoded: {error}") from error
     return Book(leases, withheld)
 
 
 def _verify(bodies: Mapping[bytes, bytes], rows: Iterable[Sequence[Any]]) -> None:
-    """Raise `Nonsense` for the first row that differs from what was written; `rows` begin with their checksums."""
+    """Raise `InvalidRow` for the first row that differs from what was written; `rows` begin with their checksums."""
     for digest, body in bodies.items():
         if record_digest(body) != digest:
-            raise Nonsense(f"the answer {digest.hex()} is not as it was written: its digest differs")
+            raise InvalidRow(f"the answer {digest.hex()} is not as it was written: its digest differs")
     for checksum, *row in rows:
         if row_checksum(*row) != checksum:
             resource, api, unit = row[:3]
-            raise Nonsense(f"the lease {unit} of {resource} ({api}) is not as it was written: its checksum differs")
+            raise InvalidRow(f"the lease {unit} of {resource} ({api}) is not as it was written: its checksum differs")
 
 
 def rewrite(connection: sqlite3.Connection, book: Book) -> None:

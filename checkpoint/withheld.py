@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
-MOST: Final = 4096
+MAX_WITHHELD: Final = 4096
 """The most devices that can be withheld at a time."""
-LONGEST: Final = 200
+MAX_REASON_LENGTH: Final = 200
 """The most characters of a reason."""
 
 

@@ -114,7 +114,7 @@ class Allocator:
             )
         return units
 
-    async def kept(self, unit_ids: Iterable[str]) -> frozenset[str]:
+    async def held_by_running_pods(self, unit_ids: Iterable[str]) -> frozenset[str]:
         """Return which of these units belong to pods that still run, although the kubelet takes them for free."""
         return await self._ledger.of_running_pods(self.resource.name, unit_ids)
 

@@ -82,7 +82,7 @@ def variable(
 
     `additional` are configured values, by address; those under `*` apply to all devices.
     """
-    described = {_known_as(x): _described(x, part, vhost_net) for x in devices}
+    described = {_cni_name(x): _info(x, part, vhost_net) for x in devices}
     for address, found in described.items():
         if extra := {key: text for name in ("*", address) for key, text in (additional or {}).get(name, {}).items()}:
             found["extra"] = extra
@@ -92,9 +92,9 @@ def variable(
     return text.decode()
 
 
-def _described(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
+def _info(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[str, str]]:
     paths = _paths(device)
-    found = {"generic": {"deviceID": _known_as(device)}}
+    found = {"generic": {"deviceID": _cni_name(device)}}
     rdma = {node: path for node in _RDMA_NODES for path in paths if node in path.rpartition("/")[2]}
     if name := _rdma_name(device, part):
         rdma["rdma_dev"] = name
@@ -111,7 +111,7 @@ def _described(device: Device, part: Part, vhost_net: bool) -> dict[str, dict[st
     return found
 
 
-def _known_as(device: Device) -> str:
+def _cni_name(device: Device) -> str:
     """Return the name by which CNI plugins find a device: a sub-function's on its bus, otherwise the PCI address."""
     return str(device.attributes.get("auxiliary") or device.attributes.get(PCI_BUS_ID, device.id))
 

@@ -24,11 +24,11 @@ KUBELET_SOCKET = "kubelet.sock"
 SUPERSEDED = "another instance started later and offers the resource; this one waits"
 """The log text of an instance that has a successor."""
 _PREFIX = "nodeplug-"
-_READABLE = 9  # characters of a resource's own name in a socket's name, which has 48
+_LABEL_LENGTH = 9  # characters of a resource's own name in a socket's name, which has 48
 _CHARACTERS = string.digits + string.ascii_lowercase  # in sort order
-_UNIQUE = 4  # random characters: the kubelet refuses a path that was used once until it restarts
-_STARTED = 8  # characters for an instance's start in milliseconds, enough for 89 years
-_INSTANCE = _STARTED + 3
+_RANDOM_LENGTH = 4  # random characters: the kubelet refuses a path that was used once until it restarts
+_START_LENGTH = 8  # characters for an instance's start in milliseconds, enough for 89 years
+_INSTANCE_LENGTH = _START_LENGTH + 3
 Identity: TypeAlias = tuple[int, int, int]
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -150,10 +150,10 @@ def new_instance() -> str:
     """Return the part of an instance's socket names that sorts after those of earlier instances."""
     # time since the node's boot, which no change of the clock affects
     started, text = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000, ""
-    for _ in range(_STARTED):
+    for _ in range(_START_LENGTH):
         started, digit = divmod(started, len(_CHARACTERS))
         text = _CHARACTERS[digit] + text
-    return text + _random(_INSTANCE - _STARTED)
+    return text + _random(_INSTANCE_LENGTH - _START_LENGTH)
 
 
 def _random(length: int) -> str:
@@ -165,12 +165,12 @@ def _prefix(resource_name: str) -> str:
     # names can differ in characters that a file name cannot contain
     digest = f"{zlib.crc32(resource_name.encode()):08x}"
     own = re.sub(r"[^A-Za-z0-9.]", "_", resource_name.rpartition("/")[2])
-    return f"{_PREFIX}{own[:_READABLE]}-{digest}-"
+    return f"{_PREFIX}{own[:_LABEL_LENGTH]}-{digest}-"
 
 
 def new_socket(folder: Path, resource_name: str, instance: str) -> Path:
     """Return an unused path for a resource's socket."""
-    return folder / f"{_prefix(resource_name)}{instance}{_random(_UNIQUE)}.sock"
+    return folder / f"{_prefix(resource_name)}{instance}{_random(_RANDOM_LENGTH)}.sock"
 
 
 def remove_stale_sockets(folder: Path) -> None:

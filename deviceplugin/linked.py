@@ -8,7 +8,7 @@ Source of the rule that the sum over all pairs counts: NVIDIA's go-gpuallocator,
 
 from collections.abc import Sequence
 
-_STEPS_OF_A_BRANCH = 10
+_STEPS_PER_BRANCH = 10
 
 
 class _TooManySteps(Exception):
@@ -50,7 +50,7 @@ class _Search:
             if cost < self._cost:
                 self._cost, self._best = cost, counts
             return
-        self._steps -= _STEPS_OF_A_BRANCH
+        self._steps -= _STEPS_PER_BRANCH
         if self._steps < 0:
             raise _TooManySteps
         device = len(counts)

@@ -45,7 +45,7 @@ MAX_LINKED = 16
 """The most devices whose numbers of links count."""
 MAX_DEVICES = 10_000
 """The most devices whose places count; of more, all are taken as equally close."""
-_STEPS_OF_A_NODE = 20
+_STEPS_PER_NODE = 20
 _SAME_DEVICE_COST = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
 _LEVEL_DISTANCES = (
     256,
@@ -54,10 +54,10 @@ _LEVEL_DISTANCES = (
     4,
     1,
 )  # two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four
-_DEVICE = 4  # the level of devices
-_LINK = 64  # a link fewer: more than the distance of any two devices of a hive
-_USE = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
-_WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE, "spread": _USE, "distinct": 0.0}
+_DEVICE_LEVEL = 4  # below hive, NUMA node, PCIe root and bridge
+_LINK_COST = 64  # a link fewer: more than the distance of any two devices of a hive
+_USE_COST = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
+_WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE_COST, "spread": _USE_COST, "distinct": 0.0}
 _Place: TypeAlias = tuple[str, tuple[int, ...], str, str]
 _Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it, with their devices
 
@@ -98,12 +98,12 @@ def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], cho
     devices = [units[u] for u in chosen]
     total = _WEIGHTS[policy] * sum(used[device.id] for device in devices)
     usable = [x for x, fixed, spare in zip(found.devices, found.fixed, found.spare, strict=True) if fixed or spare]
-    most = max((_links(one, other) for one, other in combinations(usable, 2)), default=0)
+    max_links = max((_links(one, other) for one, other in combinations(usable, 2)), default=0)
     for one, other in combinations(devices, 2):
         if one.id == other.id:
             total += 0 if policy == "packed" else _SAME_DEVICE_COST
         elif policy != "spread":
-            total += _place_distance(_place(one), _place(other)) + _LINK * (most - _links(one, other))
+            total += _place_distance(_place(one), _place(other)) + _LINK_COST * (max_links - _links(one, other))
     return total
 
 
@@ -184,17 +184,17 @@ class _Choice:
         fixed = devices.fixed
         sizes = list(map(add, fixed, devices.spare))
         if policy == "packed":
-            self.counts, most = fixed.copy(), sizes
+            self.counts, limits = fixed.copy(), sizes
         else:
-            self.counts, most = _even_bounds(fixed, sizes, total)
-        self._capacity = [each - count for each, count in zip(most, self.counts, strict=True)]
+            self.counts, limits = _even_bounds(fixed, sizes, total)
+        self._capacity = [each - count for each, count in zip(limits, self.counts, strict=True)]
         self._remaining = total - sum(self.counts)
         self._steps = 0
         are_interchangeable = policy != "packed" or all(
             sizes[i] == 1 and not devices.used[i] for i in _devices(self._root)
         )
         # of devices at one place that are alike only the count matters
-        self._depth = _DEVICE if are_interchangeable else _DEVICE + 1
+        self._depth = _DEVICE_LEVEL if are_interchangeable else _DEVICE_LEVEL + 1
 
     def spare_units(self) -> Iterator[str]:
         """Yield the chosen units besides the required ones."""
@@ -272,8 +272,8 @@ class _Choice:
         if level == self._depth:
             group = self._group(node)
             counts = range(group.fixed, group.fixed + min(group.capacity, self._remaining) + 1)
-            if level == _DEVICE:
-                return _Part(group.fixed, [_LEVEL_DISTANCES[_DEVICE] * n * (n - 1) / 2 for n in counts], node)
+            if level == _DEVICE_LEVEL:
+                return _Part(group.fixed, [_LEVEL_DISTANCES[_DEVICE_LEVEL] * n * (n - 1) / 2 for n in counts], node)
             return _Part(group.fixed, [self._weight * group.used * n for n in counts], node)
         parts = [self._part(child, level + 1) for child in _children(node, level)]
         merged = _Part(parts[0].fixed, parts[0].costs)
@@ -286,7 +286,7 @@ class _Choice:
 
     def _merged(self, left: _Part, right: _Part, distance: int) -> tuple[list[float], list[int]]:
         """Return the costs of n units in both, and how many of them are on the right: on a tie, as few as possible."""
-        self._steps -= len(left.costs) * len(right.costs) + _STEPS_OF_A_NODE
+        self._steps -= len(left.costs) * len(right.costs) + _STEPS_PER_NODE
         if self._steps < 0:
             raise _TooManySteps
         length = min(len(left.costs) + len(right.costs) - 1, self._remaining + 1)
@@ -320,7 +320,7 @@ def _devices(node: _Node) -> Iterator[int]:
 
 def _children(node: _Node, level: int) -> Iterator[_Node]:
     """Yield the nodes below a node; below a place these are its devices."""
-    if level == _DEVICE:
+    if level == _DEVICE_LEVEL:
         return (((place, (i,)),) for place, devices in node for i in devices)
     return (list(group) for _, group in groupby(node, lambda each: each[0][level]))
 
@@ -343,9 +343,12 @@ def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
     pairs = {links[i][j] for i in range(len(devices)) for j in range(i)}
     if len(pairs) < 2:
         return None
-    most, places = max(pairs), [_place(device) for device in devices]
+    max_links, places = max(pairs), [_place(device) for device in devices]
     return [
-        [0 if i == j else _place_distance(one, other) + _LINK * (most - links[i][j]) for j, other in enumerate(places)]
+        [
+            0 if i == j else _place_distance(one, other) + _LINK_COST * (max_links - links[i][j])
+            for j, other in enumerate(places)
+        ]
         for i, one in enumerate(places)
     ]
 
@@ -359,7 +362,7 @@ def _links(one: Device, other: Device) -> int:
 
 def _place_distance(one: _Place, other: _Place) -> int:
     return _LEVEL_DISTANCES[
-        next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE)
+        next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE_LEVEL)
     ]
 
 
@@ -367,7 +370,7 @@ def _even_bounds(fixed: Sequence[int], sizes: Sequence[int], total: int) -> tupl
     """Return what each device gives at least and at most, so that no two counts differ by more than one."""
 
     def at(level: int) -> list[int]:
-        return [max(least, min(most, level)) for least, most in zip(fixed, sizes, strict=True)]
+        return [max(least, min(size, level)) for least, size in zip(fixed, sizes, strict=True)]
 
     level = bisect_left(range(max(sizes)), total, key=lambda level: sum(at(level)))
     return at(level - 1), at(level)

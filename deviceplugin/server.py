@@ -155,9 +155,9 @@ class DevicePluginServicer:
     async def _free(self, request: api.ContainerPreferredAllocationRequest) -> Sequence[str]:
         """Return the available units without those of pods that still run, which Allocate would refuse."""
         available = request.available_deviceIDs
-        if not (kept := await self._allocator.kept(available)):
+        if not (held := await self._allocator.held_by_running_pods(available)):
             return available
-        free = [unit for unit in available if unit not in kept]
+        free = [unit for unit in available if unit not in held]
         return free if len(free) >= request.allocation_size else available
 
     async def allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:

@@ -12,13 +12,13 @@ import asyncio
 import sys
 from typing import Final
 
-ONE_AT_ONCE: Final = 0 if sys.version_info >= (3, 14) else 1
+ASYNCIO_BACKLOG: Final = 0 if sys.version_info >= (3, 14) else 1
 """The `backlog` for asyncio."""
 _LISTEN_BACKLOG: Final = 100  # connections in the kernel's queue
 
 
-def let_others_wait(server: asyncio.Server) -> None:
-    """Set the kernel's queue of connections for a server that was started with `ONE_AT_ONCE`."""
+def set_kernel_backlog(server: asyncio.Server) -> None:
+    """Set the kernel's queue of connections for a server that was started with `ASYNCIO_BACKLOG`."""
     for each in server.sockets:
         with each.dup() as duplicate:
             duplicate.listen(_LISTEN_BACKLOG)

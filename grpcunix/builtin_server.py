@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from grpcunix.accepting import ONE_AT_ONCE
+from grpcunix.accepting import ASYNCIO_BACKLOG
 from grpcunix.eager import start
 from grpcunix.endpoint import LINGER, Endpoint, FairScheduler
 from grpcunix.http2 import DEFAULT_LIMITS, Limits, Request, ServerConnection, SharedUsage
@@ -67,7 +67,7 @@ class BuiltinServer:
         loop = asyncio.get_running_loop()
         scheduler = FairScheduler(loop)
         self._listening = await loop.create_unix_server(
-            lambda: ServerEndpoint(self, scheduler, loop), sock=bound, backlog=ONE_AT_ONCE
+            lambda: ServerEndpoint(self, scheduler, loop), sock=bound, backlog=ASYNCIO_BACKLOG
         )
         bound.listen(BACKLOG)
 
@@ -227,7 +227,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         """End the calls that still run, and then the connection."""
         self._connection.go_away()  # also for a connection without a socket yet
         for stream_id, call in self.calls.items():
-            self._connection.give_up(stream_id, Status.UNAVAILABLE, "the server stops")
+            self._connection.abort_call(stream_id, Status.UNAVAILABLE, "the server stops")
             call.task.cancel()
         self.flush()
         if not self._connection.is_closed:  # answers wait for a client that does not read
@@ -300,7 +300,7 @@ class ServerEndpoint(Endpoint[ServerEvent]):
         now = self._loop.time()
         deadlines = {stream_id: call.deadline for stream_id, call in self.calls.items() if call.deadline is not None}
         for stream_id in [each for each, deadline in deadlines.items() if deadline <= now]:
-            self._connection.give_up(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # Go's text
+            self._connection.abort_call(stream_id, Status.DEADLINE_EXCEEDED, "context deadline exceeded")  # Go's text
             self.calls[stream_id].task.cancel()
             del deadlines[stream_id]
         if deadlines:

@@ -11,12 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from grpcunix.http2.connection import Connection
 
-PIECE: Final = 32_768  # bytes per read
+READ_SIZE: Final = 32_768  # bytes per read
 MAX_UNREAD: Final = 32_768  # bytes without flow control that the other end can leave unread
 FLUSH_DELAY: Final = 0.001  # seconds for which the answer to a ping waits for another frame
 LINGER: Final = 5.0  # seconds for a closed connection to send its last bytes
 
-_BUFFER: Final = memoryview(bytearray(PIECE))
+_BUFFER: Final = memoryview(bytearray(READ_SIZE))
 
 E = TypeVar("E")
 

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
+from grpcunix.accepting import ASYNCIO_BACKLOG, set_kernel_backlog
 from telemetry.exposition import CONTENT_TYPE, Metric, render
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ class StatusServer:
 
         if self._address.startswith("/"):
             # replaces one that was left
-            server = await loop.create_unix_server(connection, self._address, backlog=ONE_AT_ONCE)
+            server = await loop.create_unix_server(connection, self._address, backlog=ASYNCIO_BACKLOG)
         else:
-            server = await loop.create_server(connection, self._host, self.port, backlog=ONE_AT_ONCE)
+            server = await loop.create_server(connection, self._host, self.port, backlog=ASYNCIO_BACKLOG)
         try:
-            let_others_wait(server)
+            set_kernel_backlog(server)
         except OSError:
             server.close()
             raise

@@ -111,9 +111,9 @@ class Outbox:
                     unfinished.append(stream)
             waiting = unfinished
 
-    def _make_frame(self, stream: Stream, most: int) -> int:
+    def _make_frame(self, stream: Stream, limit: int) -> int:
         """Create one DATA frame for a stream; return its size, or 0 if nothing can be sent."""
-        room = min(MAX_PAYLOAD, stream.window, self.window, most)
+        room = min(MAX_PAYLOAD, stream.window, self.window, limit)
         if room <= 0:
             return 0
         pieces: list[bytes | memoryview] = []

@@ -54,8 +54,8 @@ _FORBIDDEN: Final = {b"connection", b"keep-alive", b"proxy-connection", b"transf
 _TRACE: Final = (b"traceparent", b"tracestate")
 _MAX_TRACE: Final = 512  # bytes; longer ones need not be passed on, and would be stored as long as the stream
 _COLON: Final = ord(":")
-_LENGTH: Final = "the request is not as long as content-length says"
-_ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
+_WRONG_LENGTH: Final = "the length of the request differs from its content-length"
+_NOT_ONE_MESSAGE: Final = "the request of a unary or server-streaming method is exactly one message"
 
 
 class ServerConnection(Connection[ServerEvent]):
@@ -110,7 +110,7 @@ class ServerConnection(Connection[ServerEvent]):
                 fields.append((b"grpc-message", encode_details(details)))
             self._finish(stream, fields)
 
-    def give_up(self, stream_id: int, status: Status, details: str) -> None:
+    def abort_call(self, stream_id: int, status: Status, details: str) -> None:
         """End a call now: a waiting message is dropped, even if a part of it was sent."""
         stream = self._streams.get(stream_id)
         if stream is not None and stream.chunks:
@@ -234,7 +234,7 @@ class ServerConnection(Connection[ServerEvent]):
         if stream.declared is not None:
             stream.declared -= len(payload)
             if stream.declared < 0:
-                raise Fault(ErrorCode.PROTOCOL_ERROR, _LENGTH)
+                raise Fault(ErrorCode.PROTOCOL_ERROR, _WRONG_LENGTH)
         if ends and stream.body is None:  # the usual case: all in one frame
             self._on_request_end(stream, payload)
             return
@@ -256,7 +256,7 @@ class ServerConnection(Connection[ServerEvent]):
             self._shared.unfinished += len(payload)
             size = message_size(stream.body, self.limits.message)
             if size is not None and len(stream.body) > PREFIX + size:
-                raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
+                raise RpcError(Status.INTERNAL, _NOT_ONE_MESSAGE)
             limits = self.limits
             if self._unfinished > limits.unfinished_guaranteed and self._shared.unfinished > limits.unfinished_total:
                 text = "too much of unfinished requests is kept here already; try again when they have ended"
@@ -274,14 +274,14 @@ class ServerConnection(Connection[ServerEvent]):
 
     def _on_request_end(self, stream: Stream, body: bytes | bytearray) -> None:
         if stream.declared:
-            raise Fault(ErrorCode.PROTOCOL_ERROR, _LENGTH)
+            raise Fault(ErrorCode.PROTOCOL_ERROR, _WRONG_LENGTH)
         stream.state = step(stream.state, RECEIVE_END)
         if stream.trailers is not None:  # answered already
             return
         self._discard_body(stream)
         try:
             if message_size(body, self.limits.message) != len(body) - PREFIX:
-                raise RpcError(Status.INTERNAL, _ONE_MESSAGE)
+                raise RpcError(Status.INTERNAL, _NOT_ONE_MESSAGE)
         except RpcError as error:
             self.finish(stream.id, error.code, error.details)
             return

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
-from grpcunix.accepting import ONE_AT_ONCE, let_others_wait
+from grpcunix.accepting import ASYNCIO_BACKLOG, set_kernel_backlog
 from nodeplug.control.running import Running
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
 
@@ -83,10 +83,10 @@ class ControlServer:
                     listening = bind_socket(folder)
                     # not start_server, which loads TLS to check that the socket has none
                     server = await asyncio.start_unix_server(
-                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ONE_AT_ONCE
+                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ASYNCIO_BACKLOG
                     )
                     try:
-                        let_others_wait(server)
+                        set_kernel_backlog(server)
                         return server, _identity(self._path)
                     except OSError:  # it was removed just now
                         server.close()

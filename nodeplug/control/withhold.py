@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 from msgspec import Struct
 
 from checkpoint import LedgerUnavailable, Withheld, WithholdRefused
-from checkpoint.withheld import LONGEST
+from checkpoint.withheld import MAX_REASON_LENGTH
 from hostdevices import Device
 from nodeplug.config.document import suggestion
 from nodeplug.control.explain import Facts, facts_of, find
@@ -34,8 +34,8 @@ class Answer(Struct, frozen=True):
 async def answer(running: Running, question: Question) -> Answer:
     """Answer `withhold`, once it is on disk and the device gets no new holders. Raises `Refusal`."""
     reason = question.reason.strip()
-    if len(reason) > LONGEST or not (reason.isprintable() or not reason):
-        raise Refusal(f"a reason is one line of at most {LONGEST} characters")
+    if len(reason) > MAX_REASON_LENGTH or not (reason.isprintable() or not reason):
+        raise Refusal(f"a reason is one line of at most {MAX_REASON_LENGTH} characters")
     facts = await facts_of(running)
     ids = _ids_to_withhold(facts, question.device)
     try:

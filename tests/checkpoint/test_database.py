@@ -118,7 +118,7 @@ UNSOUND = {
 
 
 @pytest.mark.parametrize(("damage", "label"), UNSOUND.values(), ids=UNSOUND.keys())
-async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
+async def test_unsound_database_is_set_aside_and_replaced_by_a_new_one(
     tmp_path: Path, damage: Callable[[Path], None], label: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await filled(tmp_path)
@@ -137,7 +137,7 @@ async def test_a_file_that_is_not_sound_is_set_aside_whole_and_a_new_one_works(
     await again.close()
 
 
-async def test_a_lease_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
+async def test_altered_lease_is_named(tmp_path: Path) -> None:
     await filled(tmp_path)
     misspell(b"boot-1", b"boot-2")(tmp_path / NAME)
     with pytest.raises(
@@ -146,7 +146,7 @@ async def test_a_lease_that_is_not_what_was_written_is_named(tmp_path: Path) -> 
         Database(tmp_path).peek()
 
 
-async def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+async def test_flipped_bit_is_detected_or_changes_nothing(tmp_path: Path) -> None:
     """`python -m tests.fuzz ledger` flips more bits."""
     await filled(tmp_path / "whole", 12)
     (tmp_path / "copy").mkdir()
@@ -154,7 +154,7 @@ async def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> No
     assert sum(flip(tmp_path / "whole", tmp_path / "copy", source) for _ in range(300)) > 20
 
 
-async def test_several_files_set_aside_in_one_second_keep_names_of_their_own(tmp_path: Path) -> None:
+async def test_databases_set_aside_in_one_second_have_different_names(tmp_path: Path) -> None:
     for _ in range(3):
         (tmp_path / NAME).write_bytes(b"garbage" * 1000)
         await (await opened(tmp_path)).close()
@@ -162,7 +162,7 @@ async def test_several_files_set_aside_in_one_second_keep_names_of_their_own(tmp
 
 
 @pytest.mark.parametrize("begun", [Path.touch, edit("PRAGMA journal_mode = WAL")], ids=["file", "header"])
-async def test_a_creation_that_was_cut_off_is_a_new_ledger(tmp_path: Path, begun: Callable[[Path], None]) -> None:
+async def test_interrupted_creation_is_a_new_ledger(tmp_path: Path, begun: Callable[[Path], None]) -> None:
     begun(tmp_path / NAME)
     ledger = await opened(tmp_path)
     assert ledger.set_aside == ()
@@ -170,7 +170,7 @@ async def test_a_creation_that_was_cut_off_is_a_new_ledger(tmp_path: Path, begun
     await ledger.close()
 
 
-async def test_the_file_is_ours_alone_and_says_what_it_is(tmp_path: Path) -> None:
+async def test_database_is_private_and_has_the_application_id(tmp_path: Path) -> None:
     await filled(tmp_path / "deep" / "state")
     assert (tmp_path / "deep" / "state").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "deep" / "state" / NAME).stat().st_mode & 0o777 == 0o600
@@ -179,14 +179,14 @@ async def test_the_file_is_ours_alone_and_says_what_it_is(tmp_path: Path) -> Non
         assert tool.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-async def test_a_file_that_others_can_read_becomes_ours_alone(tmp_path: Path) -> None:
+async def test_readable_database_is_made_private(tmp_path: Path) -> None:
     await filled(tmp_path)
     (tmp_path / NAME).chmod(0o644)  # as after a backup was restored
     await (await opened(tmp_path)).close()
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full(tmp_path: Path) -> None:
+async def test_deleted_database_is_rewritten_completely(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "state")
     await ledger.grant([lease("a")])
     shutil.rmtree(tmp_path / "state")
@@ -198,7 +198,7 @@ async def test_a_database_that_was_deleted_while_in_use_is_written_again_in_full
 
 
 @pytest.mark.parametrize("instead", [None, b"somebody's"], ids=["deleted", "replaced"])
-async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, instead: bytes | None) -> None:
+async def test_deleted_or_replaced_log_is_rewritten(tmp_path: Path, instead: bytes | None) -> None:
     ledger = await opened(tmp_path / "state")
     await ledger.grant([lease("a")])
     log = tmp_path / "state" / f"{NAME}-wal"
@@ -216,7 +216,7 @@ async def test_a_log_that_is_another_is_not_written_to_nowhere(tmp_path: Path, i
     await ledger.close()
 
 
-async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Path) -> None:
+async def test_daemon_that_lost_the_lock_grants_nothing(tmp_path: Path) -> None:
     first = await opened(tmp_path)
     await first.grant([lease("a")])
     (tmp_path / "lock").unlink()  # an administrator took it for stale
@@ -237,7 +237,7 @@ async def test_who_lost_the_lock_to_another_one_grants_nothing_more(tmp_path: Pa
     await again.close()
 
 
-async def test_a_database_that_rots_while_in_use_is_replaced_from_memory(tmp_path: Path) -> None:
+async def test_database_corrupted_while_in_use_is_replaced_from_memory(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
     for path in tmp_path.iterdir():
@@ -264,7 +264,7 @@ def largest_file(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, old)
 
 
-async def test_a_write_that_the_kernel_refuses_is_refused_in_words_and_the_next_request_tries_again(
+async def test_failed_write_refuses_the_requests_and_the_next_one_succeeds(
     tmp_path: Path,
 ) -> None:
     ledger = await opened(tmp_path)
@@ -286,7 +286,7 @@ def remount(mount: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(mount)], check=True)
 
 
-async def test_a_disk_that_becomes_read_only_refuses_and_recovers(small_disk: Path) -> None:
+async def test_read_only_disk_refuses_grants_and_recovers(small_disk: Path) -> None:
     await filled(small_disk / "state", 1)
     remount(small_disk, "ro")
     ledger = await opened(small_disk / "state")
@@ -336,7 +336,7 @@ async def test_leases_that_are_only_in_the_log_are_not_left_out_on_a_read_only_d
 
 
 @pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
-async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused(
+async def test_other_file_in_place_of_the_database_is_replaced_or_refused(
     tmp_path: Path, place: Callable[[Path], object]
 ) -> None:
     """The target of a link is another program's file, and stays unchanged."""
@@ -356,7 +356,7 @@ async def test_what_others_put_in_the_place_of_the_ledger_is_replaced_or_refused
     await again.close()
 
 
-async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can(tmp_path: Path) -> None:
+async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state")
     assert ledger.leases() == ()
@@ -368,7 +368,7 @@ async def test_a_directory_that_cannot_be_made_refuses_each_request_until_it_can
     await ledger.close()
 
 
-async def test_a_disk_that_takes_leases_again_is_found_out_though_nobody_asks_for_one(tmp_path: Path) -> None:
+async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state", again=0.01)
     assert "cannot open the lease database" in ledger.problem
@@ -378,7 +378,7 @@ async def test_a_disk_that_takes_leases_again_is_found_out_though_nobody_asks_fo
     await ledger.close()
 
 
-async def test_a_directory_without_permission_is_refused_in_words(tmp_path: Path) -> None:
+async def test_directory_without_write_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o500)
     if os.access(tmp_path / "state", os.W_OK):
         pytest.skip("this user may write everywhere")
@@ -389,7 +389,7 @@ async def test_a_directory_without_permission_is_refused_in_words(tmp_path: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-async def test_who_runs_as_another_user_than_the_directory_s_is_told_so(tmp_path: Path) -> None:
+async def test_directory_of_another_user_is_reported_with_the_required_owner(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     tmp_path.chmod(0o700)
     os.seteuid(65534)
@@ -402,7 +402,7 @@ async def test_who_runs_as_another_user_than_the_directory_s_is_told_so(tmp_path
     assert "/state); it must belong to user 65534, which nodeplug runs as" in problem
 
 
-async def test_a_tool_that_holds_the_file_delays_but_does_not_break(tmp_path: Path) -> None:
+async def test_database_locked_by_a_tool_refuses_grants_until_unlocked(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     tool = sqlite3.connect(tmp_path / NAME, isolation_level=None)
     tool.execute("BEGIN IMMEDIATE")
@@ -432,7 +432,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1, 2, 7, 40, 400])
-def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, acknowledged: int) -> None:
+def test_acknowledged_leases_survive_a_kill_at_any_moment(tmp_path: Path, acknowledged: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as writer:
@@ -447,7 +447,7 @@ def test_killed_at_any_moment_every_acknowledged_lease_is_there(tmp_path: Path, 
     assert database.set_aside == []
 
 
-def test_who_cuts_off_the_index_of_the_log_kills_the_daemon_and_takes_no_lease(tmp_path: Path) -> None:
+def test_truncated_log_index_kills_the_daemon_without_losing_leases(tmp_path: Path) -> None:
     """SQLite maps the index, and without it no other process could read leases beside a daemon (log_index.py)."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
@@ -464,7 +464,7 @@ def test_who_cuts_off_the_index_of_the_log_kills_the_daemon_and_takes_no_lease(t
     assert database.set_aside == []
 
 
-async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path: Path) -> None:
+async def test_truncated_log_keeps_all_transactions_before_the_cut(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "live")
     for number in range(10):
         await ledger.grant([lease(f"u{number}")])
@@ -486,7 +486,7 @@ async def test_a_log_torn_at_any_place_keeps_all_transactions_before_it(tmp_path
     assert found[-1] >= 9
 
 
-def test_a_new_database_says_that_it_began_empty_until_what_pods_have_is_in_it(tmp_path: Path) -> None:
+def test_new_database_counts_as_begun_empty_until_leases_are_restored(tmp_path: Path) -> None:
     database = Database(tmp_path)
     assert len(database.peek()) == 0
     assert len(database.load()) == 0
@@ -504,7 +504,7 @@ def test_a_new_database_says_that_it_began_empty_until_what_pods_have_is_in_it(t
     last.close()
 
 
-async def test_a_reader_needs_no_lock_and_leaves_no_trace(tmp_path: Path) -> None:
+async def test_reader_needs_no_lock_and_does_not_disturb_the_writer(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
     assert [each.unit for each in Database(tmp_path).peek()] == ["a"]
@@ -518,7 +518,7 @@ async def test_a_reader_needs_no_lock_and_leaves_no_trace(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", OLDER)
-async def test_a_ledger_of_an_older_program_keeps_its_leases(tmp_path: Path, version: int) -> None:
+async def test_database_of_an_older_schema_keeps_its_leases(tmp_path: Path, version: int) -> None:
     write_older(tmp_path, version)
     if version >= LEASES_SINCE:
         assert {(each.api, each.unit) for each in Database(tmp_path).peek()} == LEASED  # while the older program runs
@@ -530,7 +530,7 @@ async def test_a_ledger_of_an_older_program_keeps_its_leases(tmp_path: Path, ver
         await ledger.close()
 
 
-async def test_a_sound_ledger_that_takes_the_place_of_ours_is_set_aside(tmp_path: Path) -> None:
+async def test_sound_database_that_replaces_ours_is_set_aside(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "state")
     await ledger.grant([lease("a")])
     await filled(tmp_path / "backup", 2)
@@ -550,7 +550,7 @@ async def test_a_sound_ledger_that_takes_the_place_of_ours_is_set_aside(tmp_path
 
 @pytest.mark.parametrize("noticed", ["with a grant", "with a pass", "at the end"])
 @pytest.mark.parametrize(("ours", "theirs"), [(3, 300), (30, 2), (300, 2)])
-async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_no_lease(
+async def test_backup_copied_over_the_database_is_logged_and_loses_no_lease(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: int, theirs: int, noticed: str
 ) -> None:
     await filled(tmp_path / "backup", theirs)
@@ -579,7 +579,7 @@ async def test_a_backup_that_is_copied_over_the_ledger_in_use_is_said_and_takes_
     await again.close()
 
 
-async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lease(tmp_path: Path) -> None:
+async def test_directory_restored_with_its_timestamps_loses_no_lease(tmp_path: Path) -> None:
     state = tmp_path / "state"
     ledger = await opened(state)
     await ledger.grant([lease("a")])
@@ -594,7 +594,7 @@ async def test_a_whole_directory_that_is_copied_back_with_its_times_takes_no_lea
     await again.close()
 
 
-async def test_who_waits_for_the_state_and_reads_it_is_not_taken_for_somebody_who_writes_to_it(
+async def test_waiting_successor_is_not_taken_for_another_writer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger, waiting = await opened(tmp_path / "state"), Ledger(tmp_path / "state", "this-boot")
@@ -613,7 +613,7 @@ async def test_who_waits_for_the_state_and_reads_it_is_not_taken_for_somebody_wh
     await waiting.close()
 
 
-async def test_a_directory_that_others_can_read_becomes_ours_alone_and_their_locks_do_not_count(tmp_path: Path) -> None:
+async def test_readable_directory_is_made_private_and_foreign_locks_are_ignored(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
     squatter = os.open(state, os.O_RDONLY | os.O_DIRECTORY)

@@ -16,7 +16,7 @@ from tests.checkpoint.build import claimed, lease, opened
 from tests.small_disk import fill, mounted, mounted_ext4, take_all_names
 
 
-async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Path) -> None:
+async def test_full_disk_refuses_grants_and_recovers(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     await ledger.grant([lease("a")])
     rest = fill(small_disk)
@@ -31,7 +31,7 @@ async def test_a_full_disk_refuses_before_the_answer_and_recovers(small_disk: Pa
     await again.close()
 
 
-async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_disk: Path) -> None:
+async def test_ledger_opens_on_a_full_disk_and_grants_once_there_is_space(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     await ledger.grant([lease("u0")])
     await ledger.close()
@@ -45,7 +45,7 @@ async def test_a_start_on_a_full_disk_waits_for_space_instead_of_dying(small_dis
     await ledger.close()
 
 
-async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_begin(small_disk: Path) -> None:
+async def test_end_of_a_lease_does_not_clear_the_full_disk_problem(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     await ledger.grant([lease("a")])
     rest = fill(small_disk)
@@ -61,7 +61,7 @@ async def test_the_end_of_a_lease_on_a_full_disk_does_not_say_that_another_can_b
 
 
 @pytest.mark.parametrize("leases", [1, 3, 15, 40])
-async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Path, leases: int) -> None:
+async def test_leases_end_on_a_small_full_disk(small_disk: Path, leases: int) -> None:
     ledger = await opened(small_disk / "state")
     for number in range(leases):
         await ledger.grant([claimed(f"u{number}", str(number))])
@@ -75,9 +75,7 @@ async def test_on_a_small_disk_that_others_fill_leases_still_end(small_disk: Pat
 
 @pytest.mark.parametrize("many", [200, 5000], ids=["granted", "refused"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
-async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
-    small_disk: Path, many: int, restarts: bool
-) -> None:
+async def test_leases_end_on_a_full_disk_after_a_large_grant(small_disk: Path, many: int, restarts: bool) -> None:
     ledger = await opened(small_disk / "state")
     for number in range(10):
         await ledger.grant([claimed(f"u{number}", str(number))])
@@ -98,7 +96,7 @@ async def test_leases_end_on_a_full_disk_whatever_a_grant_took_of_the_log(
 
 
 @pytest.mark.parametrize("many", [1, 5000], ids=["no reserve", "no room"])
-async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_disk: Path, many: int) -> None:
+async def test_refused_grant_leaves_the_blocks_of_the_log(small_disk: Path, many: int) -> None:
     ledger = await opened(small_disk / "state")
     for number in range(10):
         await ledger.grant([lease(f"u{number}")])
@@ -118,7 +116,7 @@ async def test_what_is_refused_on_a_full_disk_leaves_the_log_its_blocks(small_di
     await again.close()
 
 
-def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_there_is_some(small_disk: Path) -> None:
+def test_full_disk_problem_stays_while_only_the_reserve_is_free(small_disk: Path) -> None:
     database = Database(small_disk / "state")
     book = database.load()
     for first in range(0, 500, 50):
@@ -136,7 +134,7 @@ def test_where_a_grant_found_no_room_it_takes_more_than_the_reserve_to_say_that_
     assert tuple(Database(small_disk / "state").peek()) == tuple(book)
 
 
-async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_disk: Path) -> None:
+async def test_update_of_leases_does_not_use_the_reserve_for_their_ends(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     leases = [lease(f"u{number}") for number in range(1500)]
     await ledger.grant(leases)
@@ -149,7 +147,7 @@ async def test_what_becomes_known_of_a_lease_takes_no_room_from_its_end(small_di
     await ledger.close()
 
 
-async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> None:
+async def test_lease_is_refused_without_space_for_its_end(small_disk: Path) -> None:
     (small_disk / "somebody").write_bytes(bytes(1500 * 1024))
     ledger = await opened(small_disk / "state")
     with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
@@ -160,7 +158,7 @@ async def test_no_lease_begins_without_room_for_its_end(small_disk: Path) -> Non
     await ledger.close()
 
 
-async def test_a_lease_that_is_renewed_needs_the_reserve_like_a_new_one(small_disk: Path) -> None:
+async def test_renewed_lease_needs_the_reserve_like_a_new_one(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     await ledger.grant([lease("a")])
     reserve = small_disk / "state" / "reserve"
@@ -176,7 +174,7 @@ async def test_a_lease_that_is_renewed_needs_the_reserve_like_a_new_one(small_di
     await ledger.close()
 
 
-async def test_a_database_that_was_deleted_on_a_full_disk_is_written_again_in_full_or_not(small_disk: Path) -> None:
+async def test_database_deleted_on_a_full_disk_is_never_rewritten_partially(small_disk: Path) -> None:
     ledger = await opened(small_disk / "state")
     kept = [lease(f"u{number}") for number in range(500)]
     await ledger.grant(kept)
@@ -233,7 +231,7 @@ class Crowded:
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "with restarts"])
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "ext4 with small blocks"])
-def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_is(
+def test_thousands_of_leases_end_while_the_disk_is_kept_full(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, restarts: bool
 ) -> None:
     answer = bytes(50_000)
@@ -257,7 +255,7 @@ def test_thousands_end_one_by_one_or_together_while_others_take_whatever_there_i
     assert not caplog.text  # such as a warning that another program changed the database
 
 
-def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_refused(tmp_path: Path) -> None:
+def test_grant_is_refused_when_the_reserve_cannot_grow_with_the_ledger(tmp_path: Path) -> None:
     with mounted(tmp_path, "size=5m") as disk:
         database = Database(disk / "state")
         book = database.load()
@@ -280,7 +278,7 @@ def test_the_reserve_grows_with_the_ledger_and_a_grant_for_which_it_cannot_is_re
         assert tuple(Database(disk / "state").peek()) == tuple(book)
 
 
-def test_a_log_that_is_folded_in_part_was_written_by_nobody_else(small_disk: Path) -> None:
+def test_partial_checkpoint_is_not_taken_for_another_writer(small_disk: Path) -> None:
     database = Database(small_disk / "state")
     book = database.load()
     database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(300)])])
@@ -307,7 +305,7 @@ database.close()
 
 
 @pytest.mark.parametrize("block", [1024, 2048])
-def test_small_blocks_and_little_room_kill_nobody(tmp_path: Path, block: int) -> None:
+def test_process_survives_small_blocks_and_little_space(tmp_path: Path, block: int) -> None:
     with mounted_ext4(tmp_path, 24, block) as disk:
         database = Database(disk / "state")
         book = database.load()
@@ -326,7 +324,7 @@ def test_small_blocks_and_little_room_kill_nobody(tmp_path: Path, block: int) ->
         assert len(Database(disk / "state").peek()) == 20 - len(free)
 
 
-async def test_an_index_of_small_blocks_has_no_holes_from_the_start(tmp_path: Path) -> None:
+async def test_log_index_with_small_blocks_has_no_holes(tmp_path: Path) -> None:
     with mounted_ext4(tmp_path, 24, 1024) as disk:
         for _ in range(2):
             ledger = await opened(disk / "state")
@@ -335,7 +333,7 @@ async def test_an_index_of_small_blocks_has_no_holes_from_the_start(tmp_path: Pa
             await ledger.close()
 
 
-async def test_leases_end_after_a_restart_on_a_disk_that_takes_no_more_files(tmp_path: Path) -> None:
+async def test_leases_end_after_a_restart_without_free_inodes(tmp_path: Path) -> None:
     with mounted(tmp_path, "size=4m,nr_inodes=30") as disk:
         ledger = await opened(disk / "state")
         await ledger.grant([lease("a"), lease("b"), lease("c")])

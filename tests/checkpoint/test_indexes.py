@@ -15,7 +15,7 @@ def _lease(owner: str, unit: str) -> Lease:
 
 
 @given(st.lists(st.tuples(st.sampled_from(_OWNERS), st.sampled_from(_UNITS)), max_size=30))
-def test_who_has_what_is_what_was_added_and_not_removed(toggled: list[tuple[str, str]]) -> None:
+def test_indexes_contain_what_was_added_and_not_removed(toggled: list[tuple[str, str]]) -> None:
     leases: dict[LeaseKey, Lease] = {}
     by_owner, by_device = KeysByName[str](), KeysByDevice(leases)
     for each in toggled:

@@ -42,7 +42,7 @@ def device(name: str) -> PreparedDevice:
         ([], 2361995144),
     ],
 )
-def test_published_checksums(claims: list[ClaimState] | None, checksum: int) -> None:
+def test_checksums_are_the_published_ones(claims: list[ClaimState] | None, checksum: int) -> None:
     raw = encode(claims)
     assert json.loads(raw)["Checksum"] == checksum
     found = load(raw)
@@ -50,20 +50,20 @@ def test_published_checksums(claims: list[ClaimState] | None, checksum: int) -> 
     assert encode(found.claims) == raw
 
 
-def test_a_share_id_that_is_null_is_not_one_that_is_missing() -> None:
+def test_null_share_id_stays_null() -> None:
     raw = encode([claim(PreparedDevice("p", "d", share_id=None))])
     assert rb"\"ShareID\":null" in raw
     assert encode(load(raw).claims) == raw
 
 
-def test_calls_that_a_kubelet_leaves_out_stay_in_its_file() -> None:
+def test_skipped_node_operations_are_kept() -> None:
     state = DriverState([PreparedDevice("p", "d")], skip_node_operations=["NodePrepareResources", "*"])
     raw = encode([ClaimState("u", "n", "default", POD, {"a": state, "b": DriverState(skip_node_operations=[])})])
     assert rb"\"skipNodeOperations\":[\"NodePrepareResources\",\"*\"]},\"b\":{\"Devices\":null}}" in raw
     assert encode(load(raw).claims) == raw
 
 
-def test_names_are_found_in_whatever_case_they_are_written() -> None:
+def test_field_names_match_in_any_case() -> None:
     raw = encode([claim(PreparedDevice("p", "d", share_id="s", request_names=["r"]))])
     data = json.loads(raw)["Data"]
     other = data.replace("ClaimUID", "claimuid").replace("ShareID", "shareId").replace("Devices", "devices")
@@ -71,13 +71,15 @@ def test_names_are_found_in_whatever_case_they_are_written() -> None:
     assert encode(load(text.encode()).claims) == raw
 
 
-def test_files_of_a_real_kubelet() -> None:
-    for path in sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json")):
+def test_files_of_a_real_kubelet_are_encoded_identically() -> None:
+    paths = sorted(recorded_at("kubelet").glob("checkpoint-dra-*.json"))
+    assert paths
+    for path in paths:
         raw = path.read_bytes().rstrip()
         assert encode(load(raw).claims) == raw
 
 
-def test_damage_is_named_in_the_kubelets_words() -> None:
+def test_damaged_file_has_the_error_text_of_the_kubelet() -> None:
     data = "{}"
     with pytest.raises(CheckpointCorrupted, match=r"^checkpoint is corrupted$"):
         load(json.dumps({"Data": data, "Checksum": 1}).encode())

@@ -35,19 +35,21 @@ BEFORE_1_20 = (
 
 
 @recorded("checkpoint/kubelet-files.json")
-def test_recorded_files(case: Case) -> None:
+def test_recorded_file_is_decoded_and_encoded_as_recorded(case: Case) -> None:
     case.run()
 
 
-def test_files_of_a_real_kubelet() -> None:
-    for path in sorted(recorded_at("kubelet").glob("checkpoint-device-*.json")):
+def test_files_of_a_real_kubelet_are_encoded_identically() -> None:
+    paths = sorted(recorded_at("kubelet").glob("checkpoint-device-*.json"))
+    assert paths
+    for path in paths:
         raw = path.read_bytes().rstrip()
         found = load(raw)
         assert encode(found.entries, found.registered) == raw
 
 
 @pytest.mark.parametrize("raw", [TEGRA, UNUSED], ids=["tegra", "unused"])
-def test_published_files(raw: bytes) -> None:
+def test_published_file_is_encoded_identically(raw: bytes) -> None:
     found = load(raw)
     assert encode(found.entries, found.registered) == raw
 
@@ -64,7 +66,7 @@ def test_published_files(raw: bytes) -> None:
         ),
     ],
 )
-def test_null_and_empty_have_checksums_of_their_own(
+def test_null_and_empty_entries_have_different_checksums(
     entries: list[PodDevices] | None, registered: dict[str, list[str]], checksum: int
 ) -> None:
     assert json.loads(encode(entries, registered))["Checksum"] == checksum
@@ -76,21 +78,21 @@ def test_keys_are_sorted_as_text_in_the_file_and_as_numbers_in_the_dump() -> Non
     assert b"map[-1:[dev5] 0:[dev1 dev2] 2:[dev2] 10:[dev9]]" in part.dump.data
 
 
-def test_escapes_are_those_of_go() -> None:
+def test_strings_are_escaped_as_in_go() -> None:
     raw = encode([PodDevices('<a>&"\\', "\n\t\b\x01\x7f", "\u2028é日")], {})
     assert b'"PodUID":"\\u003ca\\u003e\\u0026\\"\\\\"' in raw
     assert b'"ContainerName":"\\n\\t\\b\\u0001\x7f"' in raw
     assert '"ResourceName":"\\u2028é日"'.encode() in raw
 
 
-def test_what_the_file_leaves_out_is_empty_not_null() -> None:
+def test_missing_fields_are_empty_and_not_null() -> None:
     found = decode(b'{"Data":{},"Checksum":1}')
     assert (found.entries, found.registered) == ([], {})
     assert decode(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}').entries is None
 
 
 @pytest.mark.parametrize(
-    ("written", "otherwise"),
+    ("original", "variant"),
     [
         ('"Data"', '"data"'),
         ('"PodUID"', '"podUid"'),
@@ -102,15 +104,15 @@ def test_what_the_file_leaves_out_is_empty_not_null() -> None:
         ('"Checksum":', '"Data":null,"checksum":'),
     ],
 )
-def test_names_and_values_are_found_as_go_finds_them(written: str, otherwise: str) -> None:
-    text = TEGRA.decode().replace(written, otherwise, 1)
-    if '"Data":null' in otherwise:
+def test_field_names_are_matched_as_in_go(original: str, variant: str) -> None:
+    text = TEGRA.decode().replace(original, variant, 1)
+    if '"Data":null' in variant:
         text = text.replace('"Data":', '"DATA":', 1)
     found = load(text.encode())
     assert encode(found.entries, found.registered) == TEGRA
 
 
-def test_null_is_a_zero_among_values() -> None:
+def test_null_values_are_read_as_zero_values() -> None:
     found = decode(
         b'{"Data":{"PodDeviceEntries":[null,{"PodUID":null,"DeviceIDs":{"0":[null]}}],"RegisteredDevices":{"a":null}}}'
     )
@@ -119,7 +121,7 @@ def test_null_is_a_zero_among_values() -> None:
     assert decode(b"null").entries == []
 
 
-def test_the_form_before_1_20_is_shown_and_refused() -> None:
+def test_format_before_1_20_is_decoded_but_not_loaded() -> None:
     found = decode(BEFORE_1_20)
     kubelet_devices.verify(found)
     assert found.is_legacy
@@ -130,7 +132,7 @@ def test_the_form_before_1_20_is_shown_and_refused() -> None:
         load(BEFORE_1_20)
 
 
-def test_a_wrong_checksum_names_both() -> None:
+def test_wrong_checksum_is_reported_with_the_computed_one() -> None:
     with pytest.raises(CheckpointCorrupted, match=r"^checkpoint is corrupted$") as error:
         load(TEGRA.replace(b'"tegra"', b'"tegrb"'))
     assert error.value.stored == 3660592824
@@ -141,13 +143,13 @@ def test_a_wrong_checksum_names_both() -> None:
     "raw",
     [b"", b"{", b"[]", b'{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', b'{"data":{"podDeviceEntries":1}}', b"\xff"],
 )
-def test_what_is_no_such_file_is_said(raw: bytes) -> None:
+def test_malformed_file_is_refused(raw: bytes) -> None:
     with pytest.raises(KubeletFileError):
         load(raw)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40, -1])
-def test_a_file_that_was_cut_off_is_named_in_the_kubelets_words(kept: int) -> None:
+def test_truncated_file_has_the_error_text_of_the_kubelet(kept: int) -> None:
     with pytest.raises(KubeletFileError, match=r"^unexpected end of JSON input$"):
         load(TEGRA.strip()[:kept])
 
@@ -171,7 +173,7 @@ lists = st.none() | st.lists(texts, max_size=3)
     ),
     st.none() | st.dictionaries(texts, lists, max_size=3),
 )
-def test_whatever_is_written_is_read_again(
+def test_encoded_file_is_decoded_to_the_same_entries(
     entries: list[PodDevices] | None, registered: dict[str, list[str] | None] | None
 ) -> None:
     raw = encode(entries, registered)

@@ -14,7 +14,7 @@ def units(book: Book) -> list[str]:
     return [each.unit for each in book]
 
 
-def test_another_resource_is_refused_by_name_rule_and_way_out() -> None:
+def test_refusal_names_the_device_the_rule_and_the_remedy() -> None:
     book = Book([lease("gpu-0", holder="pod/default/train/main")])
     with pytest.raises(LeaseRefused) as refused:
         book.grant([lease("vfio-7", "example.com/vfio", exclusive="vfio-7 gpu-0")])
@@ -26,13 +26,13 @@ def test_another_resource_is_refused_by_name_rule_and_way_out() -> None:
     )
 
 
-def test_the_other_api_is_another_owner_even_with_the_same_name() -> None:
+def test_claim_is_refused_a_device_of_the_device_plugin_api() -> None:
     book = Book([lease("gpu-0")])
     with pytest.raises(LeaseRefused, match="a pod that the kubelet has not reported yet"):
         book.grant([claimed("gpu-0", "1")])
 
 
-def test_a_unit_that_the_kubelet_gives_out_again_ends_the_lease_before() -> None:
+def test_reallocated_unit_replaces_its_lease() -> None:
     old, new = lease("gpu-0", holder="pod/a/b/c"), lease("gpu-0", granted_at=200.0)
     book = Book([old])
     change = book.grant([new])
@@ -41,7 +41,7 @@ def test_a_unit_that_the_kubelet_gives_out_again_ends_the_lease_before() -> None
     assert list(book) == [new]
 
 
-def test_a_lease_takes_the_place_of_the_one_before_and_gives_it_back() -> None:
+def test_undone_or_refused_renewal_restores_the_former_leases() -> None:
     before = (lease("a"), lease("b"), lease("c"))
     book = Book(before)
     change = book.grant([lease("b", granted_at=200.0), lease("a", exclusive="a d")])
@@ -54,7 +54,7 @@ def test_a_lease_takes_the_place_of_the_one_before_and_gives_it_back() -> None:
     assert not list(book.of_device("d"))
 
 
-def test_a_claim_keeps_its_device_from_other_claims_and_may_repeat_itself() -> None:
+def test_claim_can_repeat_its_grant_and_excludes_other_claims() -> None:
     mine = claimed("gpu-0", "1")
     book = Book([mine])
     assert book.grant([mine]).renewed == ((mine, mine),)
@@ -63,7 +63,7 @@ def test_a_claim_keeps_its_device_from_other_claims_and_may_repeat_itself() -> N
     assert list(book) == [mine]
 
 
-def test_claims_keep_from_each_other_what_is_exclusive_and_share_what_is_shared() -> None:
+def test_claims_conflict_on_exclusive_and_share_shared_devices() -> None:
     whole = claimed("gpu-0", "1")
     share = claimed("gpu-1/s1", "1", exclusive="", shared="gpu-1")
     admin = claimed("gpu-0@3", "3", exclusive="")
@@ -76,7 +76,7 @@ def test_claims_keep_from_each_other_what_is_exclusive_and_share_what_is_shared(
     assert book.grant([claimed("gpu-1/s2", "2", exclusive="", shared="gpu-1")]).begun
 
 
-def test_conflicts_are_found_for_each_other_owner_by_device() -> None:
+def test_conflicts_have_the_device_and_lease_of_each_other_owner() -> None:
     part, whole = lease("vf-0", shared="pf"), claimed("gpu-0", "1")
     book = Book([part, whole, lease("vf-1", shared="pf")])
     found = [(device, x.unit) for device, x in book.conflicts("somebody", ["pf", "gpu-0"])]
@@ -86,7 +86,7 @@ def test_conflicts_are_found_for_each_other_owner_by_device() -> None:
     assert [x for _, x in book.conflicts("somebody", ["vf-0"], ["pf"])] == [part]
 
 
-def test_shares_go_together_only_with_shares_of_the_same_size() -> None:
+def test_shares_of_a_device_must_have_the_same_number() -> None:
     book = Book()
     book.grant([lease(f"fuse.{n}", "example.com/fuse", shares=3) for n in range(2)])
     assert book.grant([lease("fuse.2", "example.com/fuse", shares=3)]).begun
@@ -99,13 +99,13 @@ def test_shares_go_together_only_with_shares_of_the_same_size() -> None:
             book.grant([other])
 
 
-def test_a_group_and_its_member_are_not_had_at_once_though_their_resource_is_one() -> None:
+def test_group_conflicts_with_a_held_member_of_one_resource() -> None:
     book = Book([lease("gpu-0")])
     with pytest.raises(LeaseRefused, match="device gpu-0"):
         book.grant([lease("pair-1", exclusive="pair-1 gpu-0 snd-0")])
 
 
-def test_parts_of_one_whole_may_go_to_different_resources_but_the_whole_to_neither() -> None:
+def test_parts_of_a_device_conflict_only_with_the_whole() -> None:
     book = Book([lease("vf-0", "a.com/vf", shared="pf"), lease("vf-1", "b.com/vf", shared="pf")])
     with pytest.raises(LeaseRefused, match=r"device pf: .*whole or in parts"):
         book.grant([lease("pf", "a.com/pf")])
@@ -113,7 +113,7 @@ def test_parts_of_one_whole_may_go_to_different_resources_but_the_whole_to_neith
         Book([lease("pf", "a.com/pf")]).grant([lease("vf-0", "a.com/vf", shared="pf")])
 
 
-def test_a_grant_is_all_or_nothing() -> None:
+def test_refused_grant_changes_nothing() -> None:
     before = lease("gpu-0", holder="pod/a/b/c")
     book = Book([lease("gpu-1", "other.com/gpu"), before])
     with pytest.raises(LeaseRefused):
@@ -121,14 +121,14 @@ def test_a_grant_is_all_or_nothing() -> None:
     assert set(book) == {lease("gpu-1", "other.com/gpu"), before}
 
 
-def test_one_request_cannot_take_the_same_unit_twice_or_quarrel_with_itself() -> None:
+def test_request_with_repeated_or_conflicting_units_is_refused() -> None:
     with pytest.raises(LeaseRefused, match="gpu-0: requested twice"):
         Book().grant([lease("gpu-0"), lease("gpu-0")])
     with pytest.raises(LeaseRefused, match="device gpu-0"):
         Book().grant([lease("gpu-0"), lease("gpu-0", "other.com/gpu")])
 
 
-def test_an_ended_lease_frees_its_devices_and_what_is_not_leased_cannot_end() -> None:
+def test_ended_lease_frees_its_devices_and_unknown_keys_are_ignored() -> None:
     first, second = lease("vf-0", shared="pf"), lease("vf-1", shared="pf")
     book = Book([first, second])
     assert book.end([first.key, first.key, lease("vf-9").key]).ended == (first,)
@@ -150,7 +150,7 @@ def test_leases_are_found_by_owner_resource_unit_and_device() -> None:
     assert book.of_owner("claim/1") == (two,)
 
 
-def test_an_update_says_who_holds_a_lease_and_raises_no_ended_one() -> None:
+def test_update_changes_the_holder_and_ignores_ended_leases() -> None:
     book = Book([lease("a"), lease("b")])
     book.end([lease("b").key])
     named = lease("a", holder="pod/x/y/z", pods="uid-1")
@@ -159,29 +159,29 @@ def test_an_update_says_who_holds_a_lease_and_raises_no_ended_one() -> None:
     assert list(book) == [named]
 
 
-class Counted(bytes):
+class CountedRecord(bytes):
     """A record that counts its comparisons: the records of thousands of units are large."""
 
     compared = 0
     __hash__ = bytes.__hash__
 
     def __ne__(self, other: object) -> bool:
-        Counted.compared += 1
+        CountedRecord.compared += 1
         return super().__ne__(other)
 
 
-def test_the_one_record_of_a_containers_leases_is_compared_once() -> None:
-    before, equal, other = (Counted(text) for text in (b"one", b"one", b"two"))
+def test_shared_record_of_leases_is_compared_once() -> None:
+    before, equal, other = (CountedRecord(text) for text in (b"one", b"one", b"two"))
     names = [f"gpu-{n}" for n in range(9)]
     book = Book(lease(name, record=before) for name in names)
-    Counted.compared = 0
+    CountedRecord.compared = 0
     assert not book.grant([lease(name, record=equal) for name in names]).rerecorded
-    assert Counted.compared == 1
+    assert CountedRecord.compared == 1
     change = book.grant([lease(name, record=other if name == "gpu-3" else equal) for name in names])
     assert [x.unit for x in change.rerecorded] == ["gpu-3"]
 
 
-def test_what_became_known_of_a_lease_says_nothing_of_the_next_one() -> None:
+def test_update_of_an_ended_lease_does_not_change_its_successor() -> None:
     book = Book([claimed("a", "1")])
     known = replace(claimed("a", "1"), holder="claim/default/one/1", pods=frozenset({"uid-1"}))
     book.end([known.key])
@@ -212,7 +212,7 @@ steps = st.lists(st.lists(leases, min_size=1, max_size=3) | st.tuples(leases), m
 
 
 @given(steps)
-def test_the_index_agrees_with_comparing_all_pairs_and_every_step_can_be_taken_back(
+def test_index_agrees_with_pairwise_comparison_and_every_step_can_be_undone(
     script: list[list[Lease] | tuple[Lease]],
 ) -> None:
     book = Book()
@@ -223,16 +223,16 @@ def test_the_index_agrees_with_comparing_all_pairs_and_every_step_can_be_taken_b
         else:
             names = {each.key for each in step}
             others = [each for each in book if each.key not in names]
-            quarrel = len(names) < len(step) or any(conflict(a, b) for a in step for b in [*others, *step])
+            has_conflict = len(names) < len(step) or any(conflict(a, b) for a in step for b in [*others, *step])
             taken = {each.key: each.owner for each in book if each.api == "dra"}
             foreign = any(each.key in taken and taken[each.key] != each.owner for each in step)
             try:
                 change = book.grant(step)
             except LeaseRefused:
-                assert quarrel or foreign
+                assert has_conflict or foreign
                 change = Change()
             else:
-                assert not quarrel
+                assert not has_conflict
                 assert not foreign
         after = set(book)
         book.undo(change)

@@ -20,10 +20,10 @@ from tests.checkpoint.test_lease import conflict, leases
 from tests.held import HeldSince
 from tests.threads import no_more_threads
 
-IN_THE_LOOP, IN_A_THREAD = float("inf"), -1.0
+IN_LOOP, IN_THREAD = float("inf"), -1.0
 
 
-@pytest.fixture(params=[IN_THE_LOOP, IN_A_THREAD], ids=["in the loop", "in a thread"])
+@pytest.fixture(params=[IN_LOOP, IN_THREAD], ids=["in the loop", "in a thread"])
 async def ledger(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
     found = await opened(tmp_path / "state", quick=request.param)
     found.complete()
@@ -36,7 +36,7 @@ async def reopened(ledger: Ledger, tmp_path: Path, boot_id: str = "boot-1") -> L
     return await opened(tmp_path / "state", boot_id)
 
 
-async def test_a_granted_lease_is_there_after_a_restart_with_all_that_it_says(ledger: Ledger, tmp_path: Path) -> None:
+async def test_granted_lease_survives_a_restart_with_all_fields(ledger: Ledger, tmp_path: Path) -> None:
     full = Lease(
         resource="example.com/gpu",
         unit="gpu-0.3",
@@ -59,13 +59,13 @@ async def test_a_granted_lease_is_there_after_a_restart_with_all_that_it_says(le
     await again.close()
 
 
-async def test_a_lease_is_on_disk_when_the_grant_returns(ledger: Ledger, tmp_path: Path) -> None:
+async def test_lease_is_on_disk_when_the_grant_returns(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a"), lease("b")])
     with closing(sqlite3.connect(tmp_path / "state" / "ledger.sqlite3")) as tool:
         assert tool.execute("SELECT unit FROM lease ORDER BY unit").fetchall() == [("a",), ("b",)]
 
 
-async def test_a_unit_given_out_again_ends_the_old_lease_and_says_so(ledger: Ledger, tmp_path: Path) -> None:
+async def test_reallocated_unit_replaces_and_returns_the_old_lease(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a", holder="pod/x/y/z"), lease("b")])
     granted = await ledger.grant([lease("a", granted_at=200.0)])
     assert granted.replaced == (lease("a", holder="pod/x/y/z"),)
@@ -74,7 +74,7 @@ async def test_a_unit_given_out_again_ends_the_old_lease_and_says_so(ledger: Led
     await again.close()
 
 
-async def test_a_unit_given_out_again_with_other_devices_is_the_latest(ledger: Ledger, tmp_path: Path) -> None:
+async def test_unit_reallocated_with_other_devices_moves_to_the_end(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a"), lease("b"), lease("c", shared="pf")])
     await ledger.grant([lease("a", exclusive="a d"), lease("c")])
     latest = (lease("b"), lease("a", exclusive="a d"), lease("c"))
@@ -84,9 +84,7 @@ async def test_a_unit_given_out_again_with_other_devices_is_the_latest(ledger: L
     await again.close()
 
 
-async def test_what_a_unit_was_answered_before_is_kept_for_as_long_as_another_one_has_it(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+async def test_record_is_kept_while_any_lease_refers_to_it(ledger: Ledger, tmp_path: Path) -> None:
     def answered(unit: str, record: bytes) -> Lease:
         return structs.replace(lease(unit), record=record)
 
@@ -106,9 +104,7 @@ async def test_what_a_unit_was_answered_before_is_kept_for_as_long_as_another_on
     await again.close()
 
 
-async def test_what_became_known_of_a_holder_survives_and_the_order_of_grants_stays(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+async def test_updated_holder_survives_a_restart_in_the_order_of_grants(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a")])
     await ledger.grant([lease("b")])
     await ledger.update([lease("a", holder="pod/x/y/z", pods="uid-1"), lease("never", holder="pod/l/m/n")])
@@ -117,7 +113,7 @@ async def test_what_became_known_of_a_holder_survives_and_the_order_of_grants_st
     await again.close()
 
 
-async def test_a_refused_request_changes_nothing_and_costs_no_disk(ledger: Ledger) -> None:
+async def test_refused_request_changes_nothing_and_writes_nothing(ledger: Ledger) -> None:
     await ledger.grant([lease("a", "other.com/a")])
     commits = ledger.commits
     with pytest.raises(LeaseRefused, match="device a"):
@@ -126,7 +122,7 @@ async def test_a_refused_request_changes_nothing_and_costs_no_disk(ledger: Ledge
     assert ledger.commits == commits
 
 
-async def test_a_callers_check_is_asked_at_the_moment_of_the_decision(ledger: Ledger) -> None:
+async def test_check_of_a_request_sees_the_requests_before_it(ledger: Ledger) -> None:
     def at_most(count: int) -> Callable[[Book], None]:
         def check(book: Book) -> None:
             if len(book) >= count:
@@ -140,7 +136,7 @@ async def test_a_callers_check_is_asked_at_the_moment_of_the_decision(ledger: Le
     assert [isinstance(x, LeaseRefused) for x in outcomes] == [False] * 3 + [True] * 7
 
 
-async def test_a_hundred_callers_share_commits_and_each_has_its_own_outcome(ledger: Ledger) -> None:
+async def test_concurrent_grants_share_commits_and_have_separate_outcomes(ledger: Ledger) -> None:
     await ledger.grant([lease("u7", "other.com/x")])
     commits = ledger.commits
     outcomes = await asyncio.gather(*(ledger.grant([lease(f"u{n}")]) for n in range(100)), return_exceptions=True)
@@ -150,7 +146,7 @@ async def test_a_hundred_callers_share_commits_and_each_has_its_own_outcome(ledg
     assert ledger.commits - commits <= 2
 
 
-async def test_callers_of_one_batch_see_each_other(ledger: Ledger) -> None:
+async def test_second_of_two_conflicting_concurrent_grants_is_refused(ledger: Ledger) -> None:
     first, second = await asyncio.gather(
         ledger.grant([lease("a", "a.com/r")]), ledger.grant([lease("a", "b.com/r")]), return_exceptions=True
     )
@@ -158,7 +154,7 @@ async def test_callers_of_one_batch_see_each_other(ledger: Ledger) -> None:
     assert isinstance(second, LeaseRefused)
 
 
-async def test_ten_thousand_units_keep_one_record(ledger: Ledger, tmp_path: Path) -> None:
+async def test_ten_thousand_units_share_one_record(ledger: Ledger, tmp_path: Path) -> None:
     record = b"x" * 100_000
     wanted = [
         Lease(
@@ -183,7 +179,7 @@ async def test_ten_thousand_units_keep_one_record(ledger: Ledger, tmp_path: Path
     tool.close()
 
 
-async def test_what_ends_is_gone_for_good(ledger: Ledger, tmp_path: Path) -> None:
+async def test_ended_leases_stay_ended_after_a_restart(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a"), lease("b"), lease("c", "example.com/c")])
     assert await ledger.end([lease("a"), lease("b"), lease("unknown")]) == (lease("a"), lease("b"))
     again = await reopened(ledger, tmp_path)
@@ -191,7 +187,7 @@ async def test_what_ends_is_gone_for_good(ledger: Ledger, tmp_path: Path) -> Non
     await again.close()
 
 
-async def test_what_was_granted_or_answered_again_since_does_not_end(ledger: Ledger) -> None:
+async def test_lease_granted_or_answered_since_the_judgement_does_not_end(ledger: Ledger) -> None:
     await ledger.grant([lease("a"), lease("b"), lease("c")])
     judged, now = ledger.leases(), asyncio.get_running_loop().time()
     await ledger.grant([lease("a", granted_at=200.0)])
@@ -200,22 +196,22 @@ async def test_what_was_granted_or_answered_again_since_does_not_end(ledger: Led
     assert ledger.age(lease("b")) < asyncio.get_running_loop().time() - now + 1e-9
 
 
-async def test_a_file_that_becomes_readable_is_read_once_whoever_asks(tmp_path: Path) -> None:
+async def test_database_that_becomes_readable_is_read_once(tmp_path: Path) -> None:
     """A second read would forget leases that were granted after the first."""
     (tmp_path / "state").write_text("in the way")
     ledger = Ledger(tmp_path / "state", "boot-1")
     await ledger.take()
-    heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
-    ledger.observe(heard.put_nowait)
+    notified: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    ledger.observe(notified.put_nowait)
     (tmp_path / "state").unlink()
     await asyncio.gather(ledger.load(), ledger.load(), ledger.grant([lease("a")]))
-    assert [await heard.get(), await heard.get()] == [None, [lease("a")]]
+    assert [await notified.get(), await notified.get()] == [None, [lease("a")]]
     await ledger.close()
-    assert heard.empty()
+    assert notified.empty()
     assert ledger.leases() == (lease("a"),)
 
 
-async def test_a_callers_own_fault_is_its_own(ledger: Ledger) -> None:
+async def test_failing_check_affects_only_its_request(ledger: Ledger) -> None:
     def fail(_: Book) -> None:
         raise ZeroDivisionError
 
@@ -226,7 +222,9 @@ async def test_a_callers_own_fault_is_its_own(ledger: Ledger) -> None:
     assert [each.unit for each in ledger.leases()] == ["b"]
 
 
-async def test_a_defect_in_reading_is_said_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defect_while_reading_is_reported_to_the_waiting_grant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: Database) -> None:
         raise ZeroDivisionError
 
@@ -262,7 +260,7 @@ class Guard:
         await self.ledger.end([x for x in self.ledger.leases() if "gone" in x.holder])
 
 
-async def test_nobody_is_refused_before_the_guard_has_ended_what_is_over(ledger: Ledger) -> None:
+async def test_guard_ends_finished_leases_before_a_refusal(ledger: Ledger) -> None:
     ledger.guard = guard = Guard(ledger)
     await ledger.grant([lease("gpu-0", holder="pod/x/gone/c"), lease("gpu-1", holder="pod/x/here/c")])
     assert not guard.asked
@@ -275,7 +273,7 @@ async def test_nobody_is_refused_before_the_guard_has_ended_what_is_over(ledger:
     assert guard.asked == ["refusing", "refusing"]
 
 
-async def test_a_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path) -> None:
+async def test_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     assert not ledger.is_complete
     ledger.guard = guard = Guard(ledger)
@@ -288,7 +286,7 @@ async def test_a_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path
     await ledger.close()
 
 
-async def test_a_file_that_could_not_be_read_at_first_and_was_lost_grants_nothing_before_it_is_complete(
+async def test_ledger_lost_after_a_failed_read_grants_nothing_before_complete(
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state"
@@ -305,19 +303,19 @@ async def test_a_file_that_could_not_be_read_at_first_and_was_lost_grants_nothin
     await ledger.close()
 
 
-async def test_who_observes_hears_which_leases_ended_and_began(ledger: Ledger) -> None:
-    heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
-    ledger.observe(heard.put_nowait)
+async def test_observer_gets_begun_and_ended_leases(ledger: Ledger) -> None:
+    notified: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    ledger.observe(notified.put_nowait)
     await ledger.grant([lease("gpu-0", shared="pf"), claimed("gpu-1", "1")])
-    assert await heard.get() == [lease("gpu-0", shared="pf"), claimed("gpu-1", "1")]
+    assert await notified.get() == [lease("gpu-0", shared="pf"), claimed("gpu-1", "1")]
     await ledger.end([claimed("gpu-1", "1")])
-    assert await heard.get() == [claimed("gpu-1", "1")]
+    assert await notified.get() == [claimed("gpu-1", "1")]
     await ledger.end([lease("unknown")])
     await ledger.update([lease("gpu-0", shared="pf", holder="pod/x/y/z")])
-    assert heard.empty()
+    assert notified.empty()
 
 
-async def test_a_lease_that_is_renewed_is_news_only_with_another_record(ledger: Ledger) -> None:
+async def test_renewed_lease_is_a_change_only_with_another_record(ledger: Ledger) -> None:
     moved: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
     renewed: asyncio.Queue[Sequence[Lease]] = asyncio.Queue()
     ledger.observe(moved.put_nowait)
@@ -332,7 +330,7 @@ async def test_a_lease_that_is_renewed_is_news_only_with_another_record(ledger: 
     assert await moved.get() == [lease("gpu-0", record=b"two")]
 
 
-async def test_who_comes_alone_is_answered_at_once_and_who_comes_meanwhile_shares_a_commit(tmp_path: Path) -> None:
+async def test_grants_that_arrive_during_a_commit_share_the_next(tmp_path: Path) -> None:
     ledger = await opened(tmp_path / "quick", quick=1e9)
     await ledger.grant([lease("a")])
     loop = asyncio.get_running_loop()
@@ -354,25 +352,23 @@ async def test_who_comes_alone_is_answered_at_once_and_who_comes_meanwhile_share
     await ledger.close()
 
 
-async def test_who_observes_hears_of_it_after_the_caller_has_gone_on(ledger: Ledger) -> None:
-    heard: asyncio.Queue[object] = asyncio.Queue()
-    ledger.observe(heard.put_nowait)
-    ledger.observe_commits(heard.put_nowait)
+async def test_observers_are_called_after_the_grant_returns(ledger: Ledger) -> None:
+    notified: asyncio.Queue[object] = asyncio.Queue()
+    ledger.observe(notified.put_nowait)
+    ledger.observe_commits(notified.put_nowait)
     await ledger.grant([lease("gpu-0")])
-    assert heard.empty()
-    assert await heard.get() == [lease("gpu-0")]
-    assert await heard.get()
+    assert notified.empty()
+    assert await notified.get() == [lease("gpu-0")]
+    assert await notified.get()
 
 
-async def test_a_second_opener_is_told_and_the_first_goes_on(ledger: Ledger, tmp_path: Path) -> None:
+async def test_second_daemon_is_refused_and_the_first_continues(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(StateLocked, match=r"state: another nodeplug uses this state directory"):
         await opened(tmp_path / "state")
     await ledger.grant([lease("a")])
 
 
-async def test_a_successor_reads_what_is_on_record_and_its_requests_wait_for_the_directory(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+async def test_successor_reads_leases_and_its_grants_wait_for_the_lock(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.grant([lease("a")])
     successor = Ledger(tmp_path / "state", "boot-1")
     await successor.read()
@@ -388,7 +384,7 @@ async def test_a_successor_reads_what_is_on_record_and_its_requests_wait_for_the
     await successor.close()
 
 
-async def test_a_successor_that_must_wait_too_long_says_so(
+async def test_successor_that_waits_too_long_is_refused_and_logs_the_wait(
     ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     successor = Ledger(tmp_path / "state", "boot-1")
@@ -401,7 +397,7 @@ async def test_a_successor_that_must_wait_too_long_says_so(
     await successor.close()
 
 
-async def test_a_caller_that_went_away_does_not_disturb_the_others(ledger: Ledger) -> None:
+async def test_cancelled_grant_does_not_affect_others(ledger: Ledger) -> None:
     gone = asyncio.ensure_future(ledger.grant([lease("a")]))
     stays = asyncio.ensure_future(ledger.grant([lease("b")]))
     await asyncio.sleep(0)
@@ -410,10 +406,8 @@ async def test_a_caller_that_went_away_does_not_disturb_the_others(ledger: Ledge
     assert "b" in {each.unit for each in ledger.leases()}
 
 
-@pytest.mark.parametrize("quick", [IN_THE_LOOP, IN_A_THREAD])
-async def test_close_finishes_what_waits_refuses_the_rest_and_leaves_nothing_behind(
-    tmp_path: Path, quick: float
-) -> None:
+@pytest.mark.parametrize("quick", [IN_LOOP, IN_THREAD])
+async def test_close_finishes_waiting_grants_and_leaves_no_threads_or_descriptors(tmp_path: Path, quick: float) -> None:
     since = HeldSince()
     ledger = await opened(tmp_path, quick=quick)
     waiting = asyncio.ensure_future(ledger.grant([lease("a")]))
@@ -428,7 +422,7 @@ async def test_close_finishes_what_waits_refuses_the_rest_and_leaves_nothing_beh
     assert since.descriptors() == []
 
 
-async def test_where_no_thread_is_left_it_is_read_once_there_is_one_and_by_nobody_else_before(tmp_path: Path) -> None:
+async def test_ledger_without_a_free_thread_is_read_once_there_is_one(tmp_path: Path) -> None:
     """At the thread limit of a node or a cgroup the daemon stays up, and grants leases once it can record them."""
     before = await opened(tmp_path)
     await before.grant([lease("a")])
@@ -456,8 +450,8 @@ operations = st.one_of(
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(script=st.lists(operations, max_size=15), quick=st.sampled_from([IN_THE_LOOP, IN_A_THREAD]))
-def test_no_device_is_ever_handed_out_twice_and_every_reload_agrees(
+@given(script=st.lists(operations, max_size=15), quick=st.sampled_from([IN_LOOP, IN_THREAD]))
+def test_leases_never_conflict_and_every_reload_agrees(
     script: list[tuple[str, object]], quick: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     asyncio.run(_play(script, quick, tmp_path_factory.mktemp("ledger")))

@@ -18,7 +18,7 @@ def connection() -> Iterator[sqlite3.Connection]:
     opened.close()
 
 
-def test_an_empty_database_gets_all_steps_and_their_record(connection: sqlite3.Connection) -> None:
+def test_empty_database_gets_all_migrations_and_their_record(connection: sqlite3.Connection) -> None:
     assert version(connection) == 0
     migrate(connection)
     assert version(connection) == len(MIGRATIONS)
@@ -27,7 +27,7 @@ def test_an_empty_database_gets_all_steps_and_their_record(connection: sqlite3.C
     assert recorded == [(number, step.name) for number, step in enumerate(MIGRATIONS, start=1)]
 
 
-def test_a_newer_program_makes_only_the_missing_step_and_keeps_the_rows(connection: sqlite3.Connection) -> None:
+def test_only_missing_migration_runs_and_rows_are_kept(connection: sqlite3.Connection) -> None:
     migrate(connection)
     connection.execute("INSERT INTO record VALUES (x'00', x'')")
     row = "1, 'r', 'dra', 'u', 'claim/1', '[]', '[]', '', '[]', x'00', 'done', 'b', 1.0, x''"
@@ -37,7 +37,7 @@ def test_a_newer_program_makes_only_the_missing_step_and_keeps_the_rows(connecti
     assert connection.execute("SELECT unit, note FROM lease").fetchall() == [("u", "")]
 
 
-def test_a_step_that_fails_leaves_no_trace(connection: sqlite3.Connection) -> None:
+def test_failed_migration_leaves_no_trace(connection: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.OperationalError, match="lease already exists"):
         migrate(connection, (*MIGRATIONS, BROKEN))
     assert version(connection) == len(MIGRATIONS)
@@ -47,14 +47,14 @@ def test_a_step_that_fails_leaves_no_trace(connection: sqlite3.Connection) -> No
     assert version(connection) == len(MIGRATIONS) + 1
 
 
-def test_nothing_to_do_is_nothing_done(connection: sqlite3.Connection) -> None:
+def test_current_schema_is_not_changed(connection: sqlite3.Connection) -> None:
     migrate(connection)
     before = connection.total_changes
     migrate(connection)
     assert connection.total_changes == before
 
 
-def test_the_first_ledgers_keep_their_leases_and_get_owners(connection: sqlite3.Connection) -> None:
+def test_leases_of_schema_version_1_are_kept_and_get_owners(connection: sqlite3.Connection) -> None:
     migrate(connection, MIGRATIONS[:1])
     connection.execute("INSERT INTO answer VALUES (x'00', x'01'), (x'02', x'03')")
     for resource, api, unit, holder, since in (

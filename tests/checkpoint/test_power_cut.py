@@ -23,7 +23,7 @@ _SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, 2
 
 
 @pytest.mark.parametrize("granted", [1, 7, 60])
-async def test_what_was_granted_before_a_power_cut_is_there_after_it(tmp_path: Path, granted: int) -> None:
+async def test_acknowledged_leases_survive_a_power_cut(tmp_path: Path, granted: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     with mounted_ext4(folder, 16):
@@ -36,7 +36,7 @@ async def test_what_was_granted_before_a_power_cut_is_there_after_it(tmp_path: P
                 await ledger.grant([lease(unit)], guarded=False)
                 acknowledged.add(unit)
                 if len(acknowledged) == granted:
-                    _cut(folder)
+                    _shut_down(folder)
 
         refusals = await asyncio.gather(*map(grant, "abc"), return_exceptions=True)
         assert [type(x) for x in refusals] == [LedgerUnavailable] * 3
@@ -50,7 +50,7 @@ async def test_what_was_granted_before_a_power_cut_is_there_after_it(tmp_path: P
         await again.close()
 
 
-def _cut(folder: Path) -> None:
+def _shut_down(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))

@@ -12,7 +12,7 @@ from tests.checkpoint.node import UNIT, Front, Node, Scripted
 from tests.running import running, until
 
 
-async def test_who_asks_for_a_pass_while_the_reconciler_ends_does_not_wait_for_ever(tmp_path: Path) -> None:
+async def test_refresh_returns_when_the_reconciler_stops(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger)
     async with running(node.reconciler.run()):
@@ -24,14 +24,14 @@ async def test_who_asks_for_a_pass_while_the_reconciler_ends_does_not_wait_for_e
     await ledger.close()
 
 
-async def test_a_lease_of_a_pod_that_the_kubelet_has_ended_ends(node: Node) -> None:
+async def test_lease_ends_when_the_kubelet_no_longer_lists_its_pod(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), lease("gpu-1", holder="pod/x/y/z")])
     node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, knows_its_pods=True)
     await node.passes()
     assert node.units == ["gpu-1"]
 
 
-async def test_a_kubelet_that_has_just_started_ends_nothing_and_neither_does_one_that_is_gone(node: Node) -> None:
+async def test_no_lease_ends_with_a_starting_or_stopped_kubelet(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), claimed("gpu-1", "1")])
     node.witnesses.server = {"1": False}
     for listed in (Listed(), None):
@@ -40,13 +40,13 @@ async def test_a_kubelet_that_has_just_started_ends_nothing_and_neither_does_one
     assert node.units == ["gpu-0", "gpu-1"]
 
 
-async def test_whatever_the_configuration_names_leases_are_looked_after(node: Node) -> None:
+async def test_lease_of_an_unconfigured_resource_ends(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", "gone.com/resource", holder="pod/x/y/z")])
     await node.passes()
     assert not node.units
 
 
-async def test_a_lease_on_which_the_witnesses_are_silent_is_released_by_hand(node: Node) -> None:
+async def test_lease_without_evidence_can_be_released(node: Node) -> None:
     unit, claim = lease("gpu-0", holder="pod/x/y/z"), claimed("gpu-1", "1")
     await node.ledger.grant([unit, claim, claimed("gpu-2", "1")])
     node.witnesses.list = node.witnesses.server = None
@@ -55,7 +55,7 @@ async def test_a_lease_on_which_the_witnesses_are_silent_is_released_by_hand(nod
     assert not node.units
 
 
-async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Node) -> None:
+async def test_lease_with_evidence_can_be_released_only_by_force(node: Node) -> None:
     unit, claim = lease("gpu-0", pods="u1"), claimed("gpu-1", "1")
     await node.ledger.grant([unit, claim])
     node.witnesses.list = None
@@ -76,7 +76,7 @@ async def test_a_lease_that_a_witness_names_is_released_by_force_alone(node: Nod
 
 
 @pytest.mark.parametrize("api", ["device-plugin", "dra"])
-async def test_what_another_pod_is_granted_while_a_release_asks_the_witnesses_stays_its(node: Node, api: str) -> None:
+async def test_release_does_not_end_a_lease_granted_meanwhile_to_another_pod(node: Node, api: str) -> None:
     """The kubelet ended the pod that the release was for, and allocated its device to another pod."""
     is_unit = api == "device-plugin"
     old = lease("gpu-0", holder="pod/x/old/z", granted_at=1.0) if is_unit else claimed("gpu-0", "1")
@@ -95,7 +95,7 @@ async def test_what_another_pod_is_granted_while_a_release_asks_the_witnesses_st
     assert node.ledger.leases() == (new,)
 
 
-async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_path: Path) -> None:
+async def test_release_of_a_recent_lease_needs_force(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=60.0)
@@ -117,7 +117,7 @@ async def test_what_ends_with_the_pass_is_released_and_a_young_lease_is_not(tmp_
     await ledger.close()
 
 
-async def test_holders_and_pods_are_learnt(node: Node) -> None:
+async def test_pass_records_holders_and_pods_of_leases(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0"), claimed("gpu-1", "1")])
     node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.file = DeviceFile({UNIT: UnitEntry("uid-1", "z")})
@@ -128,7 +128,7 @@ async def test_holders_and_pods_are_learnt(node: Node) -> None:
     assert claim.pods == {"uid-2", "uid-3"}
 
 
-async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: Path) -> None:
+async def test_lease_never_named_by_a_witness_ends_after_the_second_pass(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=0.05)
@@ -141,7 +141,7 @@ async def test_a_unit_that_nobody_has_named_yet_must_be_missed_twice(tmp_path: P
     await ledger.close()
 
 
-async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> None:
+async def test_lease_with_a_recorded_pod_ends_after_one_pass(tmp_path: Path) -> None:
     """This holds after a restart of ours: if a witness has named a unit, the kubelet has it on record."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -155,7 +155,7 @@ async def test_a_unit_whose_pod_is_on_record_is_missed_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("before", ["named", "missed"])
-async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_path: Path, before: str) -> None:
+async def test_replaced_lease_needs_two_new_passes_to_end(tmp_path: Path, before: str) -> None:
     """The kubelet allocated the unit again. Earlier findings do not apply, because the new pod is not recorded yet."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -171,7 +171,7 @@ async def test_what_takes_the_place_of_a_lease_must_be_missed_twice_itself(tmp_p
     await ledger.close()
 
 
-async def test_the_cgroup_of_its_pod_keeps_a_lease_until_it_is_gone(node: Node) -> None:
+async def test_lease_is_kept_while_its_pod_has_a_cgroup(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z", pods="uid-1")])
     node.witnesses.cgroups = frozenset({"uid-1", "uid-2"})
     await node.passes(2)
@@ -182,7 +182,7 @@ async def test_the_cgroup_of_its_pod_keeps_a_lease_until_it_is_gone(node: Node) 
     assert not node.units
 
 
-async def test_cgroups_that_cannot_be_seen_any_more_are_no_end(node: Node) -> None:
+async def test_unreadable_cgroups_end_no_lease(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z", pods="uid-1")])
     node.witnesses.list = None
     for seen in (frozenset({"uid-1"}), None, frozenset({"uid-1"})):
@@ -191,7 +191,7 @@ async def test_cgroups_that_cannot_be_seen_any_more_are_no_end(node: Node) -> No
     assert node.units
 
 
-async def test_a_file_that_may_be_older_is_written_again_before_it_counts(node: Node) -> None:
+async def test_stale_kubelet_file_is_rewritten_before_it_ends_a_lease(node: Node) -> None:
     old = DeviceFile({UNIT: UnitEntry("uid-1", "init")}, is_fresh=False)
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     node.witnesses.file, node.front.rewrites = old, DeviceFile({UNIT: UnitEntry("uid-1", "init")})
@@ -203,14 +203,14 @@ async def test_a_file_that_may_be_older_is_written_again_before_it_counts(node: 
     assert not node.units
 
 
-async def test_a_kubelet_that_does_not_write_its_file_again_ends_nothing(node: Node) -> None:
+async def test_stale_kubelet_file_that_is_not_rewritten_ends_no_lease(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     node.witnesses.file = DeviceFile({UNIT: UnitEntry("uid-1", "init")}, is_fresh=False)
     await node.passes()
     assert node.units
 
 
-async def test_the_api_server_is_asked_about_claims_that_nobody_on_the_node_names(node: Node) -> None:
+async def test_api_server_is_asked_about_claims_not_listed_on_the_node(node: Node) -> None:
     await node.ledger.grant([claimed("gpu-0", "1"), claimed("gpu-1", "2"), claimed("gpu-2", "3")])
     node.witnesses.list = Listed(claims={("default", "1"): frozenset({"gpu-0"})}, knows_its_pods=True)
     node.witnesses.server = {"2": False}
@@ -219,7 +219,7 @@ async def test_the_api_server_is_asked_about_claims_that_nobody_on_the_node_name
     assert node.units == ["gpu-0", "gpu-2"]  # the API server gave no answer for the third
 
 
-async def test_what_was_granted_again_while_the_witnesses_were_asked_stays(node: Node) -> None:
+async def test_lease_renewed_during_a_pass_does_not_end(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), lease("gpu-1", holder="pod/x/y/z"), claimed("c", "1")])
     node.witnesses.server = {"1": False}
 
@@ -232,7 +232,7 @@ async def test_what_was_granted_again_while_the_witnesses_were_asked_stays(node:
     assert node.units == ["gpu-0", "c"]
 
 
-async def test_those_who_ask_during_a_pass_share_the_next(node: Node) -> None:
+async def test_requests_during_a_pass_share_the_next_pass(node: Node) -> None:
     node.witnesses.hold.clear()
     first = asyncio.ensure_future(node.passes())
     while node.witnesses.lists < 2:  # the list of the first pass, and that of ours
@@ -246,7 +246,7 @@ async def test_those_who_ask_during_a_pass_share_the_next(node: Node) -> None:
     assert node.witnesses.lists == 3
 
 
-async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: Node) -> None:
+async def test_grant_succeeds_when_the_holding_pod_has_ended(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z"), lease("gpu-1", holder="pod/x/y/z")])
     node.witnesses.list = Listed({("example.com/gpu", "gpu-1"): "pod/x/y/z"}, knows_its_pods=True)
     await node.ledger.grant([lease("gpu-0", "example.com/other")])
@@ -255,7 +255,7 @@ async def test_a_grant_is_not_refused_for_the_sake_of_a_pod_that_is_gone(node: N
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_path: Path, *, ends: bool) -> None:
+async def test_reallocation_of_a_running_pods_unit_waits_for_its_end(tmp_path: Path, *, ends: bool) -> None:
     """A kubelet that lost its file considers the unit free. If the pod is just ending, the kubelet was only faster."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -278,7 +278,7 @@ async def test_a_unit_that_the_kubelet_gives_out_again_while_its_pod_runs(tmp_pa
     await ledger.close()
 
 
-async def test_the_next_version_of_a_static_pod_gets_its_devices_while_the_previous_one_ends(tmp_path: Path) -> None:
+async def test_new_version_of_a_static_pod_gets_the_device_of_the_ending_one(tmp_path: Path) -> None:
     """The kubelet starts it after that; after a refusal it would not try again."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -291,7 +291,7 @@ async def test_the_next_version_of_a_static_pod_gets_its_devices_while_the_previ
     await ledger.close()
 
 
-async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(tmp_path: Path) -> None:
+async def test_unresponsive_witnesses_delay_a_refusal_only_for_a_limited_time(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, patience=0.05)
@@ -305,7 +305,7 @@ async def test_witnesses_that_do_not_answer_hold_a_refusal_up_for_a_while_only(t
     await ledger.close()
 
 
-async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_pass_is_logged_and_the_next_one_succeeds(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
     node.witnesses.meanwhile = lambda: 1 // 0
     await node.passes()
@@ -318,7 +318,7 @@ async def test_a_pass_that_fails_is_logged_and_the_next_one_works(node: Node, ca
     assert node.reconciler.defect == ""
 
 
-async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fails(tmp_path: Path) -> None:
+async def test_pass_waits_for_all_claim_ends_when_one_fails(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
@@ -345,7 +345,7 @@ async def test_of_claims_that_end_none_goes_on_beside_the_next_pass_where_one_fa
     await ledger.close()
 
 
-async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> None:
+async def test_first_lease_wakes_the_reconciler(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger)
@@ -360,7 +360,7 @@ async def test_a_first_lease_wakes_who_looks_after_leases(tmp_path: Path) -> Non
     await ledger.close()
 
 
-async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_failure(
+async def test_changes_after_the_reconciler_stopped_log_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At a stop, running calls are finished last."""
@@ -381,9 +381,7 @@ async def test_what_is_leased_once_nobody_looks_after_leases_any_more_is_no_fail
 
 
 @pytest.mark.parametrize("left", [None, DeviceFile({UNIT: UnitEntry("uid-1", "z")})], ids=["nothing", "its file"])
-async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once_it_lists_it(
-    tmp_path: Path, left: DeviceFile | None
-) -> None:
+async def test_lease_released_without_kubelet_is_restored_when_listed(tmp_path: Path, left: DeviceFile | None) -> None:
     """A kubelet that starts returns the recorded devices to its pods, and calls no plugin."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
@@ -400,7 +398,7 @@ async def test_what_was_released_while_the_kubelet_was_away_is_leased_again_once
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["none is held", "there is no kubelet"])
-async def test_where_it_is_known_that_nothing_is_held_nobody_is_asked(tmp_path: Path, away: bool) -> None:
+async def test_idle_reconciler_runs_no_further_pass(tmp_path: Path, away: bool) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, interval=0.0)
@@ -414,7 +412,7 @@ async def test_where_it_is_known_that_nothing_is_held_nobody_is_asked(tmp_path: 
     await ledger.close()
 
 
-async def test_who_has_a_lease_is_learnt_soon_also_while_there_are_others(tmp_path: Path) -> None:
+async def test_holder_of_a_new_lease_is_recorded_before_the_next_interval(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     node = Node(ledger, grace=0.01)

@@ -26,7 +26,7 @@ Reserve(Path(sys.argv[1])).make(int(sys.argv[3]))
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
 @pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_blocks_are_written_where_they_cannot_be_had_otherwise(tmp_path: Path, error: int) -> None:
+def test_blocks_are_written_when_fallocate_is_unsupported(tmp_path: Path, error: int) -> None:
     """musl answers so on ext2, ext3 and ramfs (1.2.3); glibc writes the blocks itself."""
     fault = Fault("allocate", f"{error}+", 1, "reserve")
     log = tmp_path.with_name("calls")
@@ -45,7 +45,7 @@ def test_blocks_are_written_where_they_cannot_be_had_otherwise(tmp_path: Path, e
     assert (stat.st_size, stat.st_blocks * 512 > SIZE) == (SIZE + 5, True)
 
 
-def test_one_that_cannot_grow_stays_as_large_as_it_was(tmp_path: Path) -> None:
+def test_reserve_that_cannot_grow_keeps_its_size(tmp_path: Path) -> None:
     with mounted(tmp_path, "size=3m") as disk:
         reserve = Reserve(disk)
         reserve.make(SIZE)
@@ -58,7 +58,7 @@ def test_one_that_cannot_grow_stays_as_large_as_it_was(tmp_path: Path) -> None:
         assert (disk / "rest").stat().st_size < SIZE
 
 
-async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(tmp_path: Path) -> None:
+async def test_blocks_of_a_sparse_reserve_are_allocated(tmp_path: Path) -> None:
     reserve = tmp_path / "reserve"
     reserve.touch()
     os.truncate(reserve, 1 << 20)
@@ -68,7 +68,7 @@ async def test_a_reserve_that_a_backup_brought_back_with_holes_gets_its_blocks(t
 
 
 @pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
-async def test_what_others_put_in_the_place_of_the_reserve_is_replaced_or_named(
+async def test_other_file_in_place_of_the_reserve_is_replaced_or_named(
     tmp_path: Path, place: Callable[[Path], object]
 ) -> None:
     (tmp_path / "somebody").write_bytes(b"somebody's")

@@ -16,7 +16,7 @@ from tests.checkpoint.node import OTHER, UNIT, Node
 from tests.running import running
 
 
-async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> None:
+async def test_devices_held_without_a_lease_are_leased_again(node: Node) -> None:
     node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "c"): frozenset({"gpu-0"})})
     node.witnesses.file = DeviceFile(
         {OTHER: UnitEntry("uid-1", "init"), ("example.com/gpu", "dead"): UnitEntry("u", "")}
@@ -35,14 +35,14 @@ async def test_what_pods_hold_without_a_lease_is_leased_again(node: Node) -> Non
     assert [x.holder for x in node.ledger.leases()] == ["claim/default/d/7"]
 
 
-async def test_what_one_container_holds_is_leased_again_at_once(node: Node) -> None:
+async def test_units_of_one_container_are_restored_in_one_commit(node: Node) -> None:
     node.witnesses.list = Listed({("example.com/gpu", f"gpu-{n}"): "pod/x/y/z" for n in range(5)})
     await node.passes()
     assert (node.units, node.ledger.commits) == ([f"gpu-{n}" for n in range(5)], 1)
 
 
 @pytest.mark.parametrize("taken", ["gpu-0", "gpu-1"])
-async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_again(
+async def test_free_units_of_a_container_are_restored_when_one_is_taken(
     node: Node, caplog: pytest.LogCaptureFixture, taken: str
 ) -> None:
     await node.ledger.grant([lease(taken, "example.com/other", holder="pod/a/b/c")])
@@ -59,7 +59,7 @@ async def test_of_what_one_container_holds_all_that_nobody_else_has_is_leased_ag
     assert [x.device for x in caplog.records if x.message.startswith("lease restored")] == others  # type: ignore[attr-defined]
 
 
-async def test_the_pods_of_what_is_leased_again_are_those_of_the_kubelet_s_file(tmp_path: Path) -> None:
+async def test_restored_leases_have_the_pods_of_the_kubelets_file(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger, grace=60.0)  # longer than the test: a pass learns nothing about younger leases
     node.witnesses.list, node.witnesses.cgroups = Listed({UNIT: "pod/x/y/z"}), frozenset({"uid-1"})
@@ -70,7 +70,7 @@ async def test_the_pods_of_what_is_leased_again_are_those_of_the_kubelet_s_file(
     await ledger.close()
 
 
-async def test_what_the_disk_does_not_take_yet_is_waited_for(
+async def test_restoring_is_repeated_after_a_full_disk(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
@@ -87,7 +87,7 @@ async def test_what_the_disk_does_not_take_yet_is_waited_for(
     assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
 
 
-async def test_which_claims_have_leases_already(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_claims_without_leases_are_restored(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """By name, if the kubelet's file, which has the uids, is unreadable. Two claims can have the same name."""
     had = [claimed("gpu-1", "1", name="d"), lease("gpu-2", holder="pod/default/e/c")]
     await node.ledger.grant(had)
@@ -109,7 +109,7 @@ async def test_which_claims_have_leases_already(node: Node, caplog: pytest.LogCa
     assert not [x for x in caplog.messages if "without a lease" in x]
 
 
-async def test_a_lease_of_before_may_be_that_of_any_claim(node: Node) -> None:
+async def test_claim_is_not_restored_while_an_old_lease_has_no_claim_name(node: Node) -> None:
     """Its holder does not contain the claim's name."""
     await node.ledger.grant([replace(claimed("gpu-1", "1"), holder="claim/1")])
     node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-0"})})
@@ -118,7 +118,7 @@ async def test_a_lease_of_before_may_be_that_of_any_claim(node: Node) -> None:
 
 
 @pytest.mark.parametrize("taken", [(), ("gpu-1",)], ids=["at once", "one by one"])
-async def test_what_another_pod_is_given_while_units_are_restored_stays_its(node: Node, taken: Sequence[str]) -> None:
+async def test_unit_allocated_during_restoring_stays_with_its_new_pod(node: Node, taken: Sequence[str]) -> None:
     """The kubelet allocated the device after it listed the others."""
     await node.passes()
     await node.ledger.grant([lease(unit, "example.com/other", holder="pod/a/b/c") for unit in taken])
@@ -140,7 +140,7 @@ async def test_what_another_pod_is_given_while_units_are_restored_stays_its(node
     }
 
 
-async def test_a_resource_that_a_new_configuration_leaves_out_while_units_are_restored_is_nobodys_business(
+async def test_resource_removed_during_restoring_is_ignored(
     node: Node,
 ) -> None:
     def configure() -> None:
@@ -154,7 +154,7 @@ async def test_a_resource_that_a_new_configuration_leaves_out_while_units_are_re
     assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
 
 
-async def test_one_of_many_units_that_somebody_else_has_costs_the_others_few_commits(node: Node) -> None:
+async def test_one_taken_unit_of_many_costs_few_commits(node: Node) -> None:
     await node.ledger.grant([lease("gpu-40", "example.com/other", holder="pod/a/b/c")])
     units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(64)}
     node.witnesses.list = Listed(units | {("example.com/other", "gpu-40"): "pod/a/b/c"})
@@ -164,16 +164,14 @@ async def test_one_of_many_units_that_somebody_else_has_costs_the_others_few_com
     assert node.ledger.commits - before == 6
 
 
-async def test_a_claim_for_which_the_kubelet_has_no_answer_yet_is_not_held(node: Node) -> None:
+async def test_claim_without_units_in_the_kubelets_file_is_not_restored(node: Node) -> None:
     node.witnesses.cgroups = frozenset({"uid-2"})
     node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}))}
     await node.passes()
     assert not node.ledger.leases()
 
 
-async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unrestorable_device_is_logged_once_per_reason(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """The kubelet is asked every 30 seconds, and names the device each time."""
     await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
     listed = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
@@ -198,7 +196,7 @@ async def test_what_cannot_be_leased_again_is_reported_once_while_it_is_so(
     assert len(reported()) == 5
 
 
-async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
+async def test_problem_names_at_most_three_reasons(node: Node) -> None:
     """Each refusal repeats these reasons."""
     names = [("default", f"c{i}") for i in range(50)]
     node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, knows_its_pods=True)
@@ -210,7 +208,7 @@ async def test_what_waits_is_named_with_few_reasons(node: Node) -> None:
     assert node.reconciler.problem == "no answer for c0; no answer for c1; no answer for c10"
 
 
-async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node: Node) -> None:
+async def test_lease_ended_during_a_pass_is_not_restored_by_it(node: Node) -> None:
     await node.ledger.grant([lease("gpu-0"), claimed("gpu-1", "1")])
     node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, {("default", "1"): frozenset({"gpu-1"})}, knows_its_pods=True)
     node.witnesses.claims = {"1": ClaimEntry("default", "1")}
@@ -220,7 +218,7 @@ async def test_what_was_leased_when_a_pass_began_is_not_brought_back_by_it(node:
 
 
 @pytest.mark.parametrize("uid", ["1", ""], ids=["by its uid", "by its name"])
-async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_path: Path, uid: str) -> None:
+async def test_just_unprepared_claim_is_not_restored_within_the_grace_period(tmp_path: Path, uid: str) -> None:
     """The kubelet removes the claim after our answer, and pod-resources lists it until then."""
     ledger = await opened(tmp_path)
     node = Node(ledger, grace=0.2)
@@ -240,7 +238,7 @@ async def test_a_claim_that_was_given_back_a_moment_ago_is_not_brought_back(tmp_
     await ledger.close()
 
 
-async def test_of_two_claims_of_one_name_the_one_has_the_devices_that_was_given_them(node: Node) -> None:
+async def test_claim_without_units_is_not_restored_beside_its_namesake(node: Node) -> None:
     """One was force-deleted while its pod runs."""
     await node.ledger.grant([claimed("gpu-1", "1", name="d")])
     node.witnesses.list = Listed({}, {("default", "d"): frozenset({"gpu-1"})}, knows_its_pods=True)
@@ -252,13 +250,13 @@ async def test_of_two_claims_of_one_name_the_one_has_the_devices_that_was_given_
     assert node.units == ["gpu-1"]
 
 
-async def test_names_that_are_not_ours_are_nobodys_business(node: Node) -> None:
+async def test_resources_of_other_plugins_are_ignored(node: Node) -> None:
     node.witnesses.list = Listed({("nvidia.com/gpu", "GPU-1"): "pod/x/y/z"})
     await node.passes()
     assert not node.units
 
 
-async def test_a_lost_ledger_grants_nothing_until_what_pods_hold_is_leased(tmp_path: Path) -> None:
+async def test_lost_ledger_grants_nothing_until_held_devices_are_restored(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger)
     node.witnesses.list = Listed({UNIT: "pod/x/y/z"})
@@ -273,7 +271,7 @@ async def test_a_lost_ledger_grants_nothing_until_what_pods_hold_is_leased(tmp_p
     await ledger.close()
 
 
-async def test_a_new_node_without_a_kubelet_has_nothing_to_restore(tmp_path: Path) -> None:
+async def test_new_node_without_kubelet_grants_leases(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger)
     node.witnesses.list, node.witnesses.absent = None, True
@@ -283,7 +281,7 @@ async def test_a_new_node_without_a_kubelet_has_nothing_to_restore(tmp_path: Pat
 
 
 @pytest.mark.parametrize("api", ["device plugin", "DRA"])
-async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path: Path, api: str) -> None:
+async def test_lost_ledger_waits_for_a_stopped_kubelet_that_left_files(tmp_path: Path, api: str) -> None:
     ledger = await opened(tmp_path)
     node = Node(ledger)
     node.witnesses.list, node.witnesses.absent = None, True
@@ -301,7 +299,7 @@ async def test_a_kubelet_that_is_away_and_left_its_files_is_waited_for(tmp_path:
     await ledger.close()
 
 
-async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_asking(tmp_path: Path) -> None:
+async def test_pass_reads_a_ledger_that_becomes_readable(tmp_path: Path) -> None:
     before = await opened(tmp_path / "state")
     await before.grant([lease("gpu-0", holder="pod/x/y/z")])
     await before.close()
@@ -310,20 +308,20 @@ async def test_a_ledger_that_becomes_readable_later_is_read_without_anybody_aski
     ledger = await opened(tmp_path / "state")
     node = Node(ledger)
     node.witnesses.list = None
-    heard: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
-    ledger.observe(heard.put_nowait)
+    notified: asyncio.Queue[Sequence[Lease] | None] = asyncio.Queue()
+    ledger.observe(notified.put_nowait)
     async with running(node.reconciler.run()):
         await node.passes()
         assert not node.units
         (tmp_path / "state").unlink()
         (tmp_path / "elsewhere").rename(tmp_path / "state")
         await node.passes()
-        assert (node.units, await heard.get()) == (["gpu-0"], None)
+        assert (node.units, await notified.get()) == (["gpu-0"], None)
     await ledger.close()
 
 
 @pytest.mark.parametrize("more", [0, 50])
-async def test_many_that_come_back_at_once_are_a_hundred_lines_and_how_many_more(
+async def test_restored_leases_are_logged_in_a_hundred_lines_and_a_count(
     node: Node, caplog: pytest.LogCaptureFixture, more: int
 ) -> None:
     """A kubelet can list any number of units of a resource."""

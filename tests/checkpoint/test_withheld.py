@@ -10,7 +10,7 @@ import pytest
 from checkpoint import Ledger, LedgerUnavailable, Withheld
 from checkpoint.lease import Book
 from checkpoint.migrations import MIGRATIONS, WITHHELD_SINCE, migrate
-from checkpoint.withheld import MOST, why_withheld
+from checkpoint.withheld import MAX_WITHHELD, why_withheld
 from tests.checkpoint.build import lease, opened
 from tests.checkpoint.test_database import largest_file
 
@@ -19,7 +19,7 @@ FAN = Withheld("gpu-0", "fan", 1.0)
 USB = Withheld("usb-1", "", 2.0)
 
 
-async def test_it_outlives_restarts_and_another_reason_is_no_other_time(tmp_path: Path) -> None:
+async def test_withheld_device_survives_restarts_and_keeps_its_time(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     seen: list[set[str]] = []
     ledger.observe_withheld(lambda: seen.append(set(ledger.withheld)))
@@ -38,7 +38,7 @@ async def test_it_outlives_restarts_and_another_reason_is_no_other_time(tmp_path
     await again.close()
 
 
-async def test_what_the_disk_refuses_is_not_withheld_and_what_it_had_is_kept(tmp_path: Path) -> None:
+async def test_failed_write_withholds_nothing_and_keeps_withheld_devices(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await ledger.withhold([FAN])
     with largest_file(1024), pytest.raises(LedgerUnavailable):
@@ -51,20 +51,20 @@ async def test_what_the_disk_refuses_is_not_withheld_and_what_it_had_is_kept(tmp
     await again.close()
 
 
-async def test_of_two_that_ask_at_once_for_the_last_place_one_gets_it(tmp_path: Path) -> None:
+async def test_concurrent_requests_do_not_exceed_the_limit_of_withheld_devices(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
-    await ledger.withhold([Withheld(f"gpu-{number}", "", 1.0) for number in range(MOST - 1)])
+    await ledger.withhold([Withheld(f"gpu-{number}", "", 1.0) for number in range(MAX_WITHHELD - 1)])
     answers = await asyncio.gather(
         *(ledger.withhold([x]) for x in (FAN, USB, Withheld("nic", "", 1.0))), return_exceptions=True
     )
     assert [str(x) for x in answers if x] == [
-        f"{MOST} devices can be withheld; readmit some, or stop nodeplug on this node"
+        f"{MAX_WITHHELD} devices can be withheld; readmit some, or stop nodeplug on this node"
     ]
     assert ledger.withheld.keys() >= {"gpu-0", "usb-1"}
     await ledger.close()
 
 
-async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp_path: Path) -> None:
+async def test_database_without_the_withheld_table_is_read_and_migrated(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
     await ledger.close()
@@ -82,7 +82,7 @@ async def test_a_file_of_an_older_program_is_read_at_once_and_gets_the_table(tmp
     await last.close()
 
 
-def test_the_first_ledgers_had_such_a_table_once() -> None:
+def test_withheld_rows_of_schema_version_1_are_dropped() -> None:
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection, MIGRATIONS[:1])
         connection.execute("INSERT INTO withheld VALUES ('gpu-0', 'fan', 1.0)")
@@ -90,7 +90,7 @@ def test_the_first_ledgers_had_such_a_table_once() -> None:
         assert connection.execute("SELECT * FROM withheld").fetchall() == []
 
 
-def test_every_change_can_be_taken_back() -> None:
+def test_withhold_and_readmit_can_be_undone() -> None:
     book = Book((), [FAN])
     another_reason, more = book.withhold([Withheld("gpu-0", "noise", 9.0)]), book.withhold([USB])
     ended = book.readmit(["gpu-0", "usb-1", "never"])
@@ -100,7 +100,7 @@ def test_every_change_can_be_taken_back() -> None:
     assert book.withheld == {"gpu-0": FAN}
 
 
-def test_the_words() -> None:
+def test_reason_names_the_withheld_device_unless_it_is_the_device_itself() -> None:
     known = {"gpu-0": FAN, "usb-1": USB}
     assert why_withheld("gpu-0", {"usb-1"}, known) == "withheld: fan"
     assert why_withheld("usb-1", (), known) == "withheld"

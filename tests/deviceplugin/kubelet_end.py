@@ -88,12 +88,11 @@ class KubeletEnd:
         """The endpoint of a resource's last registration."""
         return self._endpoints[resource]
 
-    async def is_gone(self, resource: str) -> bool:
-        """Wait until the endpoint of a resource is gone."""
+    async def until_unregistered(self, resource: str) -> None:
+        """Wait until the endpoint of a resource is removed."""
         async with asyncio.timeout(30):
             while (self.folder / self._endpoints[resource]).exists():  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.005)
-        return True
 
     async def _listen(self, endpoint: str) -> None:
         async with connect(self.folder / endpoint) as channel:

@@ -27,13 +27,13 @@ def test_units_are_listed_with_health_and_numa_nodes() -> None:
     assert [advertised.is_healthy(x) for x in "abx"] == [True, False, None]
 
 
-def test_no_topology_is_no_topology() -> None:
+def test_device_without_numa_nodes_has_no_topology() -> None:
     advertised = Advertised()
     advertised.replace({"a": (True, ())})
     assert not listed(advertised)[0].HasField("topology")
 
 
-def test_an_equal_list_is_no_change() -> None:
+def test_equal_list_is_not_a_change() -> None:
     advertised = Advertised()
     assert advertised.replace({"a": (True, ())})
     before = advertised.encoded
@@ -42,7 +42,7 @@ def test_an_equal_list_is_no_change() -> None:
     assert advertised.encoded is before
 
 
-def test_health_changes_of_some_units_leave_the_bytes_of_the_others() -> None:
+def test_health_change_of_some_units_leaves_the_others_unchanged() -> None:
     advertised = Advertised()
     advertised.replace({f"d{i}": (True, ()) for i in range(1000)})
     assert advertised.set_health(["d500", "d501"], False)
@@ -50,7 +50,7 @@ def test_health_changes_of_some_units_leave_the_bytes_of_the_others() -> None:
     assert [x.health for x in listed(advertised)[499:503]] == ["Healthy", "Unhealthy", "Unhealthy", "Healthy"]
 
 
-def test_thousands_of_units_that_are_alike_are_kept_once() -> None:
+def test_equal_entries_of_units_are_stored_once() -> None:
     advertised = Advertised()
     advertised.replace({f"d{i}": (i % 2 == 0, (i % 3,)) for i in range(5000)})
     assert len({id(entry) for entry in advertised._entries.values()}) == 6
@@ -59,12 +59,14 @@ def test_thousands_of_units_that_are_alike_are_kept_once() -> None:
 
 
 _IDS = st.sampled_from([*(f"misc-{i}" for i in range(12)), "a", "a" * 63, "0000:3b:00.0::3", "\n", "a\n\x0ba", "ü"])
-_WHAT = st.tuples(st.booleans(), st.lists(st.integers(0, 12) | st.just(1023), max_size=40).map(tuple))
-_LIST = st.dictionaries(_IDS, _WHAT) | st.lists(st.tuples(_IDS, _WHAT)).map(lambda x: dict(reversed(x)))
+_HEALTH_AND_NODES = st.tuples(st.booleans(), st.lists(st.integers(0, 12) | st.just(1023), max_size=40).map(tuple))
+_LIST = st.dictionaries(_IDS, _HEALTH_AND_NODES) | st.lists(st.tuples(_IDS, _HEALTH_AND_NODES)).map(
+    lambda x: dict(reversed(x))
+)
 
 
 @given(first=_LIST, steps=st.lists(_LIST | st.tuples(st.lists(_IDS), st.booleans()), max_size=8))
-def test_a_list_that_changes_is_the_list_that_is_made_at_once(
+def test_incrementally_changed_list_equals_a_newly_encoded_list(
     first: dict[str, Any], steps: list[dict[str, Any] | tuple[list[str], bool]]
 ) -> None:
     advertised, units = Advertised(), dict(first)
@@ -86,7 +88,7 @@ def test_a_list_that_changes_is_the_list_that_is_made_at_once(
         assert advertised.counts() == whole.counts()
 
 
-def test_a_units_id_reads_back() -> None:
+def test_device_name_is_read_from_a_unit_id() -> None:
     assert [device_name_of(x) for x in ("a-1", "a-1.0", "a-1.17")] == ["a-1"] * 3
     names = ("0000:3b:00.0", "GPU-4a1b", "/dev/ttyUSB0", "/dev/a.1")
     assert [device_name_of(x) for x in names] == [device_name_of(f"{x}::17") for x in names] == list(names)

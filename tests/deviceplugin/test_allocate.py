@@ -32,7 +32,7 @@ from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal, until
 from tests.hostdevices.tree import Tree
 
 
-async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: StartPlugins, paths: Paths) -> None:
+async def test_container_gets_nodes_environment_mounts_and_annotations(start: StartPlugins, paths: Paths) -> None:
     offered = resource(
         permissions="r",
         env={"FUSE": "{devnodes} {name} {{}}"},
@@ -51,7 +51,7 @@ async def test_a_container_gets_nodes_environment_mounts_and_annotations(start: 
         )
 
 
-async def test_with_cdi_the_nodes_travel_by_a_name_that_the_spec_explains(start: StartPlugins, paths: Paths) -> None:
+async def test_cdi_response_has_a_device_name_that_the_spec_describes(start: StartPlugins, paths: Paths) -> None:
     offered = resource(cdi=True, access=NodeAccess(uid=1000, gid=44, mode=0o660))
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([offered])
@@ -64,7 +64,7 @@ async def test_with_cdi_the_nodes_travel_by_a_name_that_the_spec_explains(start:
         assert '"gid":44' in spec.replace(" ", "")
 
 
-async def test_by_default_there_are_nodes_and_names(start: StartPlugins, paths: Paths) -> None:
+async def test_default_response_has_nodes_and_cdi_names(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(), resource("kvm", cdi=False)])
         await kubelet.lists.get()
@@ -77,7 +77,7 @@ async def test_by_default_there_are_nodes_and_names(start: StartPlugins, paths: 
         assert not (await allocate(kubelet, "misc-kvm")).cdi_devices
 
 
-async def test_where_no_spec_can_be_written_the_default_is_nodes_alone(start: StartPlugins, paths: Paths) -> None:
+async def test_default_response_has_only_nodes_when_specs_cannot_be_written(start: StartPlugins, paths: Paths) -> None:
     paths.cdi.touch()
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
@@ -86,7 +86,7 @@ async def test_where_no_spec_can_be_written_the_default_is_nodes_alone(start: St
         assert (len(response.devices), len(response.cdi_devices)) == (1, 0)
 
 
-async def test_the_lease_is_on_disk_when_the_answer_arrives(
+async def test_lease_is_on_disk_when_the_response_arrives(
     start: StartPlugins, paths: Paths, ledger: Ledger, tmp_path: Path
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -102,7 +102,9 @@ async def test_the_lease_is_on_disk_when_the_answer_arrives(
     await restarted.close()
 
 
-async def test_the_same_request_gets_the_same_answer(start: StartPlugins, paths: Paths, ledger: Ledger) -> None:
+async def test_repeated_request_gets_the_same_response_and_one_lease(
+    start: StartPlugins, paths: Paths, ledger: Ledger
+) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(shares=4)])
         await kubelet.lists.get()
@@ -111,7 +113,9 @@ async def test_the_same_request_gets_the_same_answer(start: StartPlugins, paths:
         assert [lease.unit for lease in ledger.leases()] == ["misc-fuse.1"]
 
 
-async def test_ten_thousand_units_are_one_answer(start: StartPlugins, paths: Paths, ledger: Ledger) -> None:
+async def test_ten_thousand_shares_are_allocated_in_one_response(
+    start: StartPlugins, paths: Paths, ledger: Ledger
+) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(shares=10_000)])
         await kubelet.lists.get()
@@ -120,7 +124,7 @@ async def test_ten_thousand_units_are_one_answer(start: StartPlugins, paths: Pat
         assert len(ledger.leases()) == 10_000
 
 
-async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Paths) -> None:
+async def test_invalid_request_is_refused_with_the_device_ids(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
@@ -138,7 +142,7 @@ async def test_wrong_requests_are_refused_by_name(start: StartPlugins, paths: Pa
 
 
 @pytest.mark.parametrize("method", ["Allocate", "PreStartContainer"])
-async def test_an_id_of_any_length_is_refused_in_a_line(
+async def test_unknown_long_id_is_abbreviated_in_the_refusal(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     unit = "\n" + "x" * 3_900_000
@@ -156,7 +160,7 @@ async def test_an_id_of_any_length_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("change", ["gone", "renumbered"])
-async def test_a_node_that_is_another_devices_now_is_refused(
+async def test_missing_or_renumbered_node_is_refused(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, change: str
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -171,7 +175,7 @@ async def test_a_node_that_is_another_devices_now_is_refused(
         assert "device misc-fuse changed since it was advertised: /dev/fuse is" in text
 
 
-async def test_an_unhealthy_device_is_refused_with_its_reason(
+async def test_unhealthy_device_is_refused_with_its_reason(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -186,7 +190,7 @@ async def test_an_unhealthy_device_is_refused_with_its_reason(
         )
 
 
-async def test_several_shares_of_one_device_against_the_policy(start: StartPlugins, paths: Paths) -> None:
+async def test_second_share_of_a_device_is_refused_under_policy_distinct(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(shares=4, preferred="distinct")])
         await kubelet.lists.get()
@@ -194,7 +198,7 @@ async def test_several_shares_of_one_device_against_the_policy(start: StartPlugi
         assert (code, "its policy is distinct" in text) == (Status.FAILED_PRECONDITION, True)
 
 
-async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths: Paths, ledger: Ledger) -> None:
+async def test_device_held_by_another_resource_is_refused(start: StartPlugins, paths: Paths, ledger: Ledger) -> None:
     await ledger.grant([claimed("misc-fuse", "u1", "example.com/other")])
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
@@ -206,7 +210,7 @@ async def test_what_another_resource_holds_is_refused(start: StartPlugins, paths
         await allocate(kubelet, "misc-fuse")
 
 
-async def test_a_virtual_function_that_is_made_under_a_claim_for_its_card_is_no_pods(
+async def test_new_virtual_function_of_a_claimed_card_is_refused(
     start: StartPlugins, paths: Paths, ledger: Ledger, made_up: MadeUpHost
 ) -> None:
     """The claim's lease names only the functions that existed when it was granted."""
@@ -232,7 +236,7 @@ async def test_a_virtual_function_that_is_made_under_a_claim_for_its_card_is_no_
         await allocate(kubelet, "pci-0000-3b-00-1")
 
 
-async def test_a_request_for_several_containers_is_granted_as_a_whole_or_not_at_all(
+async def test_request_for_several_containers_is_granted_entirely_or_not_at_all(
     start: StartPlugins, paths: Paths, ledger: Ledger
 ) -> None:
     def for_two(*unit_ids: str) -> api.AllocateRequest:
@@ -256,7 +260,9 @@ async def test_a_request_for_several_containers_is_granted_as_a_whole_or_not_at_
         assert [lease.unit for lease in ledger.leases()] == ["misc-fuse", "misc-kvm"]
 
 
-async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Paths, tmp_path: Path) -> None:
+async def test_allocate_is_unavailable_while_the_database_is_locked(
+    start: StartPlugins, paths: Paths, tmp_path: Path
+) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
@@ -270,9 +276,7 @@ async def test_without_a_disk_nothing_is_promised(start: StartPlugins, paths: Pa
         await allocate(kubelet, "misc-fuse")
 
 
-async def test_without_cdi_specs_nothing_that_needs_them_is_promised_until_they_can_be_written(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_device_that_needs_cdi_is_unhealthy_until_its_spec_is_written(start: StartPlugins, paths: Paths) -> None:
     paths.cdi.touch()
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(cdi=True)])
@@ -284,7 +288,7 @@ async def test_without_cdi_specs_nothing_that_needs_them_is_promised_until_they_
         await allocate(kubelet, "misc-fuse")
 
 
-async def test_preferred_allocation_over_the_wire(start: StartPlugins, paths: Paths) -> None:
+async def test_preferred_allocation_includes_the_required_unit_first(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(shares=4)])
         await kubelet.lists.get()
@@ -299,7 +303,7 @@ async def test_preferred_allocation_over_the_wire(start: StartPlugins, paths: Pa
         assert list(response.container_responses[0].deviceIDs) == ["misc-fuse.3", "misc-fuse.1"]
 
 
-async def test_a_link_under_a_configured_glob_that_is_swapped_is_refused(
+async def test_device_is_refused_when_its_configured_link_has_another_target(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     by_id = made_up.root / "dev/by-id"
@@ -325,14 +329,14 @@ async def test_a_link_under_a_configured_glob_that_is_swapped_is_refused(
         assert (code, "gone now" in text) == (Status.FAILED_PRECONDITION, True)
 
 
-async def test_a_lost_lease_is_one_again_whatever_the_kubelet_kept_as_its_answer(start: StartPlugins) -> None:
+async def test_lost_lease_is_restored_from_an_unreadable_stored_response(start: StartPlugins) -> None:
     side = await start([resource("fuse")])
     entry = UnitEntry("uid-1", "c", b"\xff\xff no message")
     (found,) = side.plugins.restore_units("example.com/fuse", ["misc-fuse"], entry)
     assert (found.unit, found.exclusive) == ("misc-fuse", frozenset({"misc-fuse"}))
 
 
-async def test_a_lost_lease_of_a_device_that_is_gone_has_it_by_our_own_id(
+async def test_lost_lease_of_a_removed_device_is_restored_with_its_nodeplug_id(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -346,7 +350,7 @@ async def test_a_lost_lease_of_a_device_that_is_gone_has_it_by_our_own_id(
         assert (found.unit, found.exclusive) == ("/dev/fuse", frozenset({"misc-fuse"}))
 
 
-async def test_a_lost_lease_has_the_members_and_the_parents_of_then(
+async def test_lost_lease_is_restored_with_former_members_and_parents(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -364,7 +368,7 @@ async def test_a_lost_lease_has_the_members_and_the_parents_of_then(
         assert found.shared == {"p"}
 
 
-async def test_the_lost_leases_of_one_container_keep_one_record_as_those_of_an_allocate(
+async def test_restored_leases_of_one_container_share_one_record(
     start: StartPlugins, paths: Paths, ledger: Ledger
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -377,30 +381,30 @@ async def test_the_lost_leases_of_one_container_keep_one_record_as_those_of_an_a
         assert {x.record for x in found} == {x.record for x in ledger.leases()}
 
 
-class Counted(dict[str, AttributeValue]):
+class CountedAttributes(dict[str, AttributeValue]):
     """Attributes that count their reads."""
 
-    asked = 0
+    reads = 0
 
     def get(self, key: str, default: Any = None) -> Any:
-        Counted.asked += 1
+        CountedAttributes.reads += 1
         return super().get(key, default)
 
 
-async def test_lost_units_of_a_container_that_are_not_offered_any_more_are_found_at_once(start: StartPlugins) -> None:
+async def test_restoring_units_reads_the_attributes_of_each_device_once(start: StartPlugins) -> None:
     """There can be thousands, and the search blocks the loop."""
     side = await start([resource("fuse")])
-    there = {f"x-{n}": Device(f"x-{n}", "x", f"x{n}", attributes=Counted(uuid=f"GPU-{n}")) for n in range(20)}
+    there = {f"x-{n}": Device(f"x-{n}", "x", f"x{n}", attributes=CountedAttributes(uuid=f"GPU-{n}")) for n in range(20)}
     side.presence.update(there, ())
-    Counted.asked = 0
+    CountedAttributes.reads = 0
     found = side.plugins.restore_units("example.com/fuse", [f"GPU-{n}" for n in range(20)], None)
     assert [x.exclusive for x in found] == [{f"GPU-{n}", f"x-{n}"} for n in range(20)]
-    once, Counted.asked = Counted.asked, 0
+    once, CountedAttributes.reads = CountedAttributes.reads, 0
     [*unit_names(there["x-0"])]
-    assert once == 20 * Counted.asked
+    assert once == 20 * CountedAttributes.reads
 
 
-async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugins) -> None:
+async def test_malformed_annotation_of_a_stored_response_is_ignored(start: StartPlugins) -> None:
     side = await start([resource("fuse", ids="path")])
     kept = api.ContainerAllocateResponse(envs={"NODEPLUG_EXAMPLE_COM_FUSE": "/dev/fuse"})
     kept.annotations["devices.nodeplug.dev/example.com_fuse"] = '{"id":'
@@ -410,9 +414,9 @@ async def test_an_annotation_that_nobody_can_read_says_nothing(start: StartPlugi
     assert found.exclusive == {"misc-fuse"}
 
 
-@pytest.mark.parametrize("is_gone", [False, True], ids=["is still there", "is gone"])
-async def test_who_asked_before_the_list_was_opened_anew_and(
-    start: StartPlugins, paths: Paths, tmp_path: Path, is_gone: bool
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["waiting", "cancelled"])
+async def test_waiting_allocate_is_answered_after_a_new_stream_unless_cancelled(
+    start: StartPlugins, paths: Paths, tmp_path: Path, is_cancelled: bool
 ) -> None:
     """The old list's server stops. A waiting caller is answered first; nothing is leased for a caller that left."""
     ledger = Ledger(tmp_path / "another", "this-boot")
@@ -426,22 +430,22 @@ async def test_who_asked_before_the_list_was_opened_anew_and(
             await client.call("GetDevicePluginOptions", api.Empty())
             asked = asyncio.ensure_future(client.call("Allocate", request))  # waits: an older daemon owns the state
             await asyncio.ensure_future(client.call("GetDevicePluginOptions", api.Empty()))  # Allocate has arrived
-            if is_gone:
+            if is_cancelled:
                 asked.cancel()
                 await asyncio.wait([asked])
             await kubelet.cut_streams()
             await kubelet.lists.get()
             await ledger.take()
-            if not is_gone:
+            if not is_cancelled:
                 ((node,),) = [found.devices for found in (await asked).container_responses]
                 assert node.host_path == "/dev/fuse"
-        assert [lease.unit for lease in ledger.leases()] == ([] if is_gone else ["misc-fuse"])
+        assert [lease.unit for lease in ledger.leases()] == ([] if is_cancelled else ["misc-fuse"])
         assert [node.host_path for node in (await allocate(kubelet, "misc-fuse")).devices] == ["/dev/fuse"]
     await side.stop()
     await ledger.close()
 
 
-async def test_who_waited_while_an_older_daemon_had_the_state_gets_what_there_is_then(
+async def test_waiting_allocate_gets_the_devices_present_when_the_ledger_is_taken(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, tmp_path: Path
 ) -> None:
     ledger = Ledger(tmp_path / "another", "this-boot")

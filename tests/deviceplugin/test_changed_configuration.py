@@ -73,7 +73,7 @@ def described_nodes(paths: Paths, resource_name: str) -> list[str]:
     return [node.path for device in devices for node in device.container_edits.device_nodes]
 
 
-async def ends(node: Node, side: Side, ledger: Ledger, name: str) -> None:
+async def end_pod(node: Node, side: Side, ledger: Ledger, name: str) -> None:
     """End a pod; wait until its leases have ended."""
     await looked_after(side, ledger)  # a pass learns the holders
     units = [lease.unit for lease in ledger.leases() if lease.holder == f"pod/default/{name}/c"]
@@ -81,7 +81,7 @@ async def ends(node: Node, side: Side, ledger: Ledger, name: str) -> None:
     await until_ended(side, ledger, *units)
 
 
-async def test_a_renamed_resource_gives_nobody_the_device_of_a_pod_of_the_old_name(
+async def test_renamed_resource_refuses_a_device_held_under_the_old_name(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(resource())
@@ -93,14 +93,14 @@ async def test_a_renamed_resource_gives_nobody_the_device_of_a_pod_of_the_old_na
     await looked_after(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
     assert await is_refused(node, "b", OTHER)
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await offered(node, OTHER)
     assert leases(ledger) == []
     assert [status.name for status in side.plugins.status()] == [OTHER]
     assert (await node.admit(pod("b", OTHER))).phase == "Running"
 
 
-async def test_a_container_of_a_resource_that_was_removed_starts_again(configure: Configure, node: Node) -> None:
+async def test_container_of_a_removed_resource_restarts(configure: Configure, node: Node) -> None:
     await configure(resource(cdi=True), resource("kvm"))
     await offered(node)
     await node.admit(pod("a"))
@@ -111,7 +111,7 @@ async def test_a_container_of_a_resource_that_was_removed_starts_again(configure
     assert (status.state.name, status.restart_count) == ("running", 1)
 
 
-async def test_a_removed_resource_is_served_until_its_last_pod_ends(
+async def test_removed_resource_is_served_until_its_last_pod_ends(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(resource(), resource("kvm"))
@@ -121,13 +121,13 @@ async def test_a_removed_resource_is_served_until_its_last_pod_ends(
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
     await looked_after(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     assert leases(ledger) == []
     await node.until(lambda: not list(node.device_plugins.glob("nodeplug-example.com_fuse-*")))
     assert await is_refused(node, "b", FUSE)
 
 
-async def test_a_wider_resource_takes_over_what_a_removed_one_gave_out_once_that_has_ended(
+async def test_wider_resource_gets_a_device_of_a_removed_one_when_its_pod_ends(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     """For example, a resource for one receiver is replaced by one for all serial adapters."""
@@ -141,11 +141,11 @@ async def test_a_wider_resource_takes_over_what_a_removed_one_gave_out_once_that
     assert await is_refused(node, "c", OTHER)
     await looked_after(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c"), (OTHER, "misc-kvm", "pod/default/b/c")]
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await until_listed(node, OTHER, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
 
 
-async def test_a_narrowed_resource_lists_what_a_pod_has_until_it_ends(
+async def test_narrowed_resource_lists_a_held_device_until_its_pod_ends(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(resource("other", selector=Kinds(("misc",))))
@@ -155,13 +155,13 @@ async def test_a_narrowed_resource_lists_what_a_pod_has_until_it_ends(
     side = await configure(resource("other", selector=Ids(("misc-kvm",))), resource())
     await until_listed(node, OTHER, {"misc-fuse": "Unhealthy", "misc-kvm": "Healthy"})
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await until_listed(node, OTHER, {"misc-kvm": "Healthy"})
     await offered(node, FUSE)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
-async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
+async def test_changed_shares_are_unhealthy_until_all_old_shares_have_ended(
     configure: Configure, node: Node, ledger: Ledger, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -179,7 +179,7 @@ async def test_other_shares_are_given_out_once_all_of_the_old_ones_have_ended(
         assert await is_refused(node, "c", FUSE)
         had = f" while the device had {before} share{'s' if before > 1 else ''}; it has {after} now"
         assert any(record.message.endswith(had) for record in caplog.records)
-        await ends(node, side, ledger, name)
+        await end_pod(node, side, ledger, name)
         old = {lease.unit for lease in ledger.leases()}
     await offered(node, count=after)
     assert listed(node, FUSE) == dict.fromkeys(new, "Healthy")
@@ -192,17 +192,17 @@ PAIR = Resource(
 )
 
 
-async def test_a_group_comes_about_once_nobody_has_a_member(configure: Configure, node: Node, ledger: Ledger) -> None:
+async def test_group_is_unhealthy_while_a_pod_holds_a_member(configure: Configure, node: Node, ledger: Ledger) -> None:
     await configure(resource())
     await offered(node)
     await node.admit(pod("a"))
     side = await configure(PAIR)
     await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await offered(node, OTHER)
 
 
-async def test_members_of_a_former_group_are_given_out_once_its_pod_has_ended(
+async def test_members_of_a_former_group_are_unhealthy_until_its_pod_ends(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(PAIR)
@@ -213,12 +213,12 @@ async def test_members_of_a_former_group_are_given_out_once_its_pod_has_ended(
     await until_listed(node, KVM, {"misc-kvm": "Unhealthy"})
     await looked_after(side, ledger)
     assert len(ledger.leases()) == 1
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await offered(node, FUSE)
     await offered(node, KVM)
 
 
-async def test_a_group_that_is_narrowed_stays_whole_for_its_pod(
+async def test_narrowed_group_keeps_all_members_for_its_pod(
     configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
 ) -> None:
     made_up.add("tun", 7)
@@ -232,11 +232,11 @@ async def test_a_group_that_is_narrowed_stays_whole_for_its_pod(
     made_up.remove_node("tun")
     side.update(assign(scan(made_up.host), side.resources).devices)
     await until(lambda: described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm"])
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await until(lambda: described_nodes(paths, OTHER) == ["/dev/fuse"])
 
 
-async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_that_had_it_without(
+async def test_returned_group_member_is_not_described_for_an_older_pod(
     configure: Configure, node: Node, ledger: Ledger, made_up: MadeUpHost, paths: Paths
 ) -> None:
     """A restarted container gets the same CDI name. It would open a node that another pod could have."""
@@ -253,13 +253,13 @@ async def test_a_member_that_comes_back_to_a_group_is_not_described_to_a_pod_tha
     await until(lambda: described_nodes(paths, "example.com/tun") == ["/dev/tun"])  # all specs are written together
     assert described_nodes(paths, OTHER) == ["/dev/fuse"]
     await node.until(lambda: list(listed(node, OTHER).values()) == ["Unhealthy"], 30)
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     await offered(node, OTHER)
     assert described_nodes(paths, OTHER) == ["/dev/fuse", "/dev/kvm"]
 
 
 @pytest.mark.parametrize("group", [None, PathSet((PathMember("/dev/fuse"),))])
-async def test_members_of_a_former_group_are_known_by_the_nodes_that_its_pod_was_answered(
+async def test_lost_lease_of_a_former_group_is_restored_with_its_members(
     configure: Configure, node: Node, ledger: Ledger, group: Group | None
 ) -> None:
     """The kubelet knows only the group's name, and the ledger's record was lost."""
@@ -273,7 +273,7 @@ async def test_members_of_a_former_group_are_known_by_the_nodes_that_its_pod_was
     assert lease.exclusive == {lease.unit, "misc-fuse", "misc-kvm"}
 
 
-async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(
+async def test_device_moved_to_dra_is_refused_to_claims_until_its_pod_ends(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(resource())
@@ -288,9 +288,7 @@ async def test_what_moved_to_claims_is_theirs_once_its_pod_has_ended(
     assert [status.name for status in side.plugins.status()] == []
 
 
-async def test_the_old_configuration_again_is_as_if_nothing_had_been(
-    configure: Configure, node: Node, ledger: Ledger
-) -> None:
+async def test_lease_survives_a_series_of_configurations(configure: Configure, node: Node, ledger: Ledger) -> None:
     configurations: Sequence[Sequence[Resource]] = (
         [resource()],
         [resource("other", selector=Ids(("misc-fuse",)))],
@@ -306,20 +304,20 @@ async def test_the_old_configuration_again_is_as_if_nothing_had_been(
         await looked_after(side, ledger)
         assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
     await until_listed(node, FUSE, {"misc-fuse": "Healthy"})
-    await ends(node, side, ledger, "a")
+    await end_pod(node, side, ledger, "a")
     assert leases(ledger) == []
 
 
-async def test_the_kubelet_is_told_numa_nodes_unless_the_resource_keeps_them_back(
+async def test_kubelet_gets_numa_nodes_unless_topology_is_disabled(
     configure: Configure, made_up: MadeUpHost, node: Node
 ) -> None:
     (made_up.root / "sys/devices/virtual/misc/fuse/numa_node").write_text("1\n")
 
-    def told() -> tuple[int, ...] | None:
+    def listed_numa_nodes() -> tuple[int, ...] | None:
         (unit,) = node.devices()[FUSE].values()
         return unit.topology
 
     await configure(resource("fuse"))
-    await node.until(lambda: FUSE in node.devices() and told() == (1,), 30)
+    await node.until(lambda: FUSE in node.devices() and listed_numa_nodes() == (1,), 30)
     await configure(resource("fuse", topology=False))
-    await node.until(lambda: told() is None, 30)
+    await node.until(lambda: listed_numa_nodes() is None, 30)

@@ -37,7 +37,7 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 
 @pytest.mark.parametrize("jump", [10.0, HOUR, -HOUR])
-async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
+async def test_clock_jump_before_the_kubelet_records_keeps_the_device_reserved(
     start: StartPlugins, ledger: Ledger, paths: Paths, socket_dir: Path, wall_clock: WallClock, jump: float
 ) -> None:
     """The kubelet records an answer a moment later, and lists it a moment after that."""
@@ -59,7 +59,7 @@ async def test_a_jump_between_answer_and_record_gives_nobody_else_the_device(
 
 
 @pytest.mark.parametrize(("then", "now"), [(0.0, -HOUR), (0.0, -10 * YEAR), (YEAR, 0.0), (0.0, YEAR)])
-async def test_a_lease_ends_with_its_pod_whatever_time_it_was_when_it_was_granted(
+async def test_lease_ends_with_its_pod_after_any_clock_change(
     start: StartPlugins,
     ledger: Ledger,
     made_up: MadeUpHost,

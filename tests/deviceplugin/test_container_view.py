@@ -24,24 +24,24 @@ def misc(**options: object) -> Resource:
     return Resource(NAME, Kinds(("misc",)), **options)  # type: ignore[arg-type]  # tests name real fields
 
 
-async def offering(start: StartPlugins, made_up: MadeUpHost, resource: Resource) -> Side:
+async def start_offering(start: StartPlugins, made_up: MadeUpHost, resource: Resource) -> Side:
     side = await start([resource])
     side.update(assign(scan(made_up.host), [resource]).devices)
     return side
 
 
-def described(paths: Paths) -> dict[str, list[str]]:
+def container_paths_in_specs(paths: Paths) -> dict[str, list[str]]:
     """The paths in the container that runtimes find, by device."""
     specs = [cdi.decode(path.read_bytes()) for path in paths.cdi.glob("*.json")]
     return {x.name: [n.path for n in x.container_edits.device_nodes] for each in specs for x in each.devices}
 
 
-async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_nobody_gets(
+async def test_devices_without_the_attribute_of_a_template_are_unavailable(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The daemon continues; the same holds for later devices."""
     async with kubelet_end(paths.device_plugins) as kubelet:
-        side = await offering(start, made_up, misc(env={"SERIAL": "{serial}"}))
+        side = await start_offering(start, made_up, misc(env={"SERIAL": "{serial}"}))
         await until_listed(kubelet, {"misc-fuse": "Unhealthy", "misc-kvm": "Unhealthy"})
         reason = "it has no serial, which env.SERIAL of example.com/misc uses"
         assert await refusal(kubelet, "misc-kvm") == (
@@ -55,11 +55,11 @@ async def test_a_device_that_lacks_what_the_resource_names_is_the_only_one_that_
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
 
 
-async def test_a_pod_keeps_a_device_of_which_the_resource_names_too_much_now(
+async def test_pod_keeps_its_device_when_a_template_attribute_is_missing(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        side = await offering(start, made_up, misc())
+        side = await start_offering(start, made_up, misc())
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await allocate(kubelet, "misc-fuse")
         other = misc(env={"SERIAL": "{serial}"})
@@ -70,14 +70,16 @@ async def test_a_pod_keeps_a_device_of_which_the_resource_names_too_much_now(
 
 
 @pytest.mark.parametrize("policy", ["auto", True, False])
-async def test_a_container_sees_its_node_where_the_resource_says(
+async def test_container_gets_its_node_at_the_configured_path(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, policy: object
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        await offering(start, made_up, misc(container_path="/dev/my-{name}", cdi=policy, env={"AT": "{devnodes}"}))
+        await start_offering(
+            start, made_up, misc(container_path="/dev/my-{name}", cdi=policy, env={"AT": "{devnodes}"})
+        )
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         if policy is not False:
-            await until(lambda: described(paths).get("misc-fuse") == ["/dev/my-fuse"])
+            await until(lambda: container_paths_in_specs(paths).get("misc-fuse") == ["/dev/my-fuse"])
         answer = await allocate(kubelet, "misc-fuse")
         assert answer.envs["AT"] == "/dev/my-fuse"
         plain = [(x.container_path, x.host_path) for x in answer.devices]
@@ -86,9 +88,11 @@ async def test_a_container_sees_its_node_where_the_resource_says(
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
 
 
-async def test_two_devices_are_not_put_at_one_path(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
+async def test_two_devices_at_one_container_path_are_refused(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
-        await offering(start, made_up, misc(container_path="/dev/mine"))
+        await start_offering(start, made_up, misc(container_path="/dev/mine"))
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         assert await refusal(kubelet, "misc-fuse", "misc-kvm") == (
             Status.INVALID_ARGUMENT,
@@ -98,13 +102,13 @@ async def test_two_devices_are_not_put_at_one_path(start: StartPlugins, paths: P
 
 
 @pytest.mark.parametrize("is_offered", [True, False])
-async def test_a_pods_device_stays_where_its_container_sees_it(
+async def test_container_path_is_kept_when_the_configured_path_changes(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger, is_offered: bool
 ) -> None:
     """A pod's containers restart with the CDI name; other pods see their devices at the new path."""
     async with kubelet_end(paths.device_plugins) as kubelet:
-        side = await offering(start, made_up, misc(container_path="/dev/old", cdi=True))
-        await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], "misc-kvm": ["/dev/old"]})
+        side = await start_offering(start, made_up, misc(container_path="/dev/old", cdi=True))
+        await until(lambda: container_paths_in_specs(paths) == {"misc-fuse": ["/dev/old"], "misc-kvm": ["/dev/old"]})
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await allocate(kubelet, "misc-fuse")
         resources = [misc(container_path="/dev/new", cdi=True)] if is_offered else []
@@ -113,21 +117,23 @@ async def test_a_pods_device_stays_where_its_container_sees_it(
         others = {"misc-kvm": ["/dev/new"]} if is_offered else {}
         if not is_offered:  # it is registered again for the pod's device
             await until_listed(kubelet, {"misc-fuse": "Unhealthy"})
-        await until(lambda: described(paths) == {"misc-fuse": ["/dev/old"], **others})
+        await until(lambda: container_paths_in_specs(paths) == {"misc-fuse": ["/dev/old"], **others})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
-        assert described(paths) == {"misc-fuse": ["/dev/old"], **others}
+        assert container_paths_in_specs(paths) == {"misc-fuse": ["/dev/old"], **others}
         await ledger.end(ledger.leases())
         side.update(assign(scan(made_up.host), resources).devices)
-        await until(lambda: described(paths) == ({"misc-fuse": ["/dev/new"], **others} if is_offered else {}))
+        await until(
+            lambda: container_paths_in_specs(paths) == ({"misc-fuse": ["/dev/new"], **others} if is_offered else {})
+        )
 
 
-async def test_a_pods_device_stays_where_its_container_sees_it_when_it_is_called_otherwise(
+async def test_container_path_is_kept_when_its_template_attribute_changes(
     start: StartPlugins, made_up: MadeUpHost, paths: Paths
 ) -> None:
     """A path that contains an attribute changes with the attribute, long after the device was allocated."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         resources = [misc(container_path="/dev/at-{name}", cdi=True)]
-        side = await offering(start, made_up, resources[0])
+        side = await start_offering(start, made_up, resources[0])
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         await allocate(kubelet, "misc-fuse")
         assigned = assign(scan(made_up.host), resources).devices
@@ -137,4 +143,4 @@ async def test_a_pods_device_stays_where_its_container_sees_it_when_it_is_called
         elsewhere = replace(fuse, devnodes=(replace(fuse.devnodes[0], container_path="/dev/at-fuse9"),))
         side.update({name: (elsewhere, kvm)})
         await kubelet.call("PreStartContainer", api.PreStartContainerRequest(devices_ids=["misc-fuse"]))
-        assert described(paths) == {"misc-fuse": ["/dev/at-fuse"], "misc-kvm": ["/dev/at-kvm"]}
+        assert container_paths_in_specs(paths) == {"misc-fuse": ["/dev/at-fuse"], "misc-kvm": ["/dev/at-kvm"]}

@@ -49,7 +49,7 @@ def part(identity: str) -> Device | None:
     return RDMA if identity == RDMA.id else None
 
 
-def test_the_file_has_what_the_specification_names() -> None:
+def test_device_info_file_has_the_fields_of_the_specification() -> None:
     assert file_name(NAME, ADDRESS) == "intel.com-sriov_net-0000:3b:00.2-device.json"
     assert json.loads(file_content(function(), part, vhost_net=True)) == {
         "type": "pci",
@@ -61,7 +61,7 @@ def test_the_file_has_what_the_specification_names() -> None:
     assert file_content(Device("misc-fuse", "misc", "fuse"), part) == b""
 
 
-def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_along() -> None:
+def test_function_has_vdpa_info_when_its_vhost_node_is_allocated() -> None:
     vdpa = Device("vdpa-0000-3b-00-2", "vdpa", "vdpa0")
     parts = {x.id: x for x in (RDMA, vdpa)}
     bare = structs.replace(function(), children=tuple(parts))
@@ -77,7 +77,7 @@ def test_a_function_with_a_vdpa_device_is_told_of_as_that_where_its_node_goes_al
     assert info[ADDRESS]["vdpa"] == {"mount": "/dev/vhost-vdpa-0"}
 
 
-def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a_path() -> None:
+def test_virtio_vdpa_function_has_vdpa_info_without_a_path() -> None:
     """sriov-network-device-plugin 3.11, pkg/netdevice: `StoreDeviceInfoFile`."""
     device = function(vdpa="blue", vdpaType="virtio")
     assert json.loads(file_content(device, part)) == {
@@ -88,7 +88,7 @@ def test_a_function_whose_vdpa_device_virtio_drives_is_told_of_as_that_without_a
     assert "vdpa" not in json.loads(variable([device], part, of=VARIABLE))[ADDRESS]  # there is no node to open
 
 
-def test_the_variable_has_where_the_nodes_are() -> None:
+def test_variable_has_the_paths_of_rdma_nodes() -> None:
     info = json.loads(variable([function(*NODES)], part, of=VARIABLE))
     rdma = {
         "rdma_dev": "mlx5_2",
@@ -109,7 +109,7 @@ def test_the_variable_has_where_the_nodes_are() -> None:
         (["uio2"], {"uio": {"mount": "/dev/uio2"}}),
     ],
 )
-def test_the_variable_says_how_a_program_in_user_space_opens_a_function(
+def test_variable_has_the_user_space_driver_nodes_of_a_function(
     nodes: list[str], expected: dict[str, dict[str, str]]
 ) -> None:
     """sriov-network-device-plugin 3.11, pkg/infoprovider: `GetEnvVal` of vfioInfoProvider and uioInfoProvider."""
@@ -119,7 +119,7 @@ def test_the_variable_says_how_a_program_in_user_space_opens_a_function(
     }
 
 
-def test_what_is_too_long_for_a_variable_is_refused_by_its_name() -> None:
+def test_too_long_variable_is_refused_by_name() -> None:
     many = [function(*NODES, **{PCI_BUS_ID: f"0000:{i:02x}:00.0"}) for i in range(256)]
     with pytest.raises(ValueTooLong, match=VARIABLE):
         variable(many, part, of=VARIABLE)
@@ -147,7 +147,7 @@ def offer(side: Side, *devices: Device, **options: Any) -> None:
     side.update({NAME: devices})
 
 
-async def test_the_nodes_of_vhost_net_go_with_a_function(
+async def test_vhost_net_nodes_are_allocated_with_a_function(
     start: StartPlugins, node: Node, made_up: MadeUpHost, paths: Paths, ledger: Ledger
 ) -> None:
     (made_up.root / "dev/net").mkdir()
@@ -169,7 +169,7 @@ async def test_the_nodes_of_vhost_net_go_with_a_function(
     assert "needs /dev/vhost-net, which does not exist" in status.message
 
 
-async def test_files_are_there_while_a_device_is_offered_or_held(
+async def test_device_info_file_exists_while_its_device_is_offered_or_held(
     start: StartPlugins, node: Node, made_up: MadeUpHost, paths: Paths, ledger: Ledger
 ) -> None:
     folder = paths.device_info
@@ -199,7 +199,7 @@ async def test_files_are_there_while_a_device_is_offered_or_held(
     assert (folder / others).exists()
 
 
-async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made_up: MadeUpHost, paths: Paths) -> None:
+async def test_devices_of_claims_have_device_info_files(start: StartPlugins, made_up: MadeUpHost, paths: Paths) -> None:
     """The same holds while a resource moves from one API to the other."""
     of_claims = (sriov(api="dra"), functions(made_up)[:1])
     file = paths.device_info / file_name(NAME, "0000:3b:00.0")
@@ -217,7 +217,7 @@ async def test_what_only_claims_can_have_has_files_too(start: StartPlugins, made
     await until(lambda: not file.exists())
 
 
-async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
+async def test_unreadable_folder_is_logged_only_when_a_claim_needs_a_file(
     made_up: MadeUpHost, paths: Paths, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is reported only if a claim needs a file there: the folder can contain a claim's file, to be removed later."""
@@ -235,7 +235,9 @@ async def test_a_folder_that_cannot_be_looked_at_ends_nothing(
             await until(lambda: f"{name}: File name too long; nodeplug tries again" in caplog.text)
 
 
-async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_device_info_files_are_written_once_a_thread_is_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = DeviceInfoFiles(tmp_path, retry=0.01)
     files.set_desired([NAME], {file_name(NAME, ADDRESS): b"{}"}, ())
     async with running(files.run()):
@@ -244,9 +246,7 @@ async def test_without_a_thread_left_they_are_written_later(tmp_path: Path, capl
         await until((tmp_path / file_name(NAME, ADDRESS)).exists)
 
 
-async def test_what_a_full_disk_does_not_take_names_the_folder(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_full_disk_is_logged_with_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mounted(tmp_path, "size=4k") as folder:
         files = DeviceInfoFiles(folder, 0.01)
         async with running(files.run()):
@@ -255,7 +255,7 @@ async def test_what_a_full_disk_does_not_take_names_the_folder(
     assert f"cannot write device-info files: {tmp_path}: No space left on device" in caplog.text
 
 
-async def test_a_name_that_no_file_can_have_keeps_no_other_from_being_written_or_removed(
+async def test_too_long_file_name_does_not_prevent_other_writes_and_removals(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stale, name = tmp_path / file_name(NAME, "0000:3b:00.7"), file_name(NAME, ADDRESS)

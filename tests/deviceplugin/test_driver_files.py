@@ -19,12 +19,12 @@ NAME = "example.com/misc"
 WITH_DRIVER = Resource(NAME, Kinds(("misc",)), userspace="nvidia")
 
 
-def given(made_up: MadeUpHost, folder: str) -> tuple[Device, ...]:
+def with_driver_files(made_up: MadeUpHost, folder: str) -> tuple[Device, ...]:
     files = DriverFiles((DriverMount(folder, "/usr/local/nvidia"),))
     return tuple(replace(x, driver_files=files) for x in made_up.devices().values())
 
 
-def mounted(folder: Path) -> dict[str, list[tuple[str, str, list[str]]]]:
+def mounts_in_specs(folder: Path) -> dict[str, list[tuple[str, str, list[str]]]]:
     """What a runtime mounts, by device."""
     found = {}
     for path in folder.glob("*.json"):
@@ -35,44 +35,44 @@ def mounted(folder: Path) -> dict[str, list[tuple[str, str, list[str]]]]:
     return found
 
 
-async def test_a_container_that_starts_again_has_the_driver_of_now(
+async def test_restarted_container_gets_the_current_driver_files(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     """The kubelet stores only the CDI name. If the resource is removed, a pod keeps its files."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([WITH_DRIVER])
-        side.plugins.update({NAME: given(made_up, "/old")})
-        side.presence.update({x.id: x for x in given(made_up, "/old")}, given(made_up, "/old"))
+        side.plugins.update({NAME: with_driver_files(made_up, "/old")})
+        side.presence.update({x.id: x for x in with_driver_files(made_up, "/old")}, with_driver_files(made_up, "/old"))
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
         response = await allocate(kubelet, "misc-fuse")
         assert ([x.name for x in response.cdi_devices], list(response.mounts)) == (["example.com/misc=misc-fuse"], [])
         options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-        assert mounted(paths.cdi)["misc-fuse"] == [("/old", "/usr/local/nvidia", options)]
-        side.presence.update({x.id: x for x in given(made_up, "/new")}, ())
-        side.plugins.update({NAME: given(made_up, "/new")})
-        await until(lambda: mounted(paths.cdi)["misc-fuse"] == [("/new", "/usr/local/nvidia", options)])
+        assert mounts_in_specs(paths.cdi)["misc-fuse"] == [("/old", "/usr/local/nvidia", options)]
+        side.presence.update({x.id: x for x in with_driver_files(made_up, "/new")}, ())
+        side.plugins.update({NAME: with_driver_files(made_up, "/new")})
+        await until(lambda: mounts_in_specs(paths.cdi)["misc-fuse"] == [("/new", "/usr/local/nvidia", options)])
         side.plugins.configure([])
         side.plugins.update({})
-        await until(lambda: mounted(paths.cdi) == {"misc-fuse": [("/new", "/usr/local/nvidia", options)]})
+        await until(lambda: mounts_in_specs(paths.cdi) == {"misc-fuse": [("/new", "/usr/local/nvidia", options)]})
 
 
-async def test_who_does_not_ask_for_the_driver_does_not_get_it(
+async def test_resource_without_userspace_gets_no_driver_files(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([Resource(NAME, Kinds(("misc",)))])
-        side.plugins.update({NAME: given(made_up, "/old")})
+        side.plugins.update({NAME: with_driver_files(made_up, "/old")})
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
-        await until(lambda: mounted(paths.cdi) == {"misc-fuse": [], "misc-kvm": []})
+        await until(lambda: mounts_in_specs(paths.cdi) == {"misc-fuse": [], "misc-kvm": []})
 
 
-async def test_no_container_starts_without_the_drivers_files(
+async def test_spec_is_removed_while_driver_files_are_incomplete(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     """A pod's device stays healthy for the kubelet, because no other pod can get it."""
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([WITH_DRIVER])
-        whole = given(made_up, "/old")
+        whole = with_driver_files(made_up, "/old")
         side.plugins.update({NAME: whole})
         side.presence.update({x.id: x for x in whole}, whole)
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
@@ -82,4 +82,4 @@ async def test_no_container_starts_without_the_drivers_files(
         side.presence.update({x.id: x for x in lacking}, lacking)
         side.plugins.update({NAME: lacking})
         await until_listed(kubelet, {"misc-fuse": "Healthy", "misc-kvm": "Unhealthy"})
-        await until(lambda: mounted(paths.cdi) == {})
+        await until(lambda: mounts_in_specs(paths.cdi) == {})

@@ -14,7 +14,7 @@ from tests.deviceplugin.kubelet_end import allocate, kubelet_end, until_listed
 
 
 @pytest.mark.parametrize(("policy", "own"), [(False, 0), ("auto", 2), (True, 2)])
-async def test_each_device_brings_the_cdi_devices_that_others_describe(
+async def test_response_has_the_configured_cdi_devices_of_other_vendors(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger, policy: CdiPolicy, own: int
 ) -> None:
     """With our own CDI name or without. Common ones are listed once, and need no spec of ours."""

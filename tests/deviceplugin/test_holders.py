@@ -27,7 +27,7 @@ async def claim_is_refused(ledger: Ledger) -> bool:
     return False
 
 
-async def test_the_reason_names_who_has_a_device_as_soon_as_that_is_known(start: StartPlugins, ledger: Ledger) -> None:
+async def test_reason_names_the_holder_as_soon_as_it_is_known(start: StartPlugins, ledger: Ledger) -> None:
     """The kubelet's list does not change."""
     side = await start([resource()])
     await ledger.grant([granted := lease("misc-fuse", "example.com/other")])
@@ -42,7 +42,7 @@ async def test_the_reason_names_who_has_a_device_as_soon_as_that_is_known(start:
 
 
 @pytest.mark.parametrize("cgroups", [True, False])
-async def test_a_kubelet_that_restarts_without_its_api_server_ends_nothing(
+async def test_leases_survive_a_kubelet_restart_without_api_server(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path, cgroups: bool
 ) -> None:
     async with node_of(made_up, socket_dir, cgroups=cgroups) as node:
@@ -65,7 +65,7 @@ async def test_a_kubelet_that_restarts_without_its_api_server_ends_nothing(
         await until_ended(side, ledger, "misc-fuse")
 
 
-async def test_a_lease_ends_without_anybodys_help_also_after_a_kubelet_that_knew_nobody(
+async def test_lease_ends_with_its_pod_after_the_kubelet_listed_no_pods(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     async with node_of(made_up, socket_dir) as node:
@@ -84,7 +84,7 @@ async def test_a_lease_ends_without_anybodys_help_also_after_a_kubelet_that_knew
 
 
 @pytest.mark.parametrize("cgroups", [True, False])
-async def test_an_init_container_has_its_device_while_it_runs_though_nobody_lists_it(
+async def test_running_init_container_keeps_its_unlisted_device(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path, cgroups: bool
 ) -> None:
     flashing = a_pod("a", container("c"), init=(container("flash", {"example.com/fuse": 1}, stays=True),))
@@ -102,7 +102,7 @@ async def test_an_init_container_has_its_device_while_it_runs_though_nobody_list
         await until_ended(side, ledger, "misc-fuse")
 
 
-async def test_a_pod_whose_kubelet_is_gone_has_its_device_until_its_cgroup_is_gone(
+async def test_pod_without_kubelet_keeps_its_device_until_its_cgroup_is_removed(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     async with node_of(made_up, socket_dir) as node:
@@ -120,7 +120,7 @@ async def test_a_pod_whose_kubelet_is_gone_has_its_device_until_its_cgroup_is_go
         cgroup.mkdir()
 
 
-async def test_a_pod_that_was_deleted_by_force_has_its_device_while_it_runs(
+async def test_force_deleted_pod_keeps_its_device_while_it_runs(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     """A kubelet that starts does not know such a pod, and ends it once all sources are ready."""
@@ -166,7 +166,7 @@ async def restart_without_checkpoint(node: Node, kubelet_root: Path, running: st
     await node.start()
 
 
-async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to_another_one(
+async def test_kubelet_without_checkpoint_cannot_reallocate_a_running_pods_device(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     """The kubelet considers the device free, as after an administrator removed a damaged file."""
@@ -190,7 +190,7 @@ async def test_a_kubelet_that_has_lost_its_file_gives_no_running_pod_s_device_to
         assert [x.unit for x in ledger.leases()] == ["misc-fuse"]
 
 
-async def test_a_kubelet_that_takes_a_running_pod_s_share_for_free_gives_the_next_pod_another_one(
+async def test_kubelet_without_checkpoint_allocates_another_share(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     """As after a deletion by force, or without its file; with no other free share Allocate refuses."""

@@ -73,7 +73,7 @@ async def until_listed(node: Node, health: dict[str, str]) -> None:
         ({"ids": "path"}, {"/dev/fuse", "/dev/kvm"}),
     ],
 )
-async def test_the_kubelet_and_the_container_know_devices_by_these_names(
+async def test_kubelet_and_container_get_the_configured_ids(
     start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger, options: dict[str, object], units: set[str]
 ) -> None:
     resource = misc(env={"IDS": "{ids}"}, **options)
@@ -98,7 +98,7 @@ async def test_the_kubelet_and_the_container_know_devices_by_these_names(
         ({"ids": "path", "cdi": True}, {"ids": "uuid", "cdi": True}, "/dev/fuse", "GPU-fuse"),
     ],
 )
-async def test_a_pod_keeps_its_device_when_ids_change_and_nobody_else_gets_it(
+async def test_pod_keeps_its_device_exclusively_when_ids_change(
     configure: Configure,
     node: Node,
     ledger: Ledger,
@@ -128,7 +128,7 @@ async def test_a_pod_keeps_its_device_when_ids_change_and_nobody_else_gets_it(
     await until_listed(node, {new: "Healthy", other: "Healthy"})
 
 
-async def test_shares_of_one_name_are_not_given_out_beside_those_of_another(
+async def test_shares_under_a_new_id_are_unhealthy_while_an_old_share_is_held(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     """Otherwise a device with two shares would have four holders."""
@@ -152,7 +152,7 @@ async def test_shares_of_one_name_are_not_given_out_beside_those_of_another(
     await offered(node, NAME, 4)
 
 
-async def test_a_lease_that_was_lost_is_of_its_device_whatever_it_is_called_now(
+async def test_lost_lease_is_restored_for_its_device_after_ids_change(
     configure: Configure, node: Node, ledger: Ledger
 ) -> None:
     await configure(misc(ids="pciBusID"))
@@ -166,7 +166,7 @@ async def test_a_lease_that_was_lost_is_of_its_device_whatever_it_is_called_now(
     await until_listed(node, {FUSE: "Unhealthy", "GPU-fuse": "Unhealthy", "GPU-kvm": "Healthy"})
 
 
-async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
+async def test_lease_stays_with_its_device_when_two_devices_swap_paths(
     start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
 ) -> None:
     """A path does not identify a device: another device can be at the pod's path now."""
@@ -184,7 +184,7 @@ async def test_devices_that_swap_their_paths_do_not_swap_their_pods(
     await until_listed(node, {"/dev/fuse": "Healthy", "/dev/kvm": "Healthy"})
 
 
-async def test_a_lease_that_was_lost_is_of_the_device_that_the_answer_names(
+async def test_lost_lease_is_restored_for_the_device_in_the_stored_response(
     start: StartPlugins, made_up: MadeUpHost, node: Node, ledger: Ledger
 ) -> None:
     """Its path can be another device's now, or none's. The kubelet keeps the answer with the device's CDI name."""

@@ -14,7 +14,7 @@ def walk(*events: Event) -> list[tuple[State, Action] | None]:
     return seen
 
 
-def test_register_first_then_expect_the_stream() -> None:
+def test_registration_is_followed_by_waiting_for_the_stream() -> None:
     assert INITIAL == (State.REGISTERING, Action.REGISTER)
     assert walk(Event.ACCEPTED, Event.STREAM_OPENED) == [
         (State.REGISTERED, Action.EXPECT_STREAM),
@@ -22,7 +22,7 @@ def test_register_first_then_expect_the_stream() -> None:
     ]
 
 
-def test_without_a_kubelet_nothing_is_tried_until_one_is_seen() -> None:
+def test_missing_kubelet_stops_attempts_until_one_is_seen() -> None:
     assert walk(Event.KUBELET_MISSING, Event.BACKOFF_EXPIRED, Event.KUBELET_SEEN) == [
         (State.ABSENT, Action.NOTHING),
         None,
@@ -30,13 +30,13 @@ def test_without_a_kubelet_nothing_is_tried_until_one_is_seen() -> None:
     ]
 
 
-def test_a_stream_that_ends_is_followed_by_another_registration() -> None:
+def test_ended_stream_is_followed_by_another_registration() -> None:
     *_, waiting, again = walk(Event.ACCEPTED, Event.STREAM_OPENED, Event.STREAM_ENDED, Event.BACKOFF_EXPIRED)
     assert waiting == (State.WAITING, Action.BACK_OFF)
     assert again == (State.REGISTERING, Action.REGISTER)
 
 
-def test_a_kubelet_that_never_opens_the_stream_is_asked_again() -> None:
+def test_stream_timeout_is_followed_by_another_registration() -> None:
     assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT)[-1] == (State.WAITING, Action.BACK_OFF)
 
 
@@ -55,12 +55,12 @@ def test_a_kubelet_that_opens_the_stream_late_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.STREAMING])
-def test_a_new_kubelet_is_registered_with_at_once(state: State) -> None:
+def test_new_kubelet_is_registered_with_at_once(state: State) -> None:
     assert step(state, Event.KUBELET_SEEN) == (State.REGISTERING, Action.REGISTER)
 
 
 @pytest.mark.parametrize("event", [e for e in Event if e is not Event.STREAM_ENDED])
-def test_while_the_stream_is_open_nothing_else_matters(event: Event) -> None:
+def test_other_events_are_ignored_while_the_stream_is_open(event: Event) -> None:
     assert step(State.STREAMING, event) is None
 
 

@@ -22,12 +22,12 @@ def encoded(devices: int, shares: int, numa_nodes: int) -> int:
     ("devices", "shares", "numa_nodes"),
     [(1, 1, 0), (1, 1, 1), (7, 1, 2), (3, 10, 1), (2, 1000, 1), (1, 1, 20), (0, 1, 1)],
 )
-def test_the_bound_holds_and_is_near(devices: int, shares: int, numa_nodes: int) -> None:
+def test_size_estimate_is_a_close_upper_bound(devices: int, shares: int, numa_nodes: int) -> None:
     real = encoded(devices, shares, numa_nodes)
     assert real <= list_size(devices, shares, numa_nodes) <= real * 1.05
 
 
-def test_what_fits_and_what_does_not() -> None:
+def test_list_over_the_limit_is_refused_with_the_number_that_fits() -> None:
     assert list_size(48_000) < LIST_LIMIT
     assert why_too_long(43_176) == ""
     assert why_too_long(43_177).endswith("the kubelet takes 4194304: at most 43176 devices times shares")

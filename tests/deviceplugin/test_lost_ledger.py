@@ -26,19 +26,19 @@ async def lose(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
     """Delete the ledger, and open a new one in its place."""
     made: list[Ledger] = []
 
-    async def begin_again() -> Ledger:
+    async def open_new() -> Ledger:
         await ledger.close()
         for path in (tmp_path / "state").glob("ledger.sqlite3*"):
             path.unlink()
         made.append(await opened(tmp_path / "state", "this-boot"))
         return made[-1]
 
-    yield begin_again
+    yield open_new
     for each in made:
         await each.close()
 
 
-async def test_nobody_gets_anything_before_the_kubelet_can_say_what_pods_have(
+async def test_claims_are_refused_after_ledger_loss_until_the_kubelet_lists_pods(
     start: StartPlugins, lose: NewLedger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     async with node_of(made_up, socket_dir) as node:
@@ -64,7 +64,7 @@ async def test_nobody_gets_anything_before_the_kubelet_can_say_what_pods_have(
         await until_ended(side, lost, "misc-fuse")
 
 
-async def test_a_kubelet_that_asks_first_is_told_what_is_missing(
+async def test_allocate_is_unavailable_after_ledger_loss_until_pods_are_listed(
     start: StartPlugins, lose: NewLedger, paths: Paths, socket_dir: Path
 ) -> None:
     listing = ScriptedKubelet(socket_dir)
@@ -83,7 +83,7 @@ async def test_a_kubelet_that_asks_first_is_told_what_is_missing(
     await listing.stop()
 
 
-async def test_what_a_ledger_says_that_can_be_read_later_is_shown_without_anybody_asking(
+async def test_leases_of_a_late_readable_ledger_appear_in_the_list(
     start: StartPlugins, ledger: Ledger, paths: Paths, tmp_path: Path
 ) -> None:
     await ledger.grant([claimed("misc-fuse", "u", "example.com/fuse")])

@@ -14,7 +14,7 @@ from tests.deviceplugin.kubelet_end import allocate, kubelet_end, until_listed
 MANY = 100
 
 
-async def test_a_device_whose_cdi_spec_is_still_to_come_is_not_called_unhealthy(
+async def test_device_waiting_for_its_cdi_spec_is_not_logged_as_unhealthy(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "nodeplug.deviceplugin")
@@ -25,7 +25,7 @@ async def test_a_device_whose_cdi_spec_is_still_to_come_is_not_called_unhealthy(
 
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG], ids=["info", "debug"])
-async def test_what_is_to_be_said_of_all_is_a_line_and_at_the_level_debug_one_for_each(
+async def test_common_event_is_one_log_line_and_one_per_device_at_debug(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, caplog: pytest.LogCaptureFixture, level: int
 ) -> None:
     for number in range(MANY - 2):  # fuse and kvm exist already

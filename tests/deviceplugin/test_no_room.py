@@ -16,7 +16,7 @@ from tests.small_disk import mounted, take_all_names
 
 
 @pytest.mark.parametrize("through_watcher", [False, True])
-async def test_a_socket_that_cannot_be_made_is_made_once_there_is_room(
+async def test_socket_is_created_once_a_full_folder_has_room(
     start: StartPlugins, paths: Paths, through_watcher: bool
 ) -> None:
     folder = paths.plugins_registry if through_watcher else paths.device_plugins
@@ -35,7 +35,7 @@ async def test_a_socket_that_cannot_be_made_is_made_once_there_is_room(
         await side.stop()
 
 
-async def test_a_kubelet_is_registered_with_again_once_there_is_room(start: StartPlugins, paths: Paths) -> None:
+async def test_resource_registers_again_once_a_full_folder_has_room(start: StartPlugins, paths: Paths) -> None:
     with mounted(paths.device_plugins, "size=1m,nr_inodes=40"):
         async with kubelet_end(paths.device_plugins) as kubelet, asyncio.timeout(60):
             side = await start([resource()])
@@ -50,7 +50,7 @@ async def test_a_kubelet_is_registered_with_again_once_there_is_room(start: Star
             await side.stop()
 
 
-async def test_a_disk_that_hangs_under_the_cdi_folder_keeps_no_news_from_the_kubelet(
+async def test_hanging_cdi_folder_does_not_delay_lists_to_the_kubelet(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stalled, released = threading.Event(), threading.Event()

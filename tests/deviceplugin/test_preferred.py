@@ -86,7 +86,9 @@ def problems(draw: st.DrawFn) -> tuple[Units, list[str], list[str], int]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems())
-def test_no_choice_is_cheaper(policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]) -> None:
+def test_exact_choice_has_the_lowest_cost(
+    policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]
+) -> None:
     everything, available, must, size = problem
     chosen = prefer(policy, everything, available, must, size)
     assert len(set(chosen)) == len(chosen) == size
@@ -99,7 +101,7 @@ def test_no_choice_is_cheaper(policy: PreferredPolicy, problem: tuple[Units, lis
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems())
-def test_from_the_top_down_devices_are_as_much_shared_as_need_be(
+def test_quick_choice_shares_devices_no_more_than_the_exact_choice(
     policy: PreferredPolicy, problem: tuple[Units, list[str], list[str], int]
 ) -> None:
     """Rule 4 shares devices as the exact choice does, and `spread` is exact. Only distances can be larger."""
@@ -117,7 +119,7 @@ def test_from_the_top_down_devices_are_as_much_shared_as_need_be(
 
 
 @pytest.mark.parametrize("policy", ["numa", "packed"])
-def test_from_the_top_down_devices_are_not_much_further_apart(policy: PreferredPolicy) -> None:
+def test_quick_choice_costs_at_most_four_times_the_optimum(policy: PreferredPolicy) -> None:
     """Measured with 60 devices: half of the choices are optimal, and all cost less than four times the optimum."""
     chance, ratios = random.Random(3), []
     for _ in range(60):
@@ -136,7 +138,7 @@ def test_from_the_top_down_devices_are_not_much_further_apart(policy: PreferredP
     assert statistics.median(ratios) < 1.1
 
 
-def test_devices_of_one_numa_node_and_bridge_go_together() -> None:
+def test_devices_of_one_numa_node_and_bridge_are_chosen_together() -> None:
     machine = units(
         gpu(0, 0, "pci0000:00", "a"),
         gpu(1, 1, "pci0000:80", "a"),
@@ -147,7 +149,7 @@ def test_devices_of_one_numa_node_and_bridge_go_together() -> None:
     assert prefer("numa", machine, list(machine), ["gpu-0"], 2) == ["gpu-0", "gpu-2"]
 
 
-def test_gpus_of_one_hive_go_together_wherever_they_sit() -> None:
+def test_gpus_of_one_hive_are_chosen_together_across_numa_nodes() -> None:
     hives = "abab"
     machine = units(*(gpu(i, i // 2, f"pci0000:{i}0", hive=hive) for i, hive in enumerate(hives)))
     assert prefer("numa", machine, list(machine), [], 2) == ["gpu-0", "gpu-2"]
@@ -185,25 +187,25 @@ CUBE = [
         ("07", "", 1, "0"),
     ],
 )
-def test_a_hybrid_cube_mesh(free: str, must: str, size: int, best: str) -> None:
+def test_gpus_of_a_hybrid_cube_mesh_are_chosen_by_their_links(free: str, must: str, size: int, best: str) -> None:
     machine = board(CUBE)
     chosen = prefer("numa", machine, [f"gpu-{i}" for i in free], [f"gpu-{i}" for i in must], size)
     assert sorted(chosen) == [f"gpu-{i}" for i in best]
 
 
-def test_bridged_pairs_go_together_across_sockets() -> None:
+def test_bridged_pairs_are_chosen_together_across_sockets() -> None:
     machine = board([[0, 0, 4, 0], [0, 0, 0, 4], [4, 0, 0, 0], [0, 4, 0, 0]], bridges=1)
     assert prefer("numa", machine, list(machine), [], 2) == ["gpu-0", "gpu-2"]
     assert prefer("numa", machine, ["gpu-0", "gpu-1", "gpu-3"], [], 2) == ["gpu-1", "gpu-3"]
     assert prefer("numa", machine, ["gpu-0", "gpu-1"], [], 2) == ["gpu-0", "gpu-1"]
 
 
-def test_a_bridge_with_links_down_comes_after_one_that_is_whole() -> None:
+def test_bridge_with_links_down_is_chosen_after_a_complete_bridge() -> None:
     machine = board([[0, 3, 0, 0], [3, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]], bridges=1, sockets=1)
     assert prefer("numa", machine, list(machine), [], 2) == ["gpu-2", "gpu-3"]
 
 
-def test_gpus_at_switches_are_alike_until_one_has_links_down() -> None:
+def test_gpu_with_links_down_is_avoided_among_gpus_at_switches() -> None:
     def rows(*less: int) -> list[list[int]]:
         return [[0 if i == j else 12 if {i, j} & {*less} else 18 for j in range(8)] for i in range(8)]
 
@@ -213,7 +215,7 @@ def test_gpus_at_switches_are_alike_until_one_has_links_down() -> None:
     assert prefer("numa", machine, list(machine), [], 4) == ["gpu-0", "gpu-2", "gpu-3", "gpu-4"]
 
 
-def test_shares_of_gpus_that_most_links_join_go_together() -> None:
+def test_shares_of_the_gpus_with_most_links_are_chosen_together() -> None:
     links = {(0, 1): 1, (1, 2): 2}
     machine = units(*linked(links, gpu(0), gpu(1), gpu(2)), shares=2)
     assert prefer("packed", machine, list(machine), [], 3) == ["gpu-1.0", "gpu-1.1", "gpu-2.0"]
@@ -222,7 +224,7 @@ def test_shares_of_gpus_that_most_links_join_go_together() -> None:
 
 
 @pytest.mark.parametrize(("count", "shares", "size"), [(16, 1, 8), (17, 1, 8), (1000, 1, 8), (16, 100, 800)])
-def test_many_gpus_with_links_of_all_numbers(count: int, shares: int, size: int) -> None:
+def test_search_among_many_linked_gpus_is_bounded(count: int, shares: int, size: int) -> None:
     """The search is bounded: 10 ms of CPU time for 16 GPUs, 40 ms if shares make the search too large."""
     chance = random.Random(4)
     links = {(j, i): chance.randrange(1, 9) for i in range(min(count, 64)) for j in range(i)}
@@ -236,7 +238,7 @@ def test_many_gpus_with_links_of_all_numbers(count: int, shares: int, size: int)
             assert (costs[0] < costs[1]) == (policy != "spread")
 
 
-def test_partitions_of_one_gpu_go_together() -> None:
+def test_partitions_of_one_gpu_are_chosen_together() -> None:
     def partition(number: int, of: int) -> Device:
         where: dict[str, AttributeValue] = {
             "partition": number % 2,
@@ -255,7 +257,7 @@ def test_shares_are_spread_over_devices_unless_packed() -> None:
     assert prefer("packed", machine, list(machine), [], 2) == ["gpu-0.0", "gpu-0.1"]
 
 
-def test_use_decides_between_devices_that_are_equally_close() -> None:
+def test_units_in_use_decide_between_equally_close_devices() -> None:
     machine = units(gpu(0), gpu(1), gpu(2), shares=2)
     free = ["gpu-0.0", "gpu-0.1", "gpu-1.1", "gpu-2.0", "gpu-2.1"]
     assert prefer("packed", machine, free, [], 1) == ["gpu-1.1"]
@@ -267,13 +269,13 @@ def test_natural_order_decides_a_tie() -> None:
     assert prefer("numa", machine, sorted(machine), [], 3) == ["gpu-0.0", "gpu-0.1", "gpu-0.2"]
 
 
-def test_units_that_are_gone_are_passed_over() -> None:
+def test_removed_units_are_not_chosen() -> None:
     machine = units(gpu(0), gpu(1))
     assert prefer("numa", machine, ["gpu-9", "gpu-1"], ["gpu-8"], 2) == ["gpu-1"]
     assert prefer("numa", {}, ["gpu-9"], [], 1) == []
 
 
-def test_ten_thousand_devices() -> None:
+def test_choice_among_ten_thousand_devices_stays_on_one_numa_node() -> None:
     machine = units(*(gpu(i, i % 2) for i in range(10_000)))
     chosen = prefer("numa", machine, list(machine), [], 4)
     assert {machine[u].numa_nodes for u in chosen} == {(0,)}
@@ -298,7 +300,7 @@ def large(name: str) -> Units:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", LARGE)  # must vary last, because `large` keeps one
-def test_the_largest_requests_take_little(policy: PreferredPolicy, name: str) -> None:
+def test_largest_requests_take_little_memory(policy: PreferredPolicy, name: str) -> None:
     """A regression test: they took 5 GB and 85 s. Now they take 30 to 100 ms of CPU time."""
     everything, size = large(name), LARGE[name][-1]
     available = [str(u.encode(), "ascii") for u in everything]

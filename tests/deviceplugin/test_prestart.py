@@ -31,7 +31,7 @@ async def refusal(kubelet: KubeletEnd, *unit_ids: str) -> str:
     return error.value.details
 
 
-def swap(made_up: MadeUpHost) -> None:
+def swap_nodes(made_up: MadeUpHost) -> None:
     """Exchange the nodes of the devices fuse and kvm, as if two sticks were unplugged and plugged in again."""
     for name, node, minor in (("fuse", "kvm", 1), ("kvm", "fuse", 0)):
         folder = made_up.root / "sys/devices/virtual/misc" / name
@@ -42,7 +42,7 @@ def swap(made_up: MadeUpHost) -> None:
         link.symlink_to(f"../../devices/virtual/misc/{name}")
 
 
-def described(paths: Paths) -> dict[str, list[str]]:
+def nodes_in_specs(paths: Paths) -> dict[str, list[str]]:
     """The nodes that a runtime finds, by the devices' names."""
     specs = [json.loads(path.read_text()) for path in paths.cdi.glob("*.json")]
     return {
@@ -52,9 +52,7 @@ def described(paths: Paths) -> dict[str, list[str]]:
     }
 
 
-async def test_it_is_announced_where_nodes_can_be_renumbered_and_where_something_is_reset(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_pre_start_is_requested_for_renumbered_kinds_and_for_reset(start: StartPlugins, paths: Paths) -> None:
     misc, tty = Kinds(("misc",)), Kinds(("tty",))
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start(
@@ -68,7 +66,7 @@ async def test_it_is_announced_where_nodes_can_be_renumbered_and_where_something
 
 
 @pytest.mark.parametrize("cdi", [False, "auto"])
-async def test_plain_nodes_that_another_device_has_now_start_nothing(
+async def test_container_is_refused_when_its_node_belongs_to_another_device(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, cdi: CdiPolicy
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -78,18 +76,18 @@ async def test_plain_nodes_that_another_device_has_now_start_nothing(
         kubelet.endpoint = kubelet.endpoint_of("example.com/fuse")
         await allocate(kubelet, "misc-fuse")
         await pre_start(kubelet, "misc-fuse")
-        swap(made_up)
+        swap_nodes(made_up)
         side.update()
         assert await refusal(kubelet, "misc-fuse") == (
             "example.com/fuse: the container was allocated /dev/fuse, which is misc-kvm now; its device is at /dev/kvm;"
             " delete the pod, or set `cdi: true`, with which a restarted container gets the device at its new path"
         )
-        swap_back(made_up)
+        restore_nodes(made_up)
         side.update()
         await pre_start(kubelet, "misc-fuse")
 
 
-def swap_back(made_up: MadeUpHost) -> None:
+def restore_nodes(made_up: MadeUpHost) -> None:
     for name, minor in (("fuse", 0), ("kvm", 1)):
         folder = made_up.root / "sys/devices/virtual/misc" / name
         (folder / "dev").write_text(f"10:{minor}\n")
@@ -97,9 +95,7 @@ def swap_back(made_up: MadeUpHost) -> None:
         made_up.renumber(name, minor)
 
 
-async def test_the_nodes_of_vhost_net_are_no_devices_and_start_with_any(
-    start: StartPlugins, paths: Paths, made_up: MadeUpHost
-) -> None:
+async def test_vhost_net_nodes_do_not_prevent_the_start(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     (made_up.root / "dev/net").mkdir()
     nodes = {"/dev/vhost-net": "10:238", "/dev/net/tun": "10:200"}
     for path, number in nodes.items():
@@ -112,7 +108,7 @@ async def test_the_nodes_of_vhost_net_are_no_devices_and_start_with_any(
         await pre_start(kubelet, "misc-fuse")
 
 
-async def test_two_devices_of_one_container_that_have_each_others_nodes_start_nothing(
+async def test_container_is_refused_when_its_two_devices_swapped_nodes(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     """Both belong to the container, but under exchanged names."""
@@ -121,14 +117,14 @@ async def test_two_devices_of_one_container_that_have_each_others_nodes_start_no
         await kubelet.lists.get()
         await allocate(kubelet, "misc-fuse", "misc-kvm")
         await pre_start(kubelet, "misc-fuse", "misc-kvm")
-        swap(made_up)
+        swap_nodes(made_up)
         side.update()
         assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(
             kubelet, "misc-fuse", "misc-kvm"
         )
 
 
-async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was_lost(
+async def test_restored_lease_has_the_nodes_of_the_stored_response(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -137,14 +133,14 @@ async def test_it_is_the_answer_that_says_whose_nodes_they_were_when_a_lease_was
         units = ("misc-fuse", "misc-kvm")
         answer = await allocate(kubelet, *units)
         await ledger.end(ledger.leases())
-        swap(made_up)
+        swap_nodes(made_up)
         side.update()
         entry = UnitEntry("uid", "c", answer.SerializeToString())
         await ledger.grant(side.plugins.restore_units("example.com/fuse", units, entry))
         assert "which is misc-kvm now; its device is at /dev/kvm; delete" in await refusal(kubelet, *units)
 
 
-async def test_a_device_whose_lease_was_lost_is_described_where_its_container_has_it(
+async def test_cdi_spec_has_the_old_container_path_after_a_lost_lease(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -156,30 +152,30 @@ async def test_a_device_whose_lease_was_lost_is_described_where_its_container_ha
         side.update(
             {"example.com/fuse": (replace(fuse, devnodes=(replace(fuse.devnodes[0], container_path="/dev/x"),)),)}
         )
-        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/x"]})
+        await until(lambda: nodes_in_specs(paths) == {"example.com/fuse=misc-fuse": ["/dev/x"]})
         entry = UnitEntry("uid", "c", answer.SerializeToString())
         await ledger.grant(side.plugins.restore_units("example.com/fuse", ["misc-fuse"], entry))
         ledger.complete()
-        await until(lambda: described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]})
+        await until(lambda: nodes_in_specs(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]})
 
 
-async def test_names_lead_to_where_the_device_is_now(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
+async def test_cdi_name_resolves_to_the_current_node_of_the_device(
+    start: StartPlugins, paths: Paths, made_up: MadeUpHost
+) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource(cdi=True)])
         await kubelet.lists.get()
         response = await allocate(kubelet, "misc-fuse")
         assert [x.name for x in response.cdi_devices] == ["example.com/fuse=misc-fuse"]
         assert not response.devices
-        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]}
-        swap(made_up)
+        assert nodes_in_specs(paths) == {"example.com/fuse=misc-fuse": ["/dev/fuse"]}
+        swap_nodes(made_up)
         side.update()
         await pre_start(kubelet, "misc-fuse")
-        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
+        assert nodes_in_specs(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
 
 
-async def test_a_description_that_was_removed_is_there_before_the_container_starts(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_removed_cdi_spec_is_rewritten_before_the_container_starts(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(cdi=True)])
         await kubelet.lists.get()
@@ -187,10 +183,10 @@ async def test_a_description_that_was_removed_is_there_before_the_container_star
         for path in paths.cdi.iterdir():
             path.unlink()
         await pre_start(kubelet, "misc-fuse")
-        assert described(paths)
+        assert nodes_in_specs(paths)
 
 
-async def test_a_device_that_is_gone_or_that_no_scan_has_seen_yet_starts_nothing(
+async def test_container_is_refused_while_its_device_is_missing(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -206,7 +202,7 @@ async def test_a_device_that_is_gone_or_that_no_scan_has_seen_yet_starts_nothing
         )
 
 
-async def test_what_has_no_lease_starts_nothing(start: StartPlugins, paths: Paths) -> None:
+async def test_container_is_refused_without_a_lease_or_a_device(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         await kubelet.lists.get()
@@ -214,7 +210,7 @@ async def test_what_has_no_lease_starts_nothing(start: StartPlugins, paths: Path
         assert "names no device" in await refusal(kubelet)
 
 
-async def test_a_resource_that_is_not_offered_any_more_still_starts_its_containers(
+async def test_container_of_a_removed_resource_still_starts(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, ledger: Ledger
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
@@ -225,16 +221,16 @@ async def test_a_resource_that_is_not_offered_any_more_still_starts_its_containe
         after = await start([])
         (listed,) = await kubelet.lists.get()
         assert (listed.ID, listed.health) == ("misc-fuse", "Unhealthy")
-        swap(made_up)
+        swap_nodes(made_up)
         assert "misc-fuse changed since it was scanned" in await refusal(kubelet, "misc-fuse")
         after.update()
         await pre_start(kubelet, "misc-fuse")
-        assert described(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
+        assert nodes_in_specs(paths) == {"example.com/fuse=misc-fuse": ["/dev/kvm"]}
         (path,) = paths.cdi.glob("*.json")
         assert '"gid":44' in path.read_text().replace(" ", "")
         await ledger.end(ledger.leases())
-        assert await kubelet.is_gone("example.com/fuse")
-        await until(lambda: not described(paths))  # no container can get the device by this spec
+        await kubelet.until_unregistered("example.com/fuse")
+        await until(lambda: not nodes_in_specs(paths))  # no container can get the device by this spec
 
 
 def make_resettable(made_up: MadeUpHost, address: str) -> None:
@@ -246,7 +242,7 @@ def make_resettable(made_up: MadeUpHost, address: str) -> None:
     (bus / address).symlink_to(f"../../../devices/pci0000:00/{address}")
 
 
-async def test_a_pci_device_is_reset_through_sysfs(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
+async def test_pci_device_is_reset_through_sysfs(start: StartPlugins, paths: Paths, made_up: MadeUpHost) -> None:
     make_resettable(made_up, "0000:00:05.0")
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource(reset=True)])
@@ -258,7 +254,7 @@ async def test_a_pci_device_is_reset_through_sysfs(start: StartPlugins, paths: P
         assert (made_up.root / "sys/devices/pci0000:00/0000:00:05.0/reset").read_text() == "1"
 
 
-async def test_a_reset_for_which_no_thread_is_left_is_tried_again(
+async def test_reset_without_a_free_thread_can_be_repeated(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost
 ) -> None:
     make_resettable(made_up, "0000:00:05.0")
@@ -279,7 +275,7 @@ async def test_a_reset_for_which_no_thread_is_left_is_tried_again(
     ("address", "words"),
     [("", "is not on a PCI bus and cannot be reset"), ("0000:00:06.0", "reset of 0000:00:06.0 failed: No such file")],
 )
-async def test_what_cannot_be_reset_does_not_start(
+async def test_container_is_refused_when_its_device_cannot_be_reset(
     start: StartPlugins, paths: Paths, made_up: MadeUpHost, address: str, words: str
 ) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:

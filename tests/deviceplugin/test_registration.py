@@ -25,7 +25,7 @@ from telemetry import EventLog
 from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
-from tests.grpcunix.hanging import hang_listening
+from tests.grpcunix.hanging import start_hanging_client
 from tests.held import HeldSince
 from tests.running import running
 from tests.running import until as until_true
@@ -38,7 +38,7 @@ def ids(devices: list[api.Device]) -> list[tuple[str, str]]:
     return [(device.ID, device.health) for device in devices]
 
 
-async def test_serves_first_then_registers_then_lists(start: StartPlugins, paths: Paths) -> None:
+async def test_resource_registers_and_then_lists_its_devices(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         request = await kubelet.requests.get()
@@ -47,13 +47,13 @@ async def test_serves_first_then_registers_then_lists(start: StartPlugins, paths
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-async def test_a_kubelet_that_comes_later_is_found_by_its_socket(start: StartPlugins, paths: Paths) -> None:
+async def test_kubelet_started_later_is_found_by_its_socket(start: StartPlugins, paths: Paths) -> None:
     await start([resource()])
     async with kubelet_end(paths.device_plugins) as kubelet:
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-PLACED: dict[str, Callable[[Path], object]] = {
+OTHER_FILES: dict[str, Callable[[Path], object]] = {
     "a file": lambda path: path.write_text("no socket"),
     "a folder": Path.mkdir,
     "a pipe": os.mkfifo,
@@ -63,8 +63,8 @@ PLACED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
-async def test_what_is_no_kubelet_where_its_socket_should_be_is_waited_out(
+@pytest.mark.parametrize("place", OTHER_FILES.values(), ids=OTHER_FILES.keys())
+async def test_other_file_in_place_of_the_kubelet_socket_is_tolerated(
     start: StartPlugins, paths: Paths, place: Callable[[Path], object]
 ) -> None:
     path = paths.device_plugins / "kubelet.sock"
@@ -75,9 +75,7 @@ async def test_what_is_no_kubelet_where_its_socket_should_be_is_waited_out(
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-async def test_kubelet_sockets_that_come_and_go_by_the_hundred_keep_no_kubelet_waiting(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_hundreds_of_dead_kubelet_sockets_do_not_delay_registration(start: StartPlugins, paths: Paths) -> None:
     path = paths.device_plugins / "kubelet.sock"
     side = await start([resource()])
     since = HeldSince()
@@ -92,13 +90,13 @@ async def test_kubelet_sockets_that_come_and_go_by_the_hundred_keep_no_kubelet_w
     assert len(since.descriptors()) <= 10  # gRPC's own descriptors, and one connection
 
 
-async def test_an_empty_list_is_sent_too(start: StartPlugins, paths: Paths) -> None:
+async def test_empty_list_is_sent(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource("missing")])
         assert await kubelet.lists.get() == []
 
 
-async def test_a_kubelet_that_restarts_gets_everything_again(start: StartPlugins, paths: Paths) -> None:
+async def test_restarted_kubelet_gets_all_lists_again(start: StartPlugins, paths: Paths) -> None:
     kubelet = KubeletEnd(paths.device_plugins)
     await kubelet.start()
     await start([resource("fuse"), resource("kvm")])
@@ -112,7 +110,7 @@ async def test_a_kubelet_that_restarts_gets_everything_again(start: StartPlugins
     await kubelet.stop()
 
 
-async def test_a_refusal_is_shown_and_tried_again(start: StartPlugins, paths: Paths) -> None:
+async def test_refused_registration_is_repeated(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "refuse", "refuse", "ok") as kubelet:
         side = await start([resource()])
         for _ in range(2):
@@ -122,7 +120,7 @@ async def test_a_refusal_is_shown_and_tried_again(start: StartPlugins, paths: Pa
         await until_true(lambda: side.plugins.status()[0].registrations == 1)  # the stream can start before the answer
 
 
-async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
+async def test_missing_kubelet_is_shown_in_the_status_and_logged_once(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For a missing folder, a missing socket, and a killed kubelet's socket: in the status, and logged once."""
@@ -153,7 +151,7 @@ async def test_a_kubelet_that_is_not_there_is_waited_for_in_words(
         await until_true(lambda: {x.last_error for x in side.plugins.status()} == {""})
 
 
-async def test_the_kubelets_words_stand_in_the_status(start: StartPlugins, paths: Paths) -> None:
+async def test_refusal_text_of_the_kubelet_is_in_the_status(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "refuse", "hang") as kubelet:
         side = await start([resource()])
         for _ in range(2):
@@ -163,19 +161,19 @@ async def test_the_kubelets_words_stand_in_the_status(start: StartPlugins, paths
         )
 
 
-async def test_a_register_that_hangs_is_given_up(start: StartPlugins, paths: Paths) -> None:
+async def test_hanging_register_call_times_out_and_is_repeated(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "hang", "ok") as kubelet:
         await start([resource()], timings=QUICK)
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-async def test_a_kubelet_that_never_listens_is_asked_again(start: StartPlugins, paths: Paths) -> None:
+async def test_registration_is_repeated_when_the_kubelet_opens_no_stream(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "deaf", "deaf", "ok") as kubelet:
         await start([resource()], timings=QUICK)
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-async def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(start: StartPlugins, paths: Paths) -> None:
+async def test_registration_is_repeated_when_the_kubelet_ends_the_stream(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         for _ in range(3):
@@ -183,7 +181,7 @@ async def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(star
             await kubelet.cut_streams()
 
 
-async def test_an_older_stream_stays_open_and_silent(start: StartPlugins, paths: Paths) -> None:
+async def test_older_stream_stays_open_and_sends_nothing(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource()])
         request = await kubelet.requests.get()
@@ -210,7 +208,7 @@ async def test_equal_lists_are_not_sent_again(start: StartPlugins, paths: Paths)
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
 
 
-async def test_stale_sockets_of_ours_are_removed_and_nobody_elses(start: StartPlugins, paths: Paths) -> None:
+async def test_only_stale_nodeplug_sockets_are_removed(start: StartPlugins, paths: Paths) -> None:
     """Also in the folder that `registerThroughPluginWatcher` chose before: a kubelet would connect there forever."""
     for folder in (paths.device_plugins, paths.plugins_registry):
         for name in ("nodeplug-old-a.sock", "other.sock"):
@@ -227,9 +225,7 @@ async def test_stale_sockets_of_ours_are_removed_and_nobody_elses(start: StartPl
     await kubelet.stop()
 
 
-async def test_every_registration_has_a_socket_of_its_own_and_the_old_ones_go(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_each_registration_uses_a_new_socket_and_removes_old_ones(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource()])
         seen = set()
@@ -242,9 +238,7 @@ async def test_every_registration_has_a_socket_of_its_own_and_the_old_ones_go(
         await until(paths.device_plugins, lambda names: len(names) == 2)  # the kubelet's, and our newest
 
 
-async def test_a_kubelet_that_listens_is_not_registered_with_again_whatever_happens_to_its_socket(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_changes_in_the_folder_cause_no_registration_while_streaming(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource()])
         await kubelet.lists.get()
@@ -257,7 +251,7 @@ async def test_a_kubelet_that_listens_is_not_registered_with_again_whatever_happ
         assert kubelet.requests.qsize() == 1
 
 
-async def test_an_answer_that_the_stream_overtakes_is_one_registration(start: StartPlugins, paths: Paths) -> None:
+async def test_register_answer_after_the_stream_counts_as_one_registration(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "early") as kubelet:
         side = await start([resource()])
         await kubelet.lists.get()
@@ -267,7 +261,7 @@ async def test_an_answer_that_the_stream_overtakes_is_one_registration(start: St
 
 
 @pytest.mark.parametrize("how", ["delete", "move"])
-async def test_a_folder_that_is_made_again_is_noticed_each_time(start: StartPlugins, paths: Paths, how: str) -> None:
+async def test_recreated_folder_is_noticed_each_time(start: StartPlugins, paths: Paths, how: str) -> None:
     kubelet = KubeletEnd(paths.device_plugins)
     await kubelet.start()
     await start([resource()])
@@ -295,7 +289,7 @@ async def mounted(folder: Path, at: Path) -> AsyncIterator[None]:
         await (await asyncio.create_subprocess_exec("umount", at)).wait()
 
 
-async def test_a_folder_that_was_removed_under_its_mount_ends_the_daemons_part(paths: Paths, tmp_path: Path) -> None:
+async def test_device_plugins_folder_removed_under_its_mount_ends_the_watch(paths: Paths, tmp_path: Path) -> None:
     async with mounted(paths.device_plugins, tmp_path / "mounted"):
         folder = PluginFolder(tmp_path / "mounted", new_instance(), FolderWatcher(), 0.01)
         paths.device_plugins.rmdir()
@@ -304,7 +298,7 @@ async def test_a_folder_that_was_removed_under_its_mount_ends_the_daemons_part(p
 
 
 @pytest.mark.parametrize("name", ["cdi", "plugins_registry"])
-async def test_so_does_the_runtimes_folder_and_that_of_the_plugin_watcher(
+async def test_needed_folder_removed_under_its_mount_ends_the_plugins(
     start: StartPlugins, paths: Paths, tmp_path: Path, name: str
 ) -> None:
     (real := tmp_path / "real").mkdir()
@@ -322,7 +316,7 @@ async def test_so_does_the_runtimes_folder_and_that_of_the_plugin_watcher(
 
 
 @pytest.mark.parametrize("name", ["cdi", "plugins_registry"])
-async def test_one_that_nothing_offered_needs_ends_nobody(
+async def test_unneeded_folder_removed_under_its_mount_is_ignored(
     start: StartPlugins, paths: Paths, tmp_path: Path, name: str
 ) -> None:
     (real := tmp_path / "real").mkdir()
@@ -340,9 +334,7 @@ async def test_one_that_nothing_offered_needs_ends_nobody(
         assert not side.running.done()
 
 
-async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_again(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_old_instance_sends_no_lists_while_its_successor_serves(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         old = await start([resource()])
         await kubelet.lists.get()
@@ -359,7 +351,7 @@ async def test_while_a_successor_serves_we_are_silent_and_afterwards_say_it_agai
         assert kubelet.lists.empty()
 
 
-async def test_an_old_instance_does_not_register_while_its_successor_serves(
+async def test_old_instance_does_not_register_while_its_successor_serves(
     start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The old instance logs it once: otherwise a second daemon that was started by mistake stays unnoticed."""
@@ -378,7 +370,7 @@ async def test_an_old_instance_does_not_register_while_its_successor_serves(
     assert caplog.text.count(SUPERSEDED) == 1
 
 
-async def test_the_instance_that_was_started_last_succeeds_whichever_registers_last(socket_dir: Path) -> None:
+async def test_successor_is_the_instance_that_started_last(socket_dir: Path) -> None:
     """After a restart of the kubelet both register, in any order."""
     watcher = FolderWatcher()
     old, new = [PluginFolder(socket_dir, instance, watcher, 30.0) for instance in sorted(new_instance() for _ in "12")]
@@ -394,60 +386,60 @@ async def test_the_instance_that_was_started_last_succeeds_whichever_registers_l
         await until(socket_dir, lambda _: not old.has_successor("example.com/fuse"))
 
 
-async def test_a_successor_is_not_gone_because_nobody_can_look(socket_dir: Path) -> None:
+async def test_successor_still_counts_without_free_descriptors(socket_dir: Path) -> None:
     """An instance that considers its successor gone registers, and sends a list of its own."""
     old, new = sorted(new_instance() for _ in "12")
     folder = PluginFolder(socket_dir, old, FolderWatcher(), 0.01)
     server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
     await server.start()
-    looks: list[bool] = []
-    folder.listen(lambda: looks.append(folder.has_successor("example.com/fuse")))
+    notifications: list[bool] = []
+    folder.listen(lambda: notifications.append(folder.has_successor("example.com/fuse")))
     async with running(folder.run()):
-        await until(socket_dir, lambda _: bool(looks))
+        await until(socket_dir, lambda _: bool(notifications))
         with no_more_descriptors():
-            before = len(looks)
-            await until_true(lambda: len(looks) > before + 1)
-    assert all(looks)
+            before = len(notifications)
+            await until_true(lambda: len(notifications) > before + 1)
+    assert all(notifications)
     await server.stop()
 
 
-async def test_what_else_the_kubelet_writes_into_the_folder_costs_nothing(socket_dir: Path) -> None:
+async def test_only_sockets_in_the_folder_notify_listeners(socket_dir: Path) -> None:
     """The kubelet writes its checkpoint at each Allocate."""
     watcher = FolderWatcher()
     folder = PluginFolder(socket_dir, new_instance(), watcher, 30.0)
-    looks: list[None] = []
-    folder.listen(lambda: looks.append(None))
+    notifications: list[None] = []
+    folder.listen(lambda: notifications.append(None))
     async with running(folder.run()):
-        await until(socket_dir, lambda _: bool(looks))
+        await until(socket_dir, lambda _: bool(notifications))
         written: asyncio.Queue[None] = asyncio.Queue()
         watch = watcher.watch(socket_dir, lambda: written.put_nowait(None))  # receives all events, after `folder`
         for name, expected in (("kubelet_internal_checkpoint", 1), ("kubelet.sock", 2), ("nodeplug-x.sock", 3)):
             (socket_dir / name).touch()
             await written.get()
-            assert len(looks) == expected
+            assert len(notifications) == expected
         watch.close()
 
 
-async def test_a_kubelet_whose_socket_gets_other_rights_has_not_restarted(socket_dir: Path) -> None:
+async def test_chmod_of_the_kubelet_socket_is_not_a_restart(socket_dir: Path) -> None:
     """Its change time changes then, as with a label of SELinux or a second link; the time it was made does not."""
     events, recorded = EventLog(), list[str]()
     events.subscribe(lambda event: recorded.append(event.kind))
     folder = PluginFolder(socket_dir, new_instance(), FolderWatcher(), 0.01, events)
-    looks: list[object] = []
-    folder.listen(lambda: looks.append(folder.kubelet()))
+    notifications: list[object] = []
+    folder.listen(lambda: notifications.append(folder.kubelet()))
     folder.kubelet_socket.touch()
     async with running(folder.run()):
-        await until_true(lambda: bool(looks))
+        await until_true(lambda: bool(notifications))
         folder.kubelet_socket.chmod(0o600)
-        before = len(looks)
-        await until_true(lambda: len(looks) > before + 1)
-        assert (len({*looks}), recorded) == (1, [])
+        before = len(notifications)
+        await until_true(lambda: len(notifications) > before + 1)
+        assert (len({*notifications}), recorded) == (1, [])
         (socket_dir / "new").touch()
         (socket_dir / "new").rename(folder.kubelet_socket)
         await until_true(lambda: recorded == ["kubelet-restarted"])
 
 
-async def test_names_that_differ_in_what_a_file_name_cannot_hold_do_not_meet(start: StartPlugins, paths: Paths) -> None:
+async def test_resource_names_with_equal_file_names_have_separate_sockets(start: StartPlugins, paths: Paths) -> None:
     names = ("a-b-c", "a_b_c", "a-b_c", "a_b-c")
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(name) for name in names])
@@ -462,7 +454,7 @@ async def until(folder: Path, holds: Callable[[list[str]], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_stopping_removes_our_sockets_and_ends_streams(start: StartPlugins, paths: Paths) -> None:
+async def test_stop_removes_sockets_and_ends_streams(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource("fuse"), resource("kvm")])
         await kubelet.lists.get()
@@ -472,26 +464,26 @@ async def test_stopping_removes_our_sockets_and_ends_streams(start: StartPlugins
         assert not any(status.streaming for status in side.plugins.status())
 
 
-async def test_a_long_resource_name_still_fits_a_socket(start: StartPlugins, paths: Paths) -> None:
+async def test_socket_name_of_a_long_resource_name_is_within_the_limit(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource("a" * 60)])
         request = await kubelet.requests.get()
         assert len(request.endpoint) <= 48  # the limit that the check of kubeletRoot assumes
 
 
-async def test_a_kubelet_that_hangs_with_its_stream_open_is_registered_with_again(
-    start: StartPlugins, paths: Paths
-) -> None:
+async def test_registration_is_repeated_when_a_streaming_kubelet_hangs(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "deaf", "ok") as kubelet:
         await start([resource()], timings=Timings(silence=0.1))
         request = await kubelet.requests.get()
-        hanging = await hang_listening(paths.device_plugins / request.endpoint)
+        hanging = await start_hanging_client(paths.device_plugins / request.endpoint)
         assert ids(await kubelet.lists.get()) == [("misc-fuse", "Healthy")]
         hanging.kill()
         await hanging.wait()
 
 
-async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, paths: Paths) -> None:
+async def test_two_hundred_kubelet_restarts_leak_no_descriptors_threads_or_sockets(
+    start: StartPlugins, paths: Paths
+) -> None:
     kubelet = KubeletEnd(paths.device_plugins)
     await kubelet.start()
     await start([resource()], timings=QUICK)
@@ -519,7 +511,7 @@ async def test_two_hundred_kubelet_restarts_leak_nothing(start: StartPlugins, pa
     await kubelet.stop()
 
 
-async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_again(socket_dir: Path) -> None:
+async def test_registration_is_repeated_when_the_stream_ends_at_once(socket_dir: Path) -> None:
     """For example, a kubelet is killed just after its first list: the stream ends before the state is streaming."""
     loop, has_ended = asyncio.get_running_loop(), asyncio.Event()
 
@@ -557,33 +549,31 @@ async def test_a_stream_that_ends_as_soon_as_it_is_noticed_is_registered_for_aga
     assert first.endpoint != second.endpoint
 
 
-async def test_through_the_plugin_watcher_an_older_instance_is_silent_too(
-    socket_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeplug")
     old, new = sorted(new_instance() for _ in "12")
-    told: asyncio.Queue[bool] = asyncio.Queue()
+    silenced: asyncio.Queue[bool] = asyncio.Queue()
     registration = WatcherRegistration(
         "example.com/fuse",
         socket_dir,
         old,
         handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
         streaming=lambda: True,
-        silence=told.put_nowait,
+        silence=silenced.put_nowait,
         watcher=FolderWatcher(),
     )
     async with running(registration.run()):
         for _ in range(2):
             server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
             await server.start()
-            assert await told.get()
+            assert await silenced.get()
             await server.stop()
-            assert not await told.get()
-    assert told.empty()
+            assert not await silenced.get()
+    assert silenced.empty()
     assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
 
 
-async def test_through_the_plugin_watcher_a_kubelet_that_accepts_and_never_listens_is_asked_again(
+async def test_plugin_watcher_socket_is_renewed_when_the_kubelet_opens_no_stream(
     socket_dir: Path,
 ) -> None:
     registration = WatcherRegistration(

@@ -4,7 +4,7 @@ from deviceplugin.descriptions import Descriptions, SpecSettings
 from hostdevices import Device, Devnode
 
 
-def test_cdi_is_told_the_node_behind_a_link() -> None:
+def test_cdi_spec_has_the_target_of_a_linked_node() -> None:
     # Container runtimes follow links in device plugin responses, but not in CDI specs.
     link, node = "/dev/serial/by-id/usb-FTDI-if00", "/dev/ttyUSB0"
     linked = Device(id="path-a", kind="path", name="a", devnodes=(Devnode(link, "c", 188, 0, target=node),))

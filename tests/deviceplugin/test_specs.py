@@ -53,7 +53,7 @@ def described(*devices: Device) -> Mapping[str, Descriptions]:
     return {KIND: Descriptions(KIND, SETTINGS, {each.id: each for each in devices})}
 
 
-async def test_a_device_is_described_while_another_ones_description_is_written(tmp_path: Path) -> None:
+async def test_unchanged_device_stays_described_while_specs_are_rewritten(tmp_path: Path) -> None:
     stick, other = device("tty-1", "tty", "/dev/ttyUSB0"), device("tty-2", "tty", "/dev/ttyUSB1")
     moved = device("tty-1", "tty", "/dev/ttyUSB7")
     directory, changes = SlowDirectory(tmp_path), []
@@ -86,7 +86,7 @@ async def test_a_device_is_described_while_another_ones_description_is_written(t
     assert changes == [False, True, True]
 
 
-async def test_what_no_thread_was_left_to_write_is_written_later(tmp_path: Path) -> None:
+async def test_specs_are_written_once_a_thread_is_free(tmp_path: Path) -> None:
     specs, stick = Specs(CdiDirectory(tmp_path, "device-plugin"), lambda: None, 0.01), device("tty-1", "tty", "/dev/x")
     async with running(specs.run()):
         with no_more_threads():
@@ -112,7 +112,7 @@ class LateDirectory(SlowDirectory):
         assert self.may_write.wait(30)
 
 
-async def test_what_is_removed_while_one_container_starts_is_there_before_the_next_one_does(tmp_path: Path) -> None:
+async def test_spec_removed_during_a_recheck_is_rewritten_by_the_next(tmp_path: Path) -> None:
     directory = LateDirectory(tmp_path)
     specs = Specs(directory, lambda: None)
     specs.set_desired(described(device("tty-1", "tty", "/dev/ttyUSB0")))
@@ -130,7 +130,7 @@ async def test_what_is_removed_while_one_container_starts_is_there_before_the_ne
 
 
 @pytest.mark.parametrize("how", ["all", "one"])
-async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths: Paths, how: str) -> None:
+async def test_removed_specs_are_rewritten(start: StartPlugins, paths: Paths, how: str) -> None:
     """The next container start does not ask the daemon, and would fail."""
 
     def specs() -> dict[Path, bytes]:
@@ -146,7 +146,7 @@ async def test_what_somebody_removes_is_written_again(start: StartPlugins, paths
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("change_name", CHANGES)
-async def test_what_somebody_does_to_a_spec_is_undone_and_said(
+async def test_changed_spec_is_restored_and_logged(
     paths: Paths, change_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     specs = Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None)
@@ -163,7 +163,7 @@ async def test_what_somebody_does_to_a_spec_is_undone_and_said(
     assert f"CDI specs in {paths.cdi} were removed" in caplog.text
 
 
-async def test_once_an_instance_has_the_state_the_specs_are_its_own(
+async def test_instance_owns_the_specs_once_it_owns_the_ledger(
     start: StartPlugins, paths: Paths, tmp_path: Path
 ) -> None:
     """During an update, both instances remove and rewrite each other's specs until the new one owns the state."""
@@ -194,7 +194,7 @@ def of_kind(kind: str) -> Mapping[str, Descriptions]:
     return {kind: Descriptions(kind, SETTINGS, {"tty-1": device("tty-1", "tty", "/dev/x")})}
 
 
-async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
+async def test_daemons_sharing_a_folder_keep_the_files_of_each_other(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At the start, each takes the other's files for its own stale ones. They are written again once."""
@@ -222,7 +222,7 @@ async def test_two_daemons_that_share_the_folder_leave_each_others_files_alone(
     assert len([x for x in caplog.messages if "were removed" in x]) <= 2
 
 
-async def test_specs_that_somebody_removes_all_the_time_are_written_once_a_second_and_that_is_said_once(
+async def test_repeatedly_removed_specs_are_rewritten_once_a_second_and_logged_once(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory, watcher = CountedDirectory(paths.cdi), FolderWatcher()

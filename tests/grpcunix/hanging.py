@@ -11,7 +11,7 @@ from grpcunix import Client, connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
-async def hang_listening(socket: Path) -> Process:
+async def start_hanging_client(socket: Path) -> Process:
     """Start such a client at `socket`; the caller kills it."""
     return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.grpcunix.hanging", str(socket))
 

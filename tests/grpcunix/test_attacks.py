@@ -8,7 +8,7 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, request, target
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_costs_little_and_others_are_served(name: str) -> None:
+def test_attack_costs_little_memory_and_other_clients_are_served(name: str) -> None:
     is_cut_off = name.startswith("flood") or name == "reset calls"
     with target("builtin") as found:
         outcome = ATTACKS[name](found, 30 if is_cut_off else 0.2)  # it ends when the attacker is disconnected
@@ -17,7 +17,7 @@ def test_an_attack_costs_little_and_others_are_served(name: str) -> None:
         assert outcome.is_closed == is_cut_off
 
 
-def test_a_slow_reader_gets_the_whole_list_and_others_are_served() -> None:
+def test_slow_reader_gets_the_whole_list_and_other_clients_are_served() -> None:
     with target("builtin") as found, found.connect() as reader, reader.makefile("rb") as file:
         reader.sendall(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 1_000}) + request(1, "ListAndWatch"))
         listed, answered = bytearray(), 0

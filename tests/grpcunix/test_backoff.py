@@ -5,7 +5,7 @@ import random
 from grpcunix import Backoff
 
 
-def test_back_off_begins_at_once_and_ends_at_half_a_minute() -> None:
+def test_backoff_grows_from_zero_to_thirty_seconds_and_can_be_reset() -> None:
     backoff = Backoff(random_source=random.Random(1))
     delays = [backoff.next() for _ in range(40)]
     assert delays[0] == 0

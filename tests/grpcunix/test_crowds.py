@@ -28,7 +28,7 @@ sys.stdin.read()
 """
 
 
-async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: Path) -> None:
+async def test_flooding_clients_are_served_in_turns_with_other_clients(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting())
     asked = b"".join(request(stream, "Unknown") for stream in range(1, 401, 2))
     floods = [await asyncio.open_unix_connection(str(socket_dir / "p.sock")) for _ in range(30)]
@@ -45,7 +45,7 @@ async def test_clients_that_flood_share_what_one_of_them_would_cost(socket_dir: 
     await server.stop(None)
 
 
-async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
+async def test_idle_connections_are_evicted_when_limit_is_reached(socket_dir: Path) -> None:
     limits = Limits(connections_guaranteed=2, connections_total=3)
     server = await serving(socket_dir, Waiting(), limits)
     listed = asyncio.Event()
@@ -76,7 +76,7 @@ async def test_connections_without_calls_make_room(socket_dir: Path) -> None:
     assert server.shared.connections == 0
 
 
-async def test_a_process_with_many_connections_makes_room_for_others(socket_dir: Path) -> None:
+async def test_connections_of_the_process_with_most_are_evicted_first(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting(), Limits(connections_guaranteed=2, connections_total=4))
     reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"))  # quiet for longer than all others
     await reader.readexactly(9)
@@ -95,7 +95,7 @@ async def test_a_process_with_many_connections_makes_room_for_others(socket_dir:
     await server.stop(None)
 
 
-async def test_who_never_called_makes_room_for_who_did(socket_dir: Path) -> None:
+async def test_connections_that_never_called_are_evicted_before_those_that_did(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting(), Limits(connections_guaranteed=2, connections_total=3))
     async with connect(socket_dir / "p.sock") as channel:
         client = Client(channel, SERVICE)

@@ -19,19 +19,19 @@ class Plugin:
         return api.PluginInfo(name="p")
 
 
-async def test_servers_and_connections_are_freed_when_they_end(socket_dir: Path) -> None:
+async def test_ended_servers_and_connections_leave_no_reference_cycles(socket_dir: Path) -> None:
     gc.collect()
-    before = _alive()
+    before = _live_objects()
     gc.disable()
     try:
         for _ in range(3):
-            await _life(socket_dir / "p.sock")
-        assert _alive() - before == Counter()
+            await _serve_one_call(socket_dir / "p.sock")
+        assert _live_objects() - before == Counter()
     finally:
         gc.enable()
 
 
-async def _life(path: Path) -> None:
+async def _serve_one_call(path: Path) -> None:
     server = UnixServer(path, [handler(SERVICE, Plugin())])
     await server.start()
     async with connect(path) as channel:
@@ -39,6 +39,6 @@ async def _life(path: Path) -> None:
     await server.stop()
 
 
-def _alive() -> Counter[str]:
+def _live_objects() -> Counter[str]:
     kinds = BuiltinServer, ServerConnection, ClientConnection
     return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))

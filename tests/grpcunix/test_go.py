@@ -12,7 +12,7 @@ PROBE = Path(os.environ.get("NODEPLUG_BASELINES", Path.home() / ".cache/nodeplug
 
 
 @pytest.mark.skipif(not PROBE.exists(), reason="the baselines are not built (NODEPLUG_BASELINES)")
-def test_a_kubelet_in_go_finds_every_device_and_has_each_call_answered() -> None:
+def test_grpc_go_client_has_every_call_answered() -> None:
     sizes = [
         "-resources",
         "3",

@@ -30,7 +30,7 @@ CLIENT = [
 
 
 @pytest.mark.parametrize("ending", ["close", "half-close", "goaway", "reset", "end of stream"])
-async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> None:
+async def test_client_that_ends_after_any_frame_leaves_no_state(socket_dir: Path, ending: str) -> None:
     waiting = Waiting()
     server = await serving(socket_dir, waiting)
     for count in range(1, len(CLIENT) + 1):
@@ -58,7 +58,7 @@ async def test_a_client_may_end_at_any_frame(socket_dir: Path, ending: str) -> N
     await server.stop(None)
 
 
-async def test_a_client_that_sends_and_never_reads_is_cut_off(socket_dir: Path) -> None:
+async def test_client_that_never_reads_is_disconnected(socket_dir: Path) -> None:
     server = await serving(socket_dir, Waiting())
     reader, writer = await asyncio.open_unix_connection(str(socket_dir / "p.sock"), limit=1)
     await reader.readexactly(9)
@@ -84,7 +84,7 @@ ANSWER = [
 ]
 
 
-async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
+async def _call(path: Path, answer: bytes, *, keeps_open: bool = False) -> Status:
     """Call a server that sends `answer` to each connection, for any request."""
     connections = set()
 
@@ -92,7 +92,7 @@ async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
         connections.add(asyncio.current_task())
         await reader.readuntil(frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0\0\0"))
         writer.write(answer)
-        if stays:
+        if keeps_open:
             await reader.read()
         writer.close()
 
@@ -110,7 +110,7 @@ async def _call(path: Path, answer: bytes, *, stays: bool = False) -> Status:
         path.unlink(missing_ok=True)  # asyncio itself does so since 3.13
 
 
-async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
+async def test_call_is_unavailable_when_server_ends_after_any_byte(socket_dir: Path) -> None:
     whole = b"".join(ANSWER)
     for size in range(len(whole)):
         assert await _call(socket_dir / "p.sock", whole[:size]) is Status.UNAVAILABLE
@@ -132,8 +132,10 @@ async def test_a_server_may_end_at_any_byte(socket_dir: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("count", range(len(ANSWER)))
-async def test_a_server_may_take_back_what_it_began(socket_dir: Path, last: bytes, status: Status, count: int) -> None:
+async def test_aborted_response_has_the_status_of_its_last_frame(
+    socket_dir: Path, last: bytes, status: Status, count: int
+) -> None:
     if count == 0 or (last == END and count < 3):
         status = Status.INTERNAL  # SETTINGS must come first, and HEADERS before DATA
-    stays = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # the client retries this call
-    assert await _call(socket_dir / "p.sock", b"".join(ANSWER[:count]) + last, stays=stays) is status
+    keeps_open = last != frames.rst_stream(1, ErrorCode.REFUSED_STREAM)  # the client retries this call
+    assert await _call(socket_dir / "p.sock", b"".join(ANSWER[:count]) + last, keeps_open=keeps_open) is status

@@ -34,7 +34,7 @@ def fixed(path: Path) -> Callable[[], Path]:
 
 
 @asynccontextmanager
-async def lasting(path: Callable[[], Path], failures: Failures) -> AsyncIterator[PersistentServer]:
+async def persistent_server(path: Callable[[], Path], failures: Failures) -> AsyncIterator[PersistentServer]:
     """A server that runs meanwhile."""
     with closing(FolderWatcher()) as watcher:
         server = PersistentServer(
@@ -52,9 +52,9 @@ async def name_at(path: Path) -> str:
         return found.name
 
 
-async def test_a_socket_that_is_removed_comes_back(socket_dir: Path) -> None:
+async def test_removed_socket_is_restored(socket_dir: Path) -> None:
     path = socket_dir / "p.sock"
-    async with lasting(fixed(path), Failures()) as server:
+    async with persistent_server(fixed(path), Failures()) as server:
         await server.served.wait()
         assert is_live(path)
         for _ in range(3):
@@ -63,10 +63,10 @@ async def test_a_socket_that_is_removed_comes_back(socket_dir: Path) -> None:
     assert os.listdir(socket_dir) == []
 
 
-async def test_a_folder_that_is_wiped_and_made_again_has_the_socket_again(socket_dir: Path) -> None:
+async def test_socket_is_restored_after_its_folder_is_recreated(socket_dir: Path) -> None:
     folder, failures = socket_dir / "registry", Failures()
     folder.mkdir()
-    async with lasting(fixed(folder / "p.sock"), failures) as server:
+    async with persistent_server(fixed(folder / "p.sock"), failures) as server:
         await server.served.wait()
         shutil.rmtree(folder)
         assert str(folder) in await failures.reasons.get()
@@ -77,7 +77,7 @@ async def test_a_folder_that_is_wiped_and_made_again_has_the_socket_again(socket
         assert await name_at(folder / "p.sock") == "p"
 
 
-async def test_a_folder_that_is_missing_is_waited_for_and_told_once(socket_dir: Path) -> None:
+async def test_missing_folder_is_reported_once_and_served_when_it_appears(socket_dir: Path) -> None:
     folder, failures = socket_dir / "registry", Failures()
     tries: asyncio.Queue[None] = asyncio.Queue()
 
@@ -85,7 +85,7 @@ async def test_a_folder_that_is_missing_is_waited_for_and_told_once(socket_dir: 
         tries.put_nowait(None)
         return folder / "p.sock"
 
-    async with lasting(path, failures) as server:
+    async with persistent_server(path, failures) as server:
         for _ in range(3):
             await tries.get()
         assert not server.served.is_set()
@@ -95,12 +95,12 @@ async def test_a_folder_that_is_missing_is_waited_for_and_told_once(socket_dir: 
     assert failures.reasons.qsize() == 1
 
 
-async def test_a_live_socket_of_somebody_else_is_waited_for(socket_dir: Path) -> None:
+async def test_path_is_served_after_another_process_closes_its_live_socket(socket_dir: Path) -> None:
     path, failures = socket_dir / "p.sock", Failures()
     with socket.socket(socket.AF_UNIX) as owner:
         owner.bind(str(path))
         owner.listen()
-        async with lasting(fixed(path), failures) as server:
+        async with persistent_server(fixed(path), failures) as server:
             assert "another process listens here" in await failures.reasons.get()
             assert is_live(path)
             owner.close()
@@ -108,9 +108,9 @@ async def test_a_live_socket_of_somebody_else_is_waited_for(socket_dir: Path) ->
     assert os.listdir(socket_dir) == []
 
 
-async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
+async def test_renewed_socket_is_a_new_inode(socket_dir: Path) -> None:
     path = socket_dir / "p.sock"
-    async with lasting(fixed(path), Failures()) as server:
+    async with persistent_server(fixed(path), Failures()) as server:
         await server.served.wait()
         before = os.open(path, os.O_PATH)  # prevents the reuse of its inode
         try:
@@ -121,13 +121,13 @@ async def test_a_renewed_socket_is_another_file(socket_dir: Path) -> None:
             os.close(before)
 
 
-async def test_renewing_what_is_not_served_yet_and_stopping_before_the_first_try_are_fine(socket_dir: Path) -> None:
-    async with lasting(fixed(socket_dir / "p.sock"), Failures()) as server:
+async def test_server_can_be_renewed_and_stopped_before_it_first_serves(socket_dir: Path) -> None:
+    async with persistent_server(fixed(socket_dir / "p.sock"), Failures()) as server:
         await server.renew()
     assert os.listdir(socket_dir) == []
 
 
-def test_dead_sockets_of_ours_are_removed_and_nothing_else(socket_dir: Path) -> None:
+def test_only_matching_dead_sockets_are_removed(socket_dir: Path) -> None:
     with socket.socket(socket.AF_UNIX) as live:
         live.bind(str(socket_dir / "our-live"))
         live.listen()

@@ -14,7 +14,7 @@ from grpcunix import Context, GrpcUnixError, SocketInUse, SocketPathTooLong, Tra
 from grpcunix.socket import UnixServer, _remove_if_dead, remove_dead_sockets
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.descriptors import no_more_descriptors
-from tests.grpcunix.hanging import hang_listening
+from tests.grpcunix.hanging import start_hanging_client
 from tests.running import until
 
 SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -29,7 +29,7 @@ def leave_dead_socket(path: Path) -> None:
         dead.bind(str(path))
 
 
-def test_nobody_is_taken_for_gone_because_nobody_can_ask(tmp_path: Path) -> None:
+def test_dead_socket_counts_as_live_without_free_descriptors(tmp_path: Path) -> None:
     leave_dead_socket(tmp_path / "p.sock")
     with no_more_descriptors():
         assert is_live(tmp_path / "p.sock")
@@ -37,7 +37,7 @@ def test_nobody_is_taken_for_gone_because_nobody_can_ask(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
-def test_nobody_is_taken_for_gone_because_nobody_may_ask(tmp_path: Path) -> None:
+def test_dead_socket_counts_as_live_without_permission_to_connect(tmp_path: Path) -> None:
     leave_dead_socket(tmp_path / "p.sock")
     (tmp_path / "p.sock").chmod(0)
     os.seteuid(65534)
@@ -47,7 +47,7 @@ def test_nobody_is_taken_for_gone_because_nobody_may_ask(tmp_path: Path) -> None
         os.seteuid(0)
 
 
-async def test_who_dials_while_no_descriptor_is_left_is_said_once_and_served_later(
+async def test_client_without_free_descriptors_is_logged_once_and_served_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = server_at(tmp_path / "p.sock")
@@ -62,7 +62,7 @@ async def test_who_dials_while_no_descriptor_is_left_is_said_once_and_served_lat
     await server.stop()
 
 
-async def test_a_live_socket_is_never_taken_over(tmp_path: Path, serving: Transport) -> None:
+async def test_live_socket_is_never_replaced(tmp_path: Path, serving: Transport) -> None:
     path = tmp_path / "p.sock"
     with socket.socket(socket.AF_UNIX) as owner:
         owner.bind(str(path))
@@ -73,10 +73,12 @@ async def test_a_live_socket_is_never_taken_over(tmp_path: Path, serving: Transp
     assert os.listdir(tmp_path) == ["p.sock"]
 
 
-@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "dead"])
-async def test_of_two_that_start_at_once_one_wins(tmp_path: Path, serving: Transport, is_taken: bool) -> None:
+@pytest.mark.parametrize("has_dead_socket", [False, True], ids=["free", "dead"])
+async def test_one_of_several_concurrent_servers_gets_the_path(
+    tmp_path: Path, serving: Transport, has_dead_socket: bool
+) -> None:
     path = tmp_path / "p.sock"
-    if is_taken:
+    if has_dead_socket:
         leave_dead_socket(path)
     servers = [server_at(path, serving) for _ in range(8)]
     outcomes = await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
@@ -87,7 +89,7 @@ async def test_of_two_that_start_at_once_one_wins(tmp_path: Path, serving: Trans
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_stale_socket_is_replaced(tmp_path: Path, serving: Transport) -> None:
+async def test_dead_socket_is_replaced(tmp_path: Path, serving: Transport) -> None:
     path = tmp_path / "p.sock"
     leave_dead_socket(path)
     server = server_at(path, serving)
@@ -98,7 +100,7 @@ async def test_a_stale_socket_is_replaced(tmp_path: Path, serving: Transport) ->
     await server.stop()
 
 
-async def test_a_socket_that_comes_to_live_while_it_is_replaced_is_put_back(tmp_path: Path) -> None:
+async def test_socket_found_live_during_its_removal_is_put_back(tmp_path: Path) -> None:
     server = server_at(tmp_path / "p.sock")
     await server.start()
     assert not _remove_if_dead(server.path)  # as if an earlier check had found it dead
@@ -107,7 +109,7 @@ async def test_a_socket_that_comes_to_live_while_it_is_replaced_is_put_back(tmp_
     await server.stop()
 
 
-async def test_a_lock_on_the_folder_keeps_nobody_from_serving(tmp_path: Path, serving: Transport) -> None:
+async def test_lock_on_the_folder_does_not_prevent_serving(tmp_path: Path, serving: Transport) -> None:
     leave_dead_socket(tmp_path / "old.sock")
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -121,7 +123,7 @@ async def test_a_lock_on_the_folder_keeps_nobody_from_serving(tmp_path: Path, se
         os.close(folder)
 
 
-def test_what_was_killed_before_it_had_its_name_goes_with_the_dead(tmp_path: Path) -> None:
+def test_temporary_sockets_of_killed_servers_are_removed(tmp_path: Path) -> None:
     for name in (".0123abcd.tmp", ".grpc.tmp", "ours.sock"):
         leave_dead_socket(tmp_path / name)
     (tmp_path / ".89abcdef.tmp").touch()  # a file of another program
@@ -129,12 +131,12 @@ def test_what_was_killed_before_it_had_its_name_goes_with_the_dead(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [".89abcdef.tmp", ".grpc.tmp"]
 
 
-async def test_what_cannot_be_made_is_an_error_of_ours_or_of_the_system(serving: Transport) -> None:
+async def test_socket_in_an_unwritable_folder_is_an_error(serving: Transport) -> None:
     with pytest.raises((GrpcUnixError, OSError), match=r"/proc/self|No such file"):
         await server_at(Path("/proc/self/p.sock"), serving).start()
 
 
-async def test_only_our_own_socket_is_unlinked(tmp_path: Path, serving: Transport) -> None:
+async def test_stopped_server_does_not_unlink_the_socket_of_another(tmp_path: Path, serving: Transport) -> None:
     path = tmp_path / "p.sock"
     old, new = server_at(path, serving), server_at(path, serving)
     await old.start()
@@ -147,20 +149,20 @@ async def test_only_our_own_socket_is_unlinked(tmp_path: Path, serving: Transpor
     await new.stop()
 
 
-async def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+async def test_too_long_path_is_refused_with_the_limit(tmp_path: Path) -> None:
     with pytest.raises(SocketPathTooLong, match="the limit is 107"):
         await server_at(tmp_path / ("x" * 120)).start()
 
 
-async def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
+async def test_missing_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await server_at(tmp_path / "missing" / "p.sock").start()
 
 
-async def test_a_client_that_hangs_is_noticed(tmp_path: Path, serving: Transport) -> None:
+async def test_calls_of_a_hanging_client_are_ended(tmp_path: Path, serving: Transport) -> None:
     ended = asyncio.Event()
 
-    class Lasting:
+    class Endless:
         async def list_and_watch(self, _: api.Empty, context: Context) -> AsyncIterator[bytes]:
             try:
                 yield b""
@@ -168,9 +170,9 @@ async def test_a_client_that_hangs_is_noticed(tmp_path: Path, serving: Transport
             finally:
                 ended.set()
 
-    server = UnixServer(tmp_path / "p.sock", [handler(SERVICE, Lasting())], keepalive=0.1, transport=serving)
+    server = UnixServer(tmp_path / "p.sock", [handler(SERVICE, Endless())], keepalive=0.1, transport=serving)
     await server.start()
-    client = await hang_listening(server.path)
+    client = await start_hanging_client(server.path)
     await ended.wait()
     client.kill()
     await client.wait()

@@ -251,7 +251,7 @@ def answers(seed: int) -> str:
     return "a fault" if client.fault else "no fault"
 
 
-ALL: list[Callable[[int], str]] = [serve, headers, text, answers]
+CHECKS: list[Callable[[int], str]] = [serve, headers, text, answers]
 _PART = 20_000  # runs of each check between progress reports
 
 
@@ -262,11 +262,11 @@ def run(check: Callable[[int], str], seeds: range) -> Counter[str]:
 
 def main(count: int) -> None:
     """Run each check `count` times, in turns."""
-    totals: dict[str, Counter[str]] = {check.__name__: Counter() for check in ALL}
+    totals: dict[str, Counter[str]] = {check.__name__: Counter() for check in CHECKS}
     with multiprocessing.Pool() as pool:
         for start in range(0, count, _PART):
             part = range(start, min(start + _PART, count))
-            for check in ALL:
+            for check in CHECKS:
                 pieces = [(check, part[begin : begin + 1_000]) for begin in range(0, len(part), 1_000)]
                 for found in pool.starmap(run, pieces):
                     totals[check.__name__] += found

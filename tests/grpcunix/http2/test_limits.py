@@ -57,7 +57,7 @@ def open_and_reset(number: int) -> bytes:
     return headers(stream) + data(stream) + frames.rst_stream(stream, ErrorCode.CANCEL)
 
 
-def only_first(first: bytes, then: bytes) -> Callable[[int], bytes]:
+def after_first(first: bytes, then: bytes) -> Callable[[int], bytes]:
     return lambda number: then if number else first + then
 
 
@@ -67,18 +67,18 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "window updates": lambda _: frames.window_update(0, 1),
     "priority": lambda _: frame(frames.PRIORITY, 0, 1, bytes(5)),
     "unknown frames": lambda _: frame(99, 0, 0),
-    "empty data": only_first(headers(1), data(1, b"", 0)),
-    "padding": only_first(headers(1), data(1, b"\3\0\0\0", frames.PADDED)),
+    "empty data": after_first(headers(1), data(1, b"", 0)),
+    "padding": after_first(headers(1), data(1, b"\3\0\0\0", frames.PADDED)),
     "rapid reset": open_and_reset,
     "streams": lambda number: headers(2 * number + 1),
-    "continuation": only_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)),
-    "empty continuation": only_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1)),
+    "continuation": after_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1, b"\0\1a\1b" * 100)),
+    "empty continuation": after_first(headers(1, 0), frame(frames.CONTINUATION, 0, 1)),
     "header bomb": bomb,
 }
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_ends_its_connection(name: str) -> None:
+def test_flood_ends_its_connection(name: str) -> None:
     connection = server(Limits(streams=50))
     sent = 0
     for number in range(2_000):
@@ -92,7 +92,7 @@ def test_a_flood_ends_its_connection(name: str) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.OK, Status.INVALID_ARGUMENT])
-def test_pings_that_measure_the_line_are_paid_for_by_answers(status: Status) -> None:
+def test_one_ping_per_call_does_not_use_up_the_frame_budget(status: Status) -> None:
     connection = server()
     for number in range(2_000):
         stream = 2 * number + 1
@@ -106,7 +106,7 @@ def test_pings_that_measure_the_line_are_paid_for_by_answers(status: Status) -> 
     assert connection.fault is None
 
 
-def test_the_frame_budget_is_refilled_with_time() -> None:
+def test_frame_budget_is_refilled_over_time() -> None:
     seconds = itertools.count()
     connection = ServerConnection(clock=lambda: float(next(seconds)))
     connection.receive(OPENING)
@@ -115,7 +115,7 @@ def test_the_frame_budget_is_refilled_with_time() -> None:
     assert connection.fault is None
 
 
-def test_more_streams_than_allowed_are_refused_and_can_be_made_again() -> None:
+def test_stream_over_the_limit_is_refused_until_another_ends() -> None:
     connection = server(Limits(streams=2))
     connection.receive(headers(1) + headers(3) + headers(5))
     assert (frames.RST_STREAM, 5, b"\0\0\0\7") in kinds(connection.take())
@@ -124,7 +124,7 @@ def test_more_streams_than_allowed_are_refused_and_can_be_made_again() -> None:
     assert [type(event) for event in connection.receive(data(5) + headers(7) + data(7))] == [Request]
 
 
-def test_a_client_that_takes_all_leaves_others_their_share() -> None:
+def test_client_with_many_streams_leaves_others_their_guaranteed_share() -> None:
     shared, limits = SharedUsage(), Limits(streams=10, streams_guaranteed=2, streams_total=8)
     greedy, modest = server(limits, shared), server(limits, shared)
     greedy.receive(b"".join(headers(stream) for stream in range(1, 41, 2)))
@@ -135,7 +135,7 @@ def test_a_client_that_takes_all_leaves_others_their_share() -> None:
     assert shared.streams == 2
 
 
-def test_requests_that_never_end_are_refused_beyond_what_all_may_keep() -> None:
+def test_unfinished_requests_over_the_shared_limit_are_refused() -> None:
     shared, limits = SharedUsage(), Limits(unfinished_guaranteed=20_000, unfinished_total=40_000)
     greedy, modest = server(limits, shared), server(limits, shared)
     part = b"\0\0\x10\0\0" + bytes(9_995)
@@ -154,7 +154,7 @@ def test_requests_that_never_end_are_refused_beyond_what_all_may_keep() -> None:
     ("payload", "status"),
     [(b"\0\0\0\0\x0b" + bytes(11), b"8"), (b"\1\0\0\0\1x", b"13"), (b"", b"13"), (OK + OK, b"13"), (b"\0\0", b"13")],
 )
-def test_messages_that_cannot_be_taken_have_their_status(payload: bytes, status: bytes) -> None:
+def test_unacceptable_message_is_refused_with_its_status(payload: bytes, status: bytes) -> None:
     connection = server(Limits(message=10))
     assert connection.receive(headers(1) + data(1, payload)) == []
     ((_, _, answer),) = [found for found in kinds(connection.take()) if found[0] == frames.HEADERS]
@@ -162,7 +162,7 @@ def test_messages_that_cannot_be_taken_have_their_status(payload: bytes, status:
     assert connection.fault is None
 
 
-def test_a_call_that_is_answered_before_its_end_takes_no_more() -> None:
+def test_call_answered_before_its_end_is_reset_and_ignores_late_data() -> None:
     connection = server(Limits(message=10))
     connection.receive(headers(1) + data(1, b"\0\0\0\1\0", 0))
     assert kinds(take_all(connection))[-1] == (frames.RST_STREAM, 1, b"\0\0\0\0")
@@ -173,25 +173,25 @@ def test_a_call_that_is_answered_before_its_end_takes_no_more() -> None:
     assert connection.fault.code is ErrorCode.STREAM_CLOSED
 
 
-def test_a_call_that_is_reset_is_cancelled() -> None:
+def test_reset_call_is_cancelled() -> None:
     connection = server()
     events = connection.receive(headers(1) + data(1) + frames.rst_stream(1, ErrorCode.CANCEL))
     assert events[1] == Cancelled(1)
     assert not connection.is_open(1)
 
 
-def slices(stream: bytes) -> Iterator[bytes]:
+def single_bytes(stream: bytes) -> Iterator[bytes]:
     yield from (stream[position : position + 1] for position in range(len(stream)))
 
 
-def test_frames_may_come_in_pieces_of_any_size() -> None:
+def test_frames_are_read_from_single_bytes() -> None:
     connection, events = ServerConnection(), []
-    for piece in slices(OPENING + headers(1) + data(1, b"\0\0\0\0\2ab")):
+    for piece in single_bytes(OPENING + headers(1) + data(1, b"\0\0\0\0\2ab")):
         events += connection.receive(piece)
     assert events == [Request(1, b"/package.Service/Method", None, b"ab")]
 
 
-def test_waiting_messages_are_not_copied_and_leave_in_turns() -> None:
+def test_waiting_messages_are_not_copied_and_are_sent_in_turns() -> None:
     connection, big = server(), bytes(100_000)
     for stream in (1, 3):
         connection.receive(headers(stream) + data(stream))

@@ -14,8 +14,7 @@ from kubelet.devicemanager import Device, ManagerImpl
 from kubelet.errors import RegistrationError
 from kubelet.pods import container
 from kubelet.rpc import Timeouts
-from kubelet.stubs import DevicePluginStub, Gate, failing
-from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
+from kubelet.stubs import DevicePluginStub, failing
 from tests.kubelet.kit import R1, R2, ManagerKit, healthy
 from tests.kubelet.scenarios import scenario
 
@@ -165,11 +164,20 @@ async def test_failing_options_refuse_plugin_and_keep_other_plugins(kit: Manager
 @scenario(87)
 async def test_timed_out_register_call_has_no_effect(kit: ManagerKit) -> None:
     async with DevicePluginStub(kit.folder / "p.sock", R1) as plugin:
-        gate = plugin.behaviours["GetDevicePluginOptions"] = Gate(api.DevicePluginOptions())
+        cancelled = asyncio.Event()
+
+        async def hang(_: Any) -> Any:
+            try:
+                return await asyncio.Future()
+            finally:
+                cancelled.set()
+
+        plugin.behaviours["GetDevicePluginOptions"] = hang
         with pytest.raises(RpcError) as error:
             await plugin.register(kit.folder / "kubelet.sock", seconds=0.2)
         assert error.value.code is Status.DEADLINE_EXCEEDED
-        gate.open()
+        await asyncio.wait_for(cancelled.wait(), 30)  # the kubelet can notice the end of the call later than the plugin
+        del plugin.behaviours["GetDevicePluginOptions"]
         await plugin.register(kit.folder / "kubelet.sock")
         await plugin.until(lambda: plugin.streams == 1)
         assert len(plugin.called("ListAndWatch")) == 1
