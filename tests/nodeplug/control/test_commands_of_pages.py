@@ -47,7 +47,7 @@ RUN_BY = {
         "kubelet/test_cli.py::test_admit_status_remove_and_restart_with_plugin"
     ),
     r"\. \.venv": "project/test_laptop_page.py::test_page_commands_start_the_daemon_and_the_ui",
-    r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_reading_a_state_file",
+    r"nodeplug kubelet checkpoint": "kubelet/test_cli.py::test_checkpoint_shows_devices_and_corruption",
     r"python driver.py|kubectl --kubeconfig /tmp/k": (
         "nodeplug/test_testing_page.py::test_driver_of_the_page_prepares_a_claim"
     ),
