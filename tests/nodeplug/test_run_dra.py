@@ -126,10 +126,10 @@ async def test_device_used_by_one_api_is_unavailable_in_the_other(machine: Machi
     await stand.create(claim("c", request(deviceClassName=FUSE)), using("claims", ["mine"], claims={"mine": "c"}))
     await stand.until_phase("claims", "Running")
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 0, 30)
-    assert await counted(machine) == {"healthy": 0, "unhealthy": 0, "in-use": 1, "withheld": 0}
+    assert await counted(machine) == {"healthy": 0, "unhealthy": 0, "in-use": 1, "withheld": 0, "unlisted": 0}
     await stand.delete("Pod", "claims")
     await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
-    assert await counted(machine) == {"healthy": 1, "unhealthy": 0, "in-use": 0, "withheld": 0}
+    assert await counted(machine) == {"healthy": 1, "unhealthy": 0, "in-use": 0, "withheld": 0, "unlisted": 0}
 
     plugin_pod = using("plugin")
     plugin_pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from checkpoint.holdings import Listed
 from grpcunix import Transport
@@ -34,10 +35,13 @@ async def test_list_names_holders_of_units_and_devices_of_claims(kubelet: Script
         pod("a", {GPU: ["gpu-0", "gpu-1"], "other.com/gpu": ["gpu-7"]}),
         pod("b", claims={"c": ["gpu-2", "gpu-3/share-1"]}),
     ]
-    assert await witness_of(kubelet).listed() == Listed(
+    listed = await witness_of(kubelet).listed()
+    assert listed is not None
+    assert replace(listed, kubelet=None) == Listed(
         {(GPU, "gpu-0"): "pod/default/a/c", (GPU, "gpu-1"): "pod/default/a/c"},
         {("default", "c"): frozenset({"gpu-2", "gpu-3/share-1"})},
         knows_its_pods=True,
+        pods=frozenset({"default/a", "default/b"}),
     )
 
 
