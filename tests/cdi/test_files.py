@@ -281,7 +281,7 @@ def test_huge_file_is_replaced_without_being_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_a_synced_file_is_on_the_disk_before_it_appears(
+def test_synced_file_is_on_the_disk_before_it_appears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_synced: bool
 ) -> None:
     path, synced = tmp_path / "file", list[tuple[bytes, bool]]()

@@ -299,7 +299,7 @@ async def test_read_only_disk_refuses_grants_and_recovers(small_disk: Path) -> N
     await ledger.close()
 
 
-async def test_the_log_stays_short(tmp_path: Path) -> None:
+async def test_renewals_do_not_lengthen_the_log(tmp_path: Path) -> None:
     """Renewals do not lengthen the database, so only their number makes it due."""
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
@@ -309,7 +309,7 @@ async def test_the_log_stays_short(tmp_path: Path) -> None:
     await ledger.close()
 
 
-async def test_pages_that_a_grant_has_added_do_not_stay_in_the_log(tmp_path: Path) -> None:
+async def test_pages_added_by_a_grant_are_checkpointed(tmp_path: Path) -> None:
     """Others could take the space that the database needs for them."""
     ledger = await opened(tmp_path)
     before = (tmp_path / NAME).stat().st_size
@@ -318,7 +318,7 @@ async def test_pages_that_a_grant_has_added_do_not_stay_in_the_log(tmp_path: Pat
     await ledger.close()
 
 
-async def test_leases_that_are_only_in_the_log_are_not_left_out_on_a_read_only_disk(small_disk: Path) -> None:
+async def test_log_without_index_is_an_error_on_a_read_only_disk(small_disk: Path) -> None:
     """SQLite cannot read the log without an index. The database alone has fewer leases."""
     await filled(small_disk / "state", 1)
     ledger = await opened(small_disk / "state")

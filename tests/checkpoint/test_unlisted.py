@@ -1,4 +1,4 @@
-"""Units of running pods that the kubelet has forgotten: what shows it, how long it lasts, and the words."""
+"""Units of running pods that the kubelet no longer lists: evidence, duration and error texts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
     await found.close()
 
 
-async def forced(ledger: Ledger, held: Lease = HELD, **options: float) -> Node:
+async def node_with_pod(ledger: Ledger, held: Lease = HELD, **options: float) -> Node:
     """A node whose pod runs and is listed; `GONE` is the list after it was deleted by force."""
     node = Node(ledger, **options)
     await ledger.grant([held], guarded=False)
@@ -42,8 +42,8 @@ def unlisted(ledger: Ledger) -> list[str]:
     return [x.unit for x in ledger.unlisted.leases()]
 
 
-async def test_a_pod_that_the_kubelet_listed_and_lists_no_longer_keeps_its_unit_from_others(ledger: Ledger) -> None:
-    node = await forced(ledger)
+async def test_unit_is_unlisted_when_the_kubelet_stops_listing_its_pod(ledger: Ledger) -> None:
+    node = await node_with_pod(ledger)
     seen: list[list[str]] = []
     ledger.unlisted.observe(lambda leases: seen.append([x.unit for x in leases]))
     async with running(node.reconciler.run()):
@@ -78,10 +78,10 @@ async def test_a_pod_that_the_kubelet_listed_and_lists_no_longer_keeps_its_unit_
         "no cgroups",
     ],
 )
-async def test_without_the_evidence_of_all_witnesses_a_unit_counts_as_listed(
+async def test_unit_counts_as_listed_without_evidence_of_all_witnesses(
     ledger: Ledger, changes: dict[str, object]
 ) -> None:
-    node = await forced(ledger)
+    node = await node_with_pod(ledger)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -91,9 +91,9 @@ async def test_without_the_evidence_of_all_witnesses_a_unit_counts_as_listed(
         assert unlisted(ledger) == []
 
 
-async def test_what_a_kubelet_has_listed_counts_for_as_long_as_it_runs(ledger: Ledger) -> None:
+async def test_earlier_list_of_the_same_kubelet_counts_as_evidence(ledger: Ledger) -> None:
     """The first pass after a deletion can lack evidence."""
-    node = await forced(ledger)
+    node = await node_with_pod(ledger)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list, node.witnesses.file = GONE, NAMED
@@ -112,8 +112,8 @@ async def test_what_a_kubelet_has_listed_counts_for_as_long_as_it_runs(ledger: L
     ],
     ids=["a static pod", "a claim", "its uid is not known"],
 )
-async def test_other_units_are_listed(ledger: Ledger, held: Lease) -> None:
-    node = await forced(ledger, held)
+async def test_unit_of_static_pod_claim_or_unknown_uid_is_not_unlisted(ledger: Ledger, held: Lease) -> None:
+    node = await node_with_pod(ledger, held)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -121,8 +121,8 @@ async def test_other_units_are_listed(ledger: Ledger, held: Lease) -> None:
         assert unlisted(ledger) == []
 
 
-async def test_a_kubelet_has_time_to_record_an_answer(ledger: Ledger) -> None:
-    node = await forced(ledger, grace=3600.0)
+async def test_unit_is_not_unlisted_during_the_grace_time(ledger: Ledger) -> None:
+    node = await node_with_pod(ledger, grace=3600.0)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -130,9 +130,9 @@ async def test_a_kubelet_has_time_to_record_an_answer(ledger: Ledger) -> None:
         assert unlisted(ledger) == []
 
 
-async def test_after_a_refusal_it_is_found_out_soon_and_holds_until_the_pod_has_ended(ledger: Ledger) -> None:
+async def test_unlisted_unit_is_found_after_a_refusal_and_kept_until_its_pod_ends(ledger: Ledger) -> None:
     """A kubelet that starts does not change it, nor do witnesses that do not answer."""
-    node = await forced(ledger, patience=0.0)
+    node = await node_with_pod(ledger, patience=0.0)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -156,10 +156,8 @@ async def test_after_a_refusal_it_is_found_out_soon_and_holds_until_the_pod_has_
     [{"list": replace(GONE, units={UNIT: "pod/x/y/z"})}, {"file": NAMED}],
     ids=["its list", "its file"],
 )
-async def test_a_kubelet_that_names_the_unit_again_does_not_take_it_for_free(
-    ledger: Ledger, changes: dict[str, object]
-) -> None:
-    node = await forced(ledger)
+async def test_unit_is_listed_again_when_the_kubelet_names_it(ledger: Ledger, changes: dict[str, object]) -> None:
+    node = await node_with_pod(ledger)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -172,8 +170,8 @@ async def test_a_kubelet_that_names_the_unit_again_does_not_take_it_for_free(
 
 
 @pytest.mark.parametrize("then", ["ends", "is another pod's"])
-async def test_a_unit_is_not_unlisted_for_longer_than_its_lease(ledger: Ledger, then: str) -> None:
-    node = await forced(ledger)
+async def test_unlisted_unit_ends_with_its_lease(ledger: Ledger, then: str) -> None:
+    node = await node_with_pod(ledger)
     node.witnesses.busy |= {"u2"}
     async with running(node.reconciler.run()):
         await node.passes()
@@ -188,8 +186,8 @@ async def test_a_unit_is_not_unlisted_for_longer_than_its_lease(ledger: Ledger, 
         await until(lambda: not unlisted(ledger))
 
 
-async def test_a_lease_that_passes_to_another_pod_during_a_pass_is_not_judged_by_it(ledger: Ledger) -> None:
-    node = await forced(ledger)
+async def test_unit_granted_to_another_pod_during_a_pass_is_not_unlisted(ledger: Ledger) -> None:
+    node = await node_with_pod(ledger)
     node.witnesses.meanwhile_running = lambda: ledger.grant([lease("gpu-0")], guarded=False)
     async with running(node.reconciler.run()):
         await node.passes()
@@ -198,7 +196,7 @@ async def test_a_lease_that_passes_to_another_pod_during_a_pass_is_not_judged_by
         assert unlisted(ledger) == []
 
 
-def test_texts_name_the_pods_and_what_to_do() -> None:
+def test_texts_name_devices_and_pods() -> None:
     unnamed = lease("gpu-1", pods="u2")
     assert why_unlisted(HELD).startswith(
         "pod x/y still runs with gpu-0, although the kubelet does not list this pod any more: it was deleted by force;"

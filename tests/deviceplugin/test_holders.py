@@ -206,7 +206,7 @@ async def test_kubelet_without_checkpoint_allocates_another_share(
         assert (await node.admit(pod("c"))).phase == "Failed"
 
 
-async def test_pods_wait_for_the_device_of_a_pod_that_was_deleted_by_force_while_its_processes_do_not_end(
+async def test_device_of_force_deleted_pod_is_unavailable_until_its_processes_end(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     """The scheduler and the kubelet have forgotten the pod. A kubelet that starts has the same list at once."""
@@ -231,7 +231,7 @@ async def test_pods_wait_for_the_device_of_a_pod_that_was_deleted_by_force_while
         assert (await node.admit(pod("c"))).phase == "Running"
 
 
-async def test_one_share_of_a_pod_that_was_deleted_by_force_is_unhealthy(
+async def test_only_the_share_of_a_force_deleted_pod_is_unhealthy(
     start: StartPlugins, ledger: Ledger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     async with node_of(made_up, socket_dir) as node:

@@ -40,14 +40,14 @@ def test_stream_timeout_is_followed_by_another_registration() -> None:
     assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT)[-1] == (State.WAITING, Action.BACK_OFF)
 
 
-def test_a_refusal_is_followed_by_another_attempt() -> None:
+def test_refusal_is_followed_by_another_attempt() -> None:
     assert walk(Event.REFUSED, Event.BACKOFF_EXPIRED) == [
         (State.WAITING, Action.BACK_OFF),
         (State.REGISTERING, Action.REGISTER),
     ]
 
 
-def test_a_kubelet_that_opens_the_stream_late_is_not_asked_again() -> None:
+def test_late_stream_stops_another_registration() -> None:
     assert walk(Event.ACCEPTED, Event.STREAM_TIMEOUT, Event.STREAM_OPENED, Event.BACKOFF_EXPIRED)[-2:] == [
         (State.STREAMING, Action.NOTHING),
         None,

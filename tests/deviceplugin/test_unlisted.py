@@ -1,4 +1,4 @@
-"""A unit of a running pod that the kubelet has forgotten, beside everything else that keeps a device from pods."""
+"""A unit of a running pod that the kubelet no longer lists, beside the other reasons of an unavailable device."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ def state(side: Side) -> tuple[int, int, int, int, str]:
     return found.healthy, found.unlisted, found.withheld, found.in_use, device.reason.partition(",")[0]
 
 
-async def test_a_device_has_the_reason_that_applies_first(
+async def test_reason_of_unlisted_unit_yields_to_other_reasons(
     start: StartPlugins, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -46,7 +46,7 @@ async def test_a_device_has_the_reason_that_applies_first(
     ]
 
 
-async def test_each_share_counts_for_itself(start: StartPlugins, ledger: Ledger) -> None:
+async def test_each_share_is_counted_separately(start: StartPlugins, ledger: Ledger) -> None:
     side = await start([resource(shares=2)])
     await ledger.grant(SHARES)
     ledger.unlisted.add(SHARES[:1])
@@ -60,7 +60,7 @@ async def test_each_share_counts_for_itself(start: StartPlugins, ledger: Ledger)
     assert state(side) == (1, 1, 0, 0, "")
 
 
-async def test_a_lease_of_others_ends_while_a_unit_is_unlisted(start: StartPlugins, ledger: Ledger) -> None:
+async def test_unit_is_available_after_it_is_listed_and_other_lease_ends(start: StartPlugins, ledger: Ledger) -> None:
     side = await start([resource()])
     await ledger.grant([HELD])
     ledger.unlisted.add([HELD])

@@ -108,9 +108,7 @@ def endless_process(uid: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.skipif(not (UNIFIED / "cgroup.controllers").exists(), reason="this host has no hybrid cgroups")
-def test_pods_wait_for_the_device_of_a_pod_that_was_deleted_by_force_and_still_runs(
-    node: RealNode, tmp_path: Path
-) -> None:
+def test_device_of_force_deleted_pod_is_unavailable_while_it_runs(node: RealNode, tmp_path: Path) -> None:
     daemon = DaemonProcess(node, tmp_path, [FUSE], wrapper=IN_UNIFIED)
     with offering(node, daemon) as cluster:
         node.until(lambda: registrations(cluster), "it is registered")  # the node's status can be an older daemon's

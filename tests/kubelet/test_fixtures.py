@@ -18,7 +18,7 @@ from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
 
 R = "example.com/x"
 
-def test_a_stub_plugin(kubelet, device_plugin_stub):
+def test_stub_plugin_runs_with_a_kubelet(kubelet, device_plugin_stub):
     stub = device_plugin_stub(R, [Device("a"), Device("b")])
     assert kubelet.allocatable() == {R: 2}
     assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
@@ -41,7 +41,7 @@ def test_a_stub_plugin(kubelet, device_plugin_stub):
     kubelet.until(lambda: kubelet.allocatable() == {R: 0})
     assert stub.calls[:3] == ["GetDevicePluginOptions", "ListAndWatch", "Allocate"]
 
-def test_a_kubelet_that_refuses(kubelet, device_plugin_stub):
+def test_kubelet_refuses_registrations_until_accepted(kubelet, device_plugin_stub):
     kubelet.refuse_registrations("not today")
     with pytest.raises(Exception, match="not today"):
         device_plugin_stub(R)
@@ -49,7 +49,7 @@ def test_a_kubelet_that_refuses(kubelet, device_plugin_stub):
     device_plugin_stub(R)
     kubelet.until(lambda: kubelet.capacity() == {R: 0})
 
-def test_a_stub_driver(kubelet, dra_driver_stub):
+def test_stub_driver_prepares_claims(kubelet, dra_driver_stub):
     gpu = lambda claim: [claimed(["r"], "node", "gpu-0", f"example.com/gpu={claim.name}")]
     stub = dra_driver_stub("driver.example.com", gpu, services=["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"])
     kubelet.until(lambda: kubelet.drivers() == ["driver.example.com"])
@@ -73,11 +73,11 @@ def test_a_stub_driver(kubelet, dra_driver_stub):
     assert stub.claims("NodePrepareResources") == [["c1"], ["c1"]]
     kubelet.until(lambda: ["c1"] in stub.claims("NodeUnprepareResources"))
 
-def test_a_driver_that_is_refused(dra_driver_stub):
+def test_driver_without_services_is_refused(dra_driver_stub):
     with pytest.raises(Exception, match="empty list of supported gRPC services"):
         dra_driver_stub(versions=[])
 
-def test_time(fake_clock):
+def test_fake_clock_starts_at_zero(fake_clock):
     assert fake_clock.now() == 0
 
 class TestOptions:
@@ -85,7 +85,7 @@ class TestOptions:
     def kubelet_options(self, tmp_path):
         return {"kubernetes": "1.36", "cgroups": tmp_path}
 
-    def test_a_kubelet_that_does_not_know_its_pods(self, kubelet, device_plugin_stub):
+    def test_kubelet_with_held_sources_knows_only_static_pods(self, kubelet, device_plugin_stub):
         stub = device_plugin_stub(R, [Device("a")])
         assert kubelet.admit(pod("p", container("c", {R: 1}))).phase == "Running"
         stub.register()  # 1.37 would refuse that
@@ -103,7 +103,7 @@ class TestOptions:
         assert not kubelet.cgroup("p").exists()
         kubelet.remove_static_pod("s")
 
-    def test_waiting_has_a_limit(self, kubelet):
+    def test_until_raises_after_its_timeout(self, kubelet):
         with pytest.raises(TimeoutError, match=r"not within 0.1 s; what was waited for is \\[\\]"):
             kubelet.until(lambda: [], 0.1)
 """

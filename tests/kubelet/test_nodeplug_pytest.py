@@ -53,11 +53,11 @@ def plugin(nodeplug_kubelet):
     process.kill()
     process.wait()
 
-def test_names():
+def test_plugin_does_not_import_packages_of_the_project():
     assert kubelet.WHOSE == checkpoint.WHOSE == cdi.WHOSE == "theirs"
     assert "kubeletapi" not in sys.modules and "nodeplug" not in sys.modules
 
-def test_a_plugin(nodeplug_kubelet, plugin):
+def test_plugin_serves_pods_across_kubelet_restart(nodeplug_kubelet, plugin):
     assert nodeplug_kubelet.admit(pod("p", {R: 1}))["phase"] == "Running"
     refused = nodeplug_kubelet.admit(pod("q", {R: 2}))
     assert refused["phase"] == "Failed" and "Requested: 2, Available: 1" in refused["message"]
@@ -79,10 +79,10 @@ class TestOptions:
         options = {"kubernetes": "1.36", "numa_nodes": 2, "node_name": "n", "static_pods": ["static.yaml"]}
         return options | {"in_order": False, "tls": False, "cgroup_root": None}
 
-    def test_files_are_those_of_the_project(self, nodeplug_kubelet):
+    def test_static_pod_is_read_from_the_project_folder(self, nodeplug_kubelet):
         assert list(nodeplug_kubelet.state().pods) == ["default/s-n"]
 
-    def test_a_claim_without_its_driver(self, nodeplug_kubelet):
+    def test_claim_without_driver_leaves_pod_pending(self, nodeplug_kubelet):
         nodeplug_kubelet.put_claim(allocated_claim("one", "driver.example.com", "r/n/gpu-0", users=["p"]))
         assert nodeplug_kubelet.admit(pod("p", claims={"gpu": "one"}))["phase"] == "Pending"
         assert nodeplug_kubelet.state().drivers == []
@@ -98,7 +98,7 @@ class TestWrongOptions:
         return {"numa_nodes": 0}
 
     @pytest.mark.xfail(strict=True, reason="the option is wrong", raises=pytest.fail.Exception)
-    def test_wrong_options(self, nodeplug_kubelet):
+    def test_invalid_options_fail(self, nodeplug_kubelet):
         pass
 """
 

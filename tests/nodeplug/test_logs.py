@@ -223,7 +223,7 @@ def test_process_without_standard_error_keeps_recent_entries(monkeypatch: pytest
     assert logs.recent()[-1].message == "to nobody at all"
 
 
-def test_a_warning_is_not_recent_once_its_cause_is_gone() -> None:
+def test_warning_is_not_recent_once_its_cause_is_gone() -> None:
     logs.setup("warning", "json", io.StringIO())
     causes = {"one", "two"}
     log.warning("of a moment")

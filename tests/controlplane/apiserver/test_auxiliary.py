@@ -179,7 +179,7 @@ def test_system_namespace_cannot_be_deleted(api: Http) -> None:
     assert refused.message == 'namespaces "kube-system" is forbidden: this namespace may not be deleted'
 
 
-def test_what_extends_the_api_has_a_category(api: Http) -> None:
+def test_api_extension_kinds_have_a_category(api: Http) -> None:
     """`kubectl get api-extensions` lists these."""
     found = [
         each["name"]

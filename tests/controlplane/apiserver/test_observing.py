@@ -4,7 +4,7 @@ from controlplane.apiserver.observing import AnsweredRequest
 from tests.controlplane.apiserver.running import CLASSES, MERGE, Running
 
 
-def test_an_observer_gets_accepted_and_refused_requests() -> None:
+def test_observer_gets_accepted_and_refused_requests() -> None:
     seen: list[AnsweredRequest] = []
     with Running(observe=seen.append, collect_after=None) as running, running.http(sender={"User-Agent": "me"}) as api:
         api.send("POST", CLASSES, {"metadata": {"name": "good"}})

@@ -34,7 +34,7 @@ def until_only(api: Http, *names: str) -> None:
     raise AssertionError(left)
 
 
-def test_only_what_certainly_has_no_owner_is_deleted(api: Http) -> None:
+def test_object_is_deleted_only_if_all_owners_are_known_to_be_missing(api: Http) -> None:
     uid = make(api, "owner")
     make(api, "unknown-kind", owner("Thing", "x", "u1", "none.example.com/v1"))
     make(api, "unknown-version", owner("ConfigMap", "x", "u2", "v7"))

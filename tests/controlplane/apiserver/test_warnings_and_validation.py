@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, ENDING, SELECTOR, TEMPLATE, refused
+from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, ENDING, SELECTOR, TEMPLATE, creation_errors
 from tests.controlplane.apiserver.running import MERGE, Answer, Http
 
 APPS = "/apis/apps/v1/namespaces/default"
@@ -152,7 +152,7 @@ def test_job_delete_orphans_dependents_with_warning_unless_policy_is_set(api: Ht
 def test_disruption_budget_amounts_are_validated(api: Http) -> None:
     def found(**spec: Any) -> list[str]:
         path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-        return refused(api, "PodDisruptionBudget", path, {"spec": spec}, api_version="policy/v1")
+        return creation_errors(api, "PodDisruptionBudget", path, {"spec": spec}, api_version="policy/v1")
 
     assert found(minAvailable=1, maxUnavailable="1%") == [
         'spec: Invalid value: {"MinAvailable":1,"Selector":null,"MaxUnavailable":"1%","UnhealthyPodEvictionPolicy":null'
@@ -180,7 +180,7 @@ def test_disruption_budget_amounts_are_validated(api: Http) -> None:
 )
 def test_cron_job_schedule_and_time_zone_are_validated(api: Http, spec: Any, found: str) -> None:
     members = {"spec": {"schedule": "1 * * * *", "jobTemplate": {"spec": {"template": ENDING}}, **spec}}
-    (text,) = refused(api, "CronJob", f"{BATCH}/cronjobs", members, api_version="batch/v1")
+    (text,) = creation_errors(api, "CronJob", f"{BATCH}/cronjobs", members, api_version="batch/v1")
     assert found in text
 
 
@@ -193,14 +193,14 @@ def test_cron_job_schedule_and_time_zone_are_validated(api: Http, spec: Any, fou
 )
 def test_daemon_set_rolling_update_is_validated(api: Http, strategy: Any, found: list[str]) -> None:
     spec = {"selector": SELECTOR, "template": TEMPLATE, "updateStrategy": {"rollingUpdate": strategy}}
-    texts = refused(api, "DaemonSet", f"{APPS}/daemonsets", {"spec": spec}, api_version="apps/v1")
+    texts = creation_errors(api, "DaemonSet", f"{APPS}/daemonsets", {"spec": spec}, api_version="apps/v1")
     assert texts == [f"spec.updateStrategy.rollingUpdate.{text}" for text in found]
 
 
 def test_node_capacity_allocatable_and_addresses_are_validated(api: Http) -> None:
     capacity = {"example.com/a": "1500m", "cpu": "1500m", "pods": "-1"}
     body = {"status": {"capacity": capacity, "allocatable": {"cpu": "1"}}}
-    assert refused(api, "Node", "/api/v1/nodes", body) == [
+    assert creation_errors(api, "Node", "/api/v1/nodes", body) == [
         'status.capacity.example.com/a: Invalid value: "1500m": must be an integer',
         'status.capacity.pods: Invalid value: "-1": must be greater than or equal to 0',
     ]
@@ -217,7 +217,7 @@ def test_node_capacity_allocatable_and_addresses_are_validated(api: Http) -> Non
 
 def test_node_pod_cidr_is_validated_and_immutable(api: Http) -> None:
     bad = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-    assert refused(api, "Node", "/api/v1/nodes", {"spec": {"podCIDR": "x"}}) == [
+    assert creation_errors(api, "Node", "/api/v1/nodes", {"spec": {"podCIDR": "x"}}) == [
         f'spec.podCIDRs[0]: Invalid value: "x": {bad}'
     ]
     api.ok("POST", "/api/v1/nodes", {"kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"}})
@@ -228,10 +228,10 @@ def test_node_pod_cidr_is_validated_and_immutable(api: Http) -> None:
 
 def test_config_map_and_secret_over_one_mebibyte_are_refused(api: Http) -> None:
     half = "x" * 600_000
-    assert refused(api, "ConfigMap", f"{BASE}/configmaps", {"data": {"a": half, "b": half}}) == [
+    assert creation_errors(api, "ConfigMap", f"{BASE}/configmaps", {"data": {"a": half, "b": half}}) == [
         "[]: Too long: may not be more than 1048576 bytes"
     ]
-    assert refused(api, "Secret", f"{BASE}/secrets", {"stringData": {"a": half, "b": half}}) == [
+    assert creation_errors(api, "Secret", f"{BASE}/secrets", {"stringData": {"a": half, "b": half}}) == [
         "data: Too long: may not be more than 1048576 bytes"
     ]
 
@@ -239,7 +239,7 @@ def test_config_map_and_secret_over_one_mebibyte_are_refused(api: Http) -> None:
 def test_docker_config_secret_must_be_a_json_object(api: Http) -> None:
     def found(text: str) -> list[str]:
         members = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": text}}
-        return refused(api, "Secret", f"{BASE}/secrets", members)
+        return creation_errors(api, "Secret", f"{BASE}/secrets", members)
 
     path = 'data[.dockerconfigjson]: Invalid value: "<secret contents redacted>"'
     assert found("{") == [f"{path}: unexpected end of JSON input"]
@@ -306,7 +306,9 @@ EMPTY_LABEL_SELECTOR: Any = {"labelSelector": {}}
 )
 def test_probes_hooks_and_security_contexts_are_validated(api: Http, container: Any, found: list[str]) -> None:
     spec = {"containers": [{**CONTAINER, **container}]}
-    assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [f"spec.containers[0].{text}" for text in found]
+    assert creation_errors(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [
+        f"spec.containers[0].{text}" for text in found
+    ]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_probes_hooks_and_security_contexts_are_validated(api: Http, container: 
     ],
 )
 def test_pod_scheduling_and_dns_fields_are_validated(api: Http, spec: Any, found: list[str]) -> None:
-    texts = refused(api, "Pod", f"{BASE}/pods", {"spec": {"containers": [CONTAINER], **spec}})
+    texts = creation_errors(api, "Pod", f"{BASE}/pods", {"spec": {"containers": [CONTAINER], **spec}})
     assert texts == [f"spec.{text}" for text in found]
 
 
@@ -393,13 +395,13 @@ def test_pod_scheduling_and_dns_fields_are_validated(api: Http, spec: Any, found
 )
 def test_environment_variables_are_validated(api: Http, variable: Any, found: list[str]) -> None:
     spec = {"containers": [{**CONTAINER, "env": [variable]}]}
-    texts = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
+    texts = creation_errors(api, "Pod", f"{BASE}/pods", {"spec": spec})
     assert texts == [f"spec.containers[0].env[0].{text}" for text in found]
 
 
 def test_env_from_sources_are_validated(api: Http) -> None:
     spec = {"containers": [{**CONTAINER, "envFrom": [{"configMapRef": {}}, {}]}]}
-    assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [
+    assert creation_errors(api, "Pod", f"{BASE}/pods", {"spec": spec}) == [
         "spec.containers[0].envFrom[0].configMapRef.name: Required value",
         'spec.containers[0].envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`',
     ]
@@ -407,5 +409,5 @@ def test_env_from_sources_are_validated(api: Http) -> None:
 
 def test_host_path_type_is_validated(api: Http) -> None:
     spec = {"containers": [CONTAINER], "volumes": [{"name": "v", "hostPath": {"path": "/a", "type": "x"}}]}
-    (text,) = refused(api, "Pod", f"{BASE}/pods", {"spec": spec})
+    (text,) = creation_errors(api, "Pod", f"{BASE}/pods", {"spec": spec})
     assert text.startswith('spec.volumes[0].hostPath.type: Unsupported value: "x": supported values: ')

@@ -256,7 +256,7 @@ def netlink_sender() -> Iterator[socket.socket]:
         yield sender
 
 
-async def test_a_hundred_starts_leak_no_descriptors_or_threads(tmp_path: Path) -> None:
+async def test_hundred_starts_leak_no_descriptors_or_threads(tmp_path: Path) -> None:
     async def start_and_stop(*globs: str) -> None:
         sources = default_sources(Host(), globs)
         async with Watcher(Scanner(Host(), [class_reader("misc")]), sources) as watcher:

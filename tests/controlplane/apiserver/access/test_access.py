@@ -17,7 +17,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCOUNT = "system:serviceaccount:nodeplug:nodeplug"
 TOKEN = "/api/v1/namespaces/nodeplug/serviceaccounts/nodeplug/token"
 NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -44,12 +44,12 @@ def bound(kind: str, name: str, **more: Any) -> dict[str, Any]:
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": reference}}
 
 
-def of_node(admin: Http, server: Running, name: str) -> Http:
+def node_client(admin: Http, server: Running, name: str) -> Http:
     """A client with the shipped account's token, bound to a node."""
     return server.http(admin.ok("POST", TOKEN, bound("Node", name))["status"]["token"])
 
 
-def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Running) -> None:
+def test_token_is_accepted_as_first_path_segment(admin: Http, server: Running) -> None:
     """A kubeconfig without TLS uses this form. The token has the same rights as in a header."""
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -63,7 +63,7 @@ def test_a_token_may_stand_at_the_beginning_of_the_path(admin: Http, server: Run
     assert user_info["username"] == ACCOUNT, "a credential in a header goes before"
 
 
-def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running) -> None:
+def test_node_bound_token_names_its_node(admin: Http, server: Running) -> None:
     token = admin.ok("POST", TOKEN, bound("Node", "n1"))["status"]["token"]
     status = admin.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": token}})["status"]
     assert status["authenticated"] is True
@@ -74,19 +74,19 @@ def test_a_token_names_the_node_that_it_is_bound_to(admin: Http, server: Running
     uid = admin.ok("GET", "/api/v1/nodes/n1")["metadata"]["uid"]
     assert status["user"]["extra"]["authentication.kubernetes.io/node-uid"] == [uid]
     with server.http(token) as me:
-        assert me.ok("POST", WHO_AM_I, {})["status"]["userInfo"] == status["user"]
+        assert me.ok("POST", SELF_REVIEW, {})["status"]["userInfo"] == status["user"]
 
 
-def test_the_servers_own_token_is_reviewed_as_whom_it_lets_in(admin: Http, server: Running) -> None:
+def test_token_review_of_server_token_returns_administrator(admin: Http, server: Running) -> None:
     reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
     reviewed = admin.ok("POST", reviews, {"spec": {"token": server.server.token}})["status"]
     assert reviewed["authenticated"] is True
-    assert reviewed["user"] == admin.ok("POST", WHO_AM_I, {})["status"]["userInfo"]
+    assert reviewed["user"] == admin.ok("POST", SELF_REVIEW, {})["status"]["userInfo"]
     other = admin.ok("POST", reviews, {"spec": {"token": f"{server.server.token}x"}})["status"]
     assert other == {"authenticated": False, "error": "[invalid bearer token]"}
 
 
-def test_a_token_of_a_pod_names_its_node_and_ends_with_the_pod(admin: Http, server: Running) -> None:
+def test_pod_bound_token_names_its_node_and_expires_with_the_pod(admin: Http, server: Running) -> None:
     containers = [{"name": "c", "image": "i"}]
     spec = {"serviceAccountName": "nodeplug", "nodeName": "n2", "containers": containers}
     pods = "/api/v1/namespaces/nodeplug/pods"
@@ -96,14 +96,14 @@ def test_a_token_of_a_pod_names_its_node_and_ends_with_the_pod(admin: Http, serv
     assert "the UID in the bound object reference (another) does not match" in other.message
     token = admin.ok("POST", TOKEN, bound("Pod", "p", uid=uid))["status"]["token"]
     with server.http(token) as me:
-        extra = me.ok("POST", WHO_AM_I, {})["status"]["userInfo"]["extra"]
+        extra = me.ok("POST", SELF_REVIEW, {})["status"]["userInfo"]["extra"]
         assert extra["authentication.kubernetes.io/pod-uid"] == [uid]
         assert extra[NODE_NAME] == ["n2"]
         admin.ok("DELETE", f"{pods}/p", {"gracePeriodSeconds": 0})
         assert me.send("GET", SLICES).status == 401
 
 
-def test_tokens_that_are_not_made_or_not_believed(admin: Http, server: Running) -> None:
+def test_invalid_token_request_is_refused_and_forged_token_rejected(admin: Http, server: Running) -> None:
     assert admin.send("POST", TOKEN, bound("Node", "n3")).message == 'nodes "n3" not found'
     missing = admin.send("POST", TOKEN.replace("/nodeplug/token", "/nobody/token"), bound("Node", "n1"))
     assert missing.message == 'serviceaccounts "nobody" not found'
@@ -115,7 +115,7 @@ def test_tokens_that_are_not_made_or_not_believed(admin: Http, server: Running) 
         assert forger.send("GET", SLICES).status == 401
 
 
-def test_nobody_may_ask_whether_the_server_is_well(server: Running) -> None:
+def test_anonymous_client_can_read_only_health_and_version(server: Running) -> None:
     """With RBAC, a client without a credential has almost no rights."""
     nobody = 'User "system:anonymous" cannot'
     with server.http("") as me:
@@ -132,8 +132,8 @@ def test_nobody_may_ask_whether_the_server_is_well(server: Running) -> None:
         assert me.send("GET", "/healthz").status == 401
 
 
-def test_roles_say_who_may_do_what(admin: Http, server: Running) -> None:
-    with of_node(admin, server, "n1") as me:
+def test_roles_limit_requests_of_the_service_account(admin: Http, server: Running) -> None:
+    with node_client(admin, server, "n1") as me:
         assert me.ok("GET", SLICES)["items"] == []
         refused = me.send("DELETE", SLICES)
         assert refused.status == 403
@@ -150,11 +150,11 @@ def test_roles_say_who_may_do_what(admin: Http, server: Running) -> None:
         assert me.send("GET", "/metrics").message == f'forbidden: User "{ACCOUNT}" cannot get path "/metrics"'
         for verb, allowed in (("watch", True), ("patch", False)):
             spec = {"resourceAttributes": {"verb": verb, "group": "resource.k8s.io", "resource": "resourceslices"}}
-            asked = me.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
-            assert asked["status"]["allowed"] is allowed
+            access_review = me.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
+            assert access_review["status"]["allowed"] is allowed
 
 
-def test_a_role_counts_in_its_namespace_and_a_missing_one_is_named(admin: Http, server: Running) -> None:
+def test_role_applies_in_its_namespace_and_missing_role_is_named(admin: Http, server: Running) -> None:
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["get"]}]
     admin.ok("POST", f"{RBAC}/namespaces/default/roles", {"metadata": {"name": "r"}, "rules": rules})
     subjects = [{"kind": "ServiceAccount", "name": "nodeplug", "namespace": "nodeplug"}]
@@ -163,7 +163,7 @@ def test_a_role_counts_in_its_namespace_and_a_missing_one_is_named(admin: Http, 
         binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects}
         admin.ok("POST", f"{RBAC}/namespaces/default/rolebindings", binding)
     maps = "/api/v1/namespaces/{}/configmaps/{}"
-    with of_node(admin, server, "n1") as me:
+    with node_client(admin, server, "n1") as me:
         assert me.send("GET", maps.format("default", "mine")).status == 404
         refused = me.send("GET", maps.format("default", "other"))
         assert refused.status == 403
@@ -171,10 +171,10 @@ def test_a_role_counts_in_its_namespace_and_a_missing_one_is_named(admin: Http, 
         assert me.send("GET", maps.format("kube-system", "mine")).status == 403
 
 
-def test_the_shipped_policy_keeps_an_instance_to_its_own_nodes_slices(admin: Http, server: Running) -> None:
+def test_shipped_policy_refuses_slices_of_other_nodes(admin: Http, server: Running) -> None:
     message = "nodeplug on node n1 may only write its own slices"
     of_other = slice_("n2", "gpu-0", name="other")
-    with of_node(admin, server, "n1") as me:
+    with node_client(admin, server, "n1") as me:
         own = me.ok("POST", SLICES, slice_("n1", "gpu-0"))["metadata"]["name"]
         refused = me.send("POST", SLICES, of_other)
         about = "ValidatingAdmissionPolicy 'nodeplug-resourceslices' with binding 'nodeplug-resourceslices'"
@@ -195,7 +195,7 @@ def test_the_shipped_policy_keeps_an_instance_to_its_own_nodes_slices(admin: Htt
         assert message in nobody.send("POST", SLICES, slice_("n1", "gpu-0")).message
 
 
-def test_a_driver_changes_its_own_devices_on_its_own_node(admin: Http, server: Running) -> None:
+def test_driver_writes_status_only_of_its_devices_on_its_node(admin: Http, server: Running) -> None:
     admin.ok("POST", "/apis/resource.k8s.io/v1/deviceclasses", device_class("gpu"))
     made = claim("c", request(deviceClassName="gpu"))
     admin.ok("POST", CLAIMS, made)
@@ -204,7 +204,7 @@ def test_a_driver_changes_its_own_devices_on_its_own_node(admin: Http, server: R
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
     status = f"{CLAIMS}/c/status"
-    with of_node(admin, server, "n1") as me:
+    with node_client(admin, server, "n1") as me:
         refused = me.send("PATCH", status, {"status": {"allocation": allocation}}, content=MERGE)
         assert 'requires resource="resourceclaims/binding", verb="patch" permission: ' in refused.message
         admin.ok("PATCH", status, {"status": {"allocation": allocation}}, content=MERGE)
@@ -214,15 +214,15 @@ def test_a_driver_changes_its_own_devices_on_its_own_node(admin: Http, server: R
         refused = me.send("PATCH", status, {"status": {"devices": [ours, theirs]}}, content=MERGE)
         verbs = "[associated-node:patch arbitrary-node:patch]"
         assert f'changing status.devices requires resource="resourceclaims/driver", verb="{verbs}"' in refused.message
-    with of_node(admin, server, "n2") as me:
+    with node_client(admin, server, "n2") as me:
         refused = me.send("PATCH", status, {"status": {"devices": []}}, content=MERGE)
         assert 'verb="[arbitrary-node:patch]" permission: ' in refused.message
 
 
-def test_who_administers_may_speak_for_others(admin: Http, server: Running) -> None:
+def test_only_administrator_can_impersonate(admin: Http, server: Running) -> None:
     sender = {"Impersonate-User": ACCOUNT, "Impersonate-Extra-Authentication.kubernetes.io%2fnode-Name": "n1"}
     with server.http(sender=sender) as other:
-        who = other.ok("POST", WHO_AM_I, {})["status"]["userInfo"]
+        who = other.ok("POST", SELF_REVIEW, {})["status"]["userInfo"]
         assert who["username"] == ACCOUNT
         assert "system:serviceaccounts:nodeplug" in who["groups"]
         assert other.send("POST", SLICES, slice_("n2", "gpu-0")).status == 422
@@ -232,15 +232,15 @@ def test_who_administers_may_speak_for_others(admin: Http, server: Running) -> N
         assert (refused.status, "cannot impersonate" in refused.message) == (403, True)
 
 
-def test_without_roles_everybody_may(api: Http) -> None:
+def test_every_request_is_allowed_without_rbac(api: Http) -> None:
     spec = {"resourceAttributes": {"verb": "delete", "resource": "nodes"}}
-    asked = api.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
-    assert asked["status"] == {"allowed": True}
+    access_review = api.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
+    assert access_review["status"] == {"allowed": True}
     assert api.ok("GET", f"{RBAC}/clusterroles")["items"] == []
 
 
-def test_all_that_one_may_do(admin: Http, server: Running) -> None:
-    with of_node(admin, server, "n1") as me:
+def test_rules_review_lists_permissions_of_the_account(admin: Http, server: Running) -> None:
+    with node_client(admin, server, "n1") as me:
         status = me.ok("POST", RULES, {"spec": {"namespace": "default"}})["status"]
         assert me.send("POST", RULES, {"spec": {}}).status == 400
     slices = next(each for each in status["resourceRules"] if "resourceslices" in each["resources"])
@@ -249,14 +249,14 @@ def test_all_that_one_may_do(admin: Http, server: Running) -> None:
     assert status["incomplete"] is False
 
 
-def test_who_speaks_for_others_says_for_whom(server: Running) -> None:
+def test_impersonation_without_user_name_is_refused(server: Running) -> None:
     with server.http(sender={"Impersonate-Group": "g"}) as api:
         answer = api.send("GET", CLASSES)
     found = '&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
     assert (answer.status, answer.message) == (400, f"requested {found} without impersonating a user name")
 
 
-def test_who_is_nobody_is_not_authenticated(server: Running) -> None:
+def test_impersonated_anonymous_user_is_not_authenticated(server: Running) -> None:
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     with server.http(sender={"Impersonate-User": "system:anonymous"}) as api:
         answer = api.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CLIENT = "kubernetes.io/kube-apiserver-client"
 KUBELET, SERVING = f"{CLIENT}-kubelet", "kubernetes.io/kubelet-serving"
-OF_A_NODE = "/O=system:nodes/CN=system:node:n1"
+NODE_SUBJECT = "/O=system:nodes/CN=system:node:n1"
 
 
-class Asked(NamedTuple):
+class PemRequest(NamedTuple):
     """A request as PEM, and the path of its private key."""
 
     pem: bytes
@@ -40,12 +40,12 @@ def https(secure: Running) -> Iterator[Http]:
         yield http
 
 
-def _asked(folder: Path, subject: str, *alternative: str) -> Asked:
+def _pem_request(folder: Path, subject: str, *alternative: str) -> PemRequest:
     key = folder / "key.pem"
     more = ["-addext", f"subjectAltName={','.join(alternative)}"] if alternative else []
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command = ["openssl", "req", "-new", *curve, "-keyout", str(key), "-subj", subject, *more]
-    return Asked(subprocess.run(command, check=True, capture_output=True).stdout, key)
+    return PemRequest(subprocess.run(command, check=True, capture_output=True).stdout, key)
 
 
 def _request(name: str, pem: bytes, signer: str, *usages: str, **more: object) -> Plain:
@@ -68,17 +68,17 @@ def _outcome(https: Http, name: str) -> Plain:
     raise AssertionError("the watch ended")
 
 
-def test_a_kubelet_gets_its_certificate_and_is_known_by_it(secure: Running, https: Http, tmp_path: Path) -> None:
+def test_kubelet_certificate_is_signed_and_authenticates_the_node(secure: Running, https: Http, tmp_path: Path) -> None:
     """The flow of `kubelet --bootstrap-kubeconfig`: automatic approval, signature, and access without a token."""
-    asked = _asked(tmp_path, OF_A_NODE)
-    made = https.ok("POST", REQUESTS, _request("kubelet", asked.pem, KUBELET, "digital signature", "client auth"))
+    pem_request = _pem_request(tmp_path, NODE_SUBJECT)
+    made = https.ok("POST", REQUESTS, _request("kubelet", pem_request.pem, KUBELET, "digital signature", "client auth"))
     assert made["spec"]["username"] == "nodeplug"
     status = _outcome(https, "kubelet")
     assert [(each["type"], each["reason"]) for each in status["conditions"]] == [("Approved", "AutoApproved")]
     certificate = tmp_path / "crt.pem"
     certificate.write_bytes(base64.b64decode(status["certificate"]))
     context = ssl.create_default_context(cadata=secure.server.ca)
-    context.load_cert_chain(certificate, asked.key)
+    context.load_cert_chain(certificate, pem_request.key)
     connection = http.client.HTTPSConnection(secure.url.removeprefix("https://"), context=context, timeout=20)
     connection.request(
         "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", {"Content-Type": "application/json"}
@@ -89,9 +89,11 @@ def test_a_kubelet_gets_its_certificate_and_is_known_by_it(secure: Running, http
     assert '"system:nodes"' in answer
 
 
-def test_a_serving_certificate_waits_for_somebody(https: Http, kubectl: str, secure: Running, tmp_path: Path) -> None:
-    asked = _asked(tmp_path, OF_A_NODE, "DNS:n1", "IP:10.0.0.1")
-    https.ok("POST", REQUESTS, _request("serving", asked.pem, SERVING, "digital signature", "server auth"))
+def test_serving_certificate_is_issued_after_approval(
+    https: Http, kubectl: str, secure: Running, tmp_path: Path
+) -> None:
+    pem_request = _pem_request(tmp_path, NODE_SUBJECT, "DNS:n1", "IP:10.0.0.1")
+    https.ok("POST", REQUESTS, _request("serving", pem_request.pem, SERVING, "digital signature", "server auth"))
     shell = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
     assert shell.ok("get", "csr", "serving", "--no-headers").split()[-1] == "Pending"
     assert "approved" in shell.ok("certificate", "approve", "serving")
@@ -102,10 +104,10 @@ def test_a_serving_certificate_waits_for_somebody(https: Http, kubectl: str, sec
     assert shell.ok("get", "csr", "serving", "--no-headers").split()[-1] == "Approved,Issued"
 
 
-def test_what_a_signer_does_not_sign_fails(https: Http, tmp_path: Path) -> None:
+def test_approved_request_with_invalid_subject_fails(https: Http, tmp_path: Path) -> None:
     """The failure reason and message are those of the reference signer."""
-    asked = _asked(tmp_path, "/O=others/CN=system:node:n1")
-    https.ok("POST", REQUESTS, _request("other", asked.pem, KUBELET, "digital signature", "client auth"))
+    pem_request = _pem_request(tmp_path, "/O=others/CN=system:node:n1")
+    https.ok("POST", REQUESTS, _request("other", pem_request.pem, KUBELET, "digital signature", "client auth"))
     https.ok("PATCH", f"{REQUESTS}/other/approval", _approved(), content="application/merge-patch+json")
     failed = _outcome(https, "other")["conditions"][1]
     assert (failed["reason"], failed["message"]) == (
@@ -114,10 +116,10 @@ def test_what_a_signer_does_not_sign_fails(https: Http, tmp_path: Path) -> None:
     )
 
 
-def test_who_asks_is_noted_and_nothing_else_changes(api: Http, tmp_path: Path) -> None:
+def test_requester_is_recorded_and_spec_and_conditions_are_protected(api: Http, tmp_path: Path) -> None:
     """The server records the requester. Conditions and certificate change only through their own subresources."""
-    asked = _asked(tmp_path, "/CN=somebody")
-    request = _request("mine", asked.pem, "example.com/signer", "client auth", username="root", groups=["all"])
+    pem_request = _pem_request(tmp_path, "/CN=somebody")
+    request = _request("mine", pem_request.pem, "example.com/signer", "client auth", username="root", groups=["all"])
     request["status"] = _approved()["status"]
     made = api.ok("POST", REQUESTS, request)
     assert (made["spec"]["username"], made["status"]) == ("nodeplug", {})
@@ -136,7 +138,7 @@ def test_who_asks_is_noted_and_nothing_else_changes(api: Http, tmp_path: Path) -
     assert 'updates may not remove a condition of type "Approved"' in refused.message
 
 
-def test_what_is_no_request(api: Http, tmp_path: Path) -> None:
+def test_invalid_certificate_request_is_refused(api: Http, tmp_path: Path) -> None:
     refused = api.send("POST", REQUESTS, _request("bad", b"x", "example.com", expirationSeconds=1))
     assert refused.status == 422
     for text in (
@@ -146,7 +148,7 @@ def test_what_is_no_request(api: Http, tmp_path: Path) -> None:
         "may not specify a duration less than 600 seconds (10 minutes)",
     ):
         assert text in refused.message
-    asked = _asked(tmp_path, "/O=system:masters/CN=me")
-    refused = api.send("POST", REQUESTS, _request("master", asked.pem, CLIENT, "client auth"))
+    pem_request = _pem_request(tmp_path, "/O=system:masters/CN=me")
+    refused = api.send("POST", REQUESTS, _request("master", pem_request.pem, CLIENT, "client auth"))
     assert refused.status == 403
     assert refused.message.endswith(f"use of {CLIENT} signer with system:masters group is not allowed")

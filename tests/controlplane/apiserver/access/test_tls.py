@@ -29,7 +29,7 @@ def secure() -> Iterator[Running]:
         yield running
 
 
-def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Path) -> None:
+def test_client_connects_with_kubeconfig_only(secure: Running, tmp_path: Path) -> None:
     path = secure.kubeconfig(tmp_path / "kubeconfig")
     document = yaml.safe_load(path.read_text())
     cluster = document["clusters"][0]["cluster"]
@@ -43,12 +43,12 @@ def test_the_kubeconfig_is_all_that_a_client_needs(secure: Running, tmp_path: Pa
         assert api.ok("GET", f"{CLASSES}/tls")["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-def test_kubectl_sends_its_token(secure: Running, kubectl: str, tmp_path: Path) -> None:
+def test_kubectl_authenticates_with_kubeconfig_token(secure: Running, kubectl: str, tmp_path: Path) -> None:
     names = Kubectl(kubectl, secure.kubeconfig(tmp_path / "kubeconfig"), tmp_path).ok("get", "namespaces", "-o", "name")
     assert "namespace/default" in names
 
 
-def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> None:
+def test_certificate_is_not_trusted_with_another_authority(secure: Running, tmp_path: Path) -> None:
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
         urllib.request.urlopen(secure.url)
     with Running(tls=True, collect_after=None) as another:
@@ -62,24 +62,24 @@ def test_nobody_else_trusts_the_authority(secure: Running, tmp_path: Path) -> No
         client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).list()
 
 
-def test_a_kubeconfig_is_valid_after_a_restart(tmp_path: Path) -> None:
+def test_kubeconfig_is_valid_after_a_restart(tmp_path: Path) -> None:
     """With `data` and the same port, the server has the same address, token and authority."""
     options: dict[str, Any] = {"tls": True, "collect_after": None, "token": None, "data": tmp_path / "objects"}
     with Running(**options) as first:
         config, port = first.kubeconfig(tmp_path / "kubeconfig"), int(first.url.rpartition(":")[2])
     with Running(**options, port=port), closing(Client(from_kubeconfig(config))) as client:
         client.raw("resource.k8s.io/v1", "deviceclasses", namespaced=False).list()
-    assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
+    assert stat.S_IMODE(credentials_file(tmp_path).stat().st_mode) == 0o600
 
 
-def kept(folder: Path) -> Path:
+def credentials_file(folder: Path) -> Path:
     return folder / "objects.credentials"
 
 
-async def test_credentials_that_were_kept(tmp_path: Path) -> None:
+async def test_credentials_file_is_reused_or_refused_if_unreadable(tmp_path: Path) -> None:
     data = tmp_path / "objects"
     async with Server(data=data, token="t"):
-        assert not kept(tmp_path).exists()
+        assert not credentials_file(tmp_path).exists()
     async with Server(data=data) as plain:
         token = plain.token
     async with Server(data=data, token="", tls=True) as open_to_all:
@@ -87,23 +87,23 @@ async def test_credentials_that_were_kept(tmp_path: Path) -> None:
     async with Server(data=data, tls=True) as again:
         assert (again.token, again.ca) == (token, authority)
     for unreadable in (b"{", b'{"token":"\xff"}'):
-        kept(tmp_path).write_bytes(unreadable)
+        credentials_file(tmp_path).write_bytes(unreadable)
         with pytest.raises(ServerError, match=r"objects\.credentials: .*; remove the file and write the kubeconfig"):
             Server(data=data)
-    kept(tmp_path).unlink()
+    credentials_file(tmp_path).unlink()
     async with Server(data=data) as another:
         assert another.token != token
 
 
-async def test_credentials_are_read_by_the_server_that_has_the_data(tmp_path: Path) -> None:
+async def test_credentials_are_not_read_while_another_server_locks_the_data(tmp_path: Path) -> None:
     """The file is read under the lock of the data, so no other server can still write it."""
     async with Server(data=tmp_path / "objects"):
-        kept(tmp_path).write_text("{")  # must not be read without the lock
+        credentials_file(tmp_path).write_text("{")  # must not be read without the lock
         with pytest.raises(JournalError, match="locked"):
             Server(data=tmp_path / "objects")
 
 
-def test_a_private_file_does_not_follow_prepared_links(tmp_path: Path) -> None:
+def test_private_file_does_not_follow_symlink_of_temporary_name(tmp_path: Path) -> None:
     """Other users of the folder could guess the name of a temporary file."""
     victim = tmp_path / "victim"
     (tmp_path / f".kubeconfig.{os.getpid()}").symlink_to(victim)
@@ -112,7 +112,9 @@ def test_a_private_file_does_not_follow_prepared_links(tmp_path: Path) -> None:
     assert (tmp_path / "kubeconfig").read_text() == "secret"
 
 
-async def test_without_openssl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_missing_openssl_is_an_error_and_unlocks_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerError, match="TLS needs the openssl program"):
         async with Server(tls=True, data=tmp_path / "objects"):

@@ -65,7 +65,7 @@ def with_rules(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ruled() -> Iterator[Http]:
+def api_with_rules() -> Iterator[Http]:
     with Running() as running, running.http() as http:
         http.ok("POST", DEFINITIONS, with_rules(SPEC))
         yield http
@@ -90,30 +90,30 @@ def ruled() -> Iterator[Http]:
         ({"a": 1, "l": [{}, {}, {}]}, ("spec.l: Too many: 3: must have at most 2 items", NOT_CHECKED)),
     ],
 )
-def test_rules_say_what_is_wrong(ruled: Http, spec: dict[str, Any], expected: tuple[str, ...]) -> None:
-    answer = ruled.send("POST", DRIVERS, driver(f"n{abs(hash(str(spec)))}", spec))
+def test_violated_rule_is_reported(api_with_rules: Http, spec: dict[str, Any], expected: tuple[str, ...]) -> None:
+    answer = api_with_rules.send("POST", DRIVERS, driver(f"n{abs(hash(str(spec)))}", spec))
     assert answer.status == (422 if expected else 201)
     for text in expected:
         assert text in answer.message
 
 
-def test_the_root_has_a_name(ruled: Http) -> None:
-    refused = ruled.send("POST", DRIVERS, driver("bad", {"a": 2}))
+def test_rule_at_the_root_reads_metadata_name(api_with_rules: Http) -> None:
+    refused = api_with_rules.send("POST", DRIVERS, driver("bad", {"a": 2}))
     assert refused.message == 'Driver.example.com "bad" is invalid: <nil>: Invalid value: bad name'
 
 
-def test_rules_about_what_was_before(ruled: Http) -> None:
+def test_transition_rule_applies_only_if_old_value_exists(api_with_rules: Http) -> None:
     """Transition rules apply only if there is an old value. Errors have the path and the reason of the rule."""
-    ruled.ok("POST", DRIVERS, driver("kept", {"b": "q"}))
-    refused = ruled.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
+    api_with_rules.ok("POST", DRIVERS, driver("kept", {"b": "q"}))
+    refused = api_with_rules.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
     assert refused.message == 'Driver.example.com "kept" is invalid: spec.b: Forbidden: b is immutable'
-    ruled.ok("PATCH", f"{DRIVERS}/kept", {"spec": {"b": None}}, content=MERGE)
-    refused = ruled.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
+    api_with_rules.ok("PATCH", f"{DRIVERS}/kept", {"spec": {"b": None}}, content=MERGE)
+    refused = api_with_rules.send("PATCH", f"{DRIVERS}/kept", {"spec": {"b": "n"}}, content=MERGE)
     assert 'spec: Invalid value: "object": no such key: b evaluating rule: b is immutable' in refused.message
 
 
 @pytest.mark.parametrize(("version", "expected"), [("1.34", '"string": '), ("1.35", '"x": ')])
-def test_before_1_35_types_were_told(version: str, expected: str) -> None:
+def test_rule_error_shows_value_type_before_1_35(version: str, expected: str) -> None:
     with Running(release=RELEASES[version]) as running, running.http() as http:
         http.ok("POST", DEFINITIONS, with_rules(SPEC))
         refused = http.send("POST", DRIVERS, driver("a", {"a": 1, "b": "x"}))
@@ -131,7 +131,7 @@ def test_before_1_35_types_were_told(version: str, expected: str) -> None:
         (["self.a\n> 1"], ["[0].message: Required value: message must be specified if rule contains line breaks"]),
     ],
 )
-def test_rules_that_are_none(api: Http, rules: list[str], expected: list[str]) -> None:
+def test_definition_with_invalid_rule_is_refused(api: Http, rules: list[str], expected: list[str]) -> None:
     spec: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
     spec["x-kubernetes-validations"] = [{"rule": rule} for rule in rules]
     refused = api.send("POST", DEFINITIONS, with_rules(spec))
@@ -158,7 +158,7 @@ def test_rules_that_are_none(api: Http, rules: list[str], expected: list[str]) -
         ({"rule": "self.a > 1 || 'oldSelf' == 'x'"}, ""),
     ],
 )
-def test_what_a_rule_may_say(api: Http, more: dict[str, Any], expected: str) -> None:
+def test_fields_of_a_rule_are_validated(api: Http, more: dict[str, Any], expected: str) -> None:
     spec: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -173,7 +173,7 @@ def test_what_a_rule_may_say(api: Http, more: dict[str, Any], expected: str) -> 
     assert expected in (answer.message if expected else "")
 
 
-def test_rules_about_before_are_for_what_can_be_found_again(api: Http) -> None:
+def test_transition_rule_in_list_items_requires_map_keys(api: Http) -> None:
     item = {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     members = {"k": {"type": "string"}, "v": item}
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
@@ -192,7 +192,7 @@ def test_rules_about_before_are_for_what_can_be_found_again(api: Http) -> None:
     )
 
 
-def test_a_rule_may_be_asked_before_there_was_anything(api: Http) -> None:
+def test_rule_with_optional_old_self_applies_on_create(api: Http) -> None:
     rule = {"rule": "!oldSelf.hasValue() || self.a >= oldSelf.value().a", "optionalOldSelf": True, "message": "falls"}
     spec = {"type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
     api.ok("POST", DEFINITIONS, with_rules(spec))
@@ -221,14 +221,14 @@ TIGHT: dict[str, Any] = {
     "l": {"type": "array", "items": {"type": "string", "maxLength": 2}},
     "k": LOOSE["k"] | {"items": ITEM | {"properties": ITEM["properties"] | {"v": {"type": "string", "maxLength": 2}}}},
 }
-OF_BEFORE = {"a": 9, "b": "x", "m": {"p": "1"}, "l": ["abc"], "k": [{"k": "1", "v": "abc"}, {"k": "2"}]}
+OLD_SPEC = {"a": 9, "b": "x", "m": {"p": "1"}, "l": ["abc"], "k": [{"k": "1", "v": "abc"}, {"k": "2"}]}
 
 
 @pytest.fixture
 def tightened(api: Http) -> Http:
     """A server that stored the resource `old` before the definition's rules became stricter."""
     api.ok("POST", DEFINITIONS, with_rules({"type": "object", "properties": LOOSE}))
-    api.ok("POST", DRIVERS, driver("old", OF_BEFORE))
+    api.ok("POST", DRIVERS, driver("old", OLD_SPEC))
     api.ok(
         "PATCH",
         f"{DEFINITIONS}/drivers.example.com",
@@ -251,7 +251,7 @@ def tightened(api: Http) -> Http:
         ({"k": [{"k": "3", "v": "abc"}]}, "spec.k[0].v: Too long: may not be more than 2 bytes"),
     ],
 )
-def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dict[str, Any], expected: str) -> None:
+def test_update_keeps_unchanged_invalid_values(tightened: Http, patch: dict[str, Any], expected: str) -> None:
     """Unchanged values are not validated again where they can be matched. A violated CEL rule only causes a warning."""
     body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
     answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
@@ -261,8 +261,8 @@ def test_an_update_may_leave_what_is_no_longer_right(tightened: Http, patch: dic
     assert answer.warnings == (['299 - "spec.b: Invalid value: \\"x\\": no x"'] if is_asked else [])
 
 
-def test_what_was_right_may_not_become_wrong_again(tightened: Http) -> None:
+def test_valid_value_cannot_become_invalid_again(tightened: Http) -> None:
     tightened.ok("PATCH", f"{DRIVERS}/old", {"spec": {"b": "y"}}, content=MERGE)
     refused = tightened.send("PATCH", f"{DRIVERS}/old", {"spec": {"b": "x"}}, content=MERGE)
     assert refused.message == 'Driver.example.com "old" is invalid: spec.b: Invalid value: "x": no x'
-    assert tightened.send("POST", DRIVERS, driver("new", OF_BEFORE)).status == 422
+    assert tightened.send("POST", DRIVERS, driver("new", OLD_SPEC)).status == 422

@@ -32,7 +32,7 @@ def with_schema(schema: Plain, **version: Any) -> Plain:
     return made
 
 
-def complaints(api: Http, made: Plain) -> list[str]:
+def validation_errors(api: Http, made: Plain) -> list[str]:
     answer = api.send("POST", DEFINITIONS, made, dryRun="All")
     assert answer.status == 422, answer
     return [f"{each['field']}: {each['message']}" for each in answer.body["details"]["causes"]]
@@ -70,8 +70,8 @@ def complaints(api: Http, made: Plain) -> list[str]:
          ['type: Invalid value: "string": must be object if x-kubernetes-map-type is specified']),
     ],
 )  # fmt: skip
-def test_places_of_a_schema(api: Http, a: Plain, expected: list[str]) -> None:
-    assert complaints(api, with_schema({"properties": {"a": a}})) == [f"{A}.{each}" for each in expected]
+def test_schema_error_has_its_field_path(api: Http, a: Plain, expected: list[str]) -> None:
+    assert validation_errors(api, with_schema({"properties": {"a": a}})) == [f"{A}.{each}" for each in expected]
 
 
 @pytest.mark.parametrize(
@@ -89,24 +89,26 @@ def test_places_of_a_schema(api: Http, a: Plain, expected: list[str]) -> None:
          "Invalid value: failed rule: self == 'y'"),
     ],
 )  # fmt: skip
-def test_defaults_are_what_their_schema_asks_for(api: Http, a: Plain, expected: str) -> None:
-    found = complaints(api, with_schema({"properties": {"a": a}}))
+def test_default_that_violates_its_schema_is_refused(api: Http, a: Plain, expected: str) -> None:
+    found = validation_errors(api, with_schema({"properties": {"a": a}}))
     assert f"{A}.default: {expected}" in found[0].replace('Invalid value: "x": failed', "Invalid value: failed")
 
 
-def test_where_a_default_is_wrong(api: Http) -> None:
-    """What a type says of an item has a dot before it, what a rule says of one has none."""
+def test_default_error_has_the_path_of_the_item(api: Http) -> None:
+    """The path of a type error has a dot before the index; the path of a rule error has none."""
     flags = {"type": "array", "items": {"type": "boolean"}, "default": [True, []]}
-    (found,) = complaints(api, with_schema({"properties": {"a": flags}}))
+    (found,) = validation_errors(api, with_schema({"properties": {"a": flags}}))
     assert found.startswith(f"{A}.default.[1]: Invalid value:")
     texts = TEXT | {"x-kubernetes-validations": [{"rule": "self == 'y'"}]}
     a = {"type": "object", "additionalProperties": texts, "default": {"k": "x"}}
-    assert complaints(api, with_schema({"properties": {"a": a}}))[0].startswith(f"{A}.default[k]: Invalid value:")
+    assert validation_errors(api, with_schema({"properties": {"a": a}}))[0].startswith(
+        f"{A}.default[k]: Invalid value:"
+    )
 
 
-def test_no_default_where_every_object_has_its_own(api: Http) -> None:
+def test_default_of_kind_or_metadata_is_refused(api: Http) -> None:
     named = {"metadata": {"type": "object", "default": {}}, "kind": TEXT | {"default": "x"}}
-    assert complaints(api, with_schema({"properties": named})) == [
+    assert validation_errors(api, with_schema({"properties": named})) == [
         f"{ROOT}.properties[kind].default: Forbidden: must not be set in top-level kind",
         f"{ROOT}.properties[metadata].default: Forbidden: must not be set in top-level metadata",
     ]
@@ -114,19 +116,19 @@ def test_no_default_where_every_object_has_its_own(api: Http) -> None:
         assert (
             f"{ROOT}.properties[metadata]: Forbidden: must not specify anything other than name and generateName,"
             " but metadata is implicitly specified"
-        ) in complaints(api, with_schema({"properties": {"metadata": {"type": "object"} | narrow}}))
+        ) in validation_errors(api, with_schema({"properties": {"metadata": {"type": "object"} | narrow}}))
 
 
-def test_the_root_of_a_kind_whose_status_is_apart(api: Http) -> None:
-    (why,) = complaints(api, with_schema({"minProperties": 0}))
+def test_root_keyword_is_refused_if_status_subresource_is_enabled(api: Http) -> None:
+    (why,) = validation_errors(api, with_schema({"minProperties": 0}))
     assert why.startswith(f'{ROOT}: Invalid value: {{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object",')
     assert why.endswith(f": {WITH_STATUS}")
     api.ok("POST", DEFINITIONS, with_schema({"minProperties": 0}, subresources={}), dryRun="All")
 
 
-def test_what_is_narrowed_is_known(api: Http) -> None:
+def test_property_only_in_all_of_is_refused(api: Http) -> None:
     narrowed = {"properties": {"a": TEXT}, "allOf": [{"properties": {"b": {"minLength": 1}}}]}
-    assert complaints(api, with_schema(narrowed, subresources={})) == [
+    assert validation_errors(api, with_schema(narrowed, subresources={})) == [
         f"{ROOT}.properties[b]: Required value: because it is defined in {ROOT}.allOf[0].properties[b]"
     ]
 
@@ -162,29 +164,32 @@ def test_what_is_narrowed_is_known(api: Http) -> None:
          "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema"),
     ],
 )  # fmt: skip
-def test_what_is_beside_the_schema(api: Http, spec: Plain, version: Plain, expected: str) -> None:
+def test_invalid_fields_beside_the_schema_are_refused(api: Http, spec: Plain, version: Plain, expected: str) -> None:
     made = definition(**spec)
     made["metadata"]["name"] = f"drivers.{made['spec']['group']}"
     made["spec"]["versions"][0] |= version
-    assert expected in complaints(api, made)
+    assert expected in validation_errors(api, made)
 
 
-def test_versions_that_differ_are_told_apart(api: Http) -> None:
+def test_schema_error_names_the_version_if_schemas_differ(api: Http) -> None:
     """Errors that all versions share are reported for the definition, others for the version that has them."""
     made = with_schema({"properties": {"a": {}}})
     other = made["spec"]["versions"][0] | {"name": "v2", "storage": False}
     made["spec"]["versions"].append(other)
     why = "Required value: must not be empty for specified object fields"
-    assert complaints(api, made) == [f"{A}.type: {why}"]
+    assert validation_errors(api, made) == [f"{A}.type: {why}"]
     nested = {"type": "object", "properties": {"b": {"type": "object", "$schema": "x"}}}
     made["spec"]["versions"][1] = other | {"schema": {"openAPIV3Schema": nested}}
     unread = "spec.versions[1].schema.openAPIV3Schema: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"
-    assert complaints(api, made) == [f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}", unread]
+    assert validation_errors(api, made) == [
+        f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}",
+        unread,
+    ]
     made["spec"]["versions"][1] = other | {"schema": {"openAPIV3Schema": {"type": "object"}}}
-    assert complaints(api, made) == [f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}"]
+    assert validation_errors(api, made) == [f"spec.versions[0].schema.openAPIV3Schema.properties[a].type: {why}"]
 
 
-def test_what_an_update_may_not_change_and_what_it_stores(api: Http) -> None:
+def test_update_keeps_scope_and_kind_and_records_stored_versions(api: Http) -> None:
     api.ok("POST", DEFINITIONS, definition())
     path = f"{DEFINITIONS}/drivers.example.com"
     other = api.send("PATCH", path, {"spec": {"scope": "Cluster", "names": {"kind": "Other"}}}, content=MERGE)
@@ -200,7 +205,7 @@ def test_what_an_update_may_not_change_and_what_it_stores(api: Http) -> None:
     assert 'status.storedVersions[0]: Invalid value: "v1alpha1": missing from spec.versions' in gone.message
 
 
-def test_what_is_refused_even_if_it_is_empty(api: Http) -> None:
+def test_empty_versions_and_empty_dependencies_are_refused(api: Http) -> None:
     body = definition()
     body["spec"]["versions"] = []
     assert "spec.versions: Invalid value: []: must have exactly one" in api.send("POST", DEFINITIONS, body).message
@@ -214,7 +219,7 @@ def test_what_is_refused_even_if_it_is_empty(api: Http) -> None:
     ]
 
 
-def test_empty_lists_are_told_and_not_stored(api: Http) -> None:
+def test_empty_schema_lists_are_reported_but_not_stored(api: Http) -> None:
     body = definition()
     version = body["spec"]["versions"][0]
     schema = {"type": "object", "enum": [], "properties": {"p": {"type": "array", "items": []}}}
@@ -229,7 +234,7 @@ def test_empty_lists_are_told_and_not_stored(api: Http) -> None:
     assert api.ok("GET", path) == api.ok("PATCH", path, change, content=MERGE)
 
 
-def test_a_status_may_say_that_any_version_is_stored(api: Http) -> None:
+def test_status_update_accepts_any_stored_version(api: Http) -> None:
     api.ok("POST", DEFINITIONS, definition())
     path = f"{DEFINITIONS}/drivers.example.com/status"
     for stored in (["v0", "v1alpha1"], ["v0"]):
@@ -239,7 +244,7 @@ def test_a_status_may_say_that_any_version_is_stored(api: Http) -> None:
     assert bad.body["details"]["causes"][0]["field"] == "status.acceptedNames.plural"
 
 
-def test_embedded_objects_are_objects(api: Http) -> None:
+def test_embedded_resource_is_validated_and_pruned(api: Http) -> None:
     inner = {"type": "object", EMBEDDED: True, OPEN: True}
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": inner}}))
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "x": 1}, "y": 1}
@@ -276,14 +281,14 @@ def test_embedded_objects_are_objects(api: Http) -> None:
          ["spec.v: Too many: 1: must have at most 0 items"]),
     ],
 )  # fmt: skip
-def test_values(api: Http, schema: Plain, value: Any, expected: list[str]) -> None:
+def test_invalid_value_reports_all_errors_in_order(api: Http, schema: Plain, value: Any, expected: list[str]) -> None:
     """Each error has its path, and the errors have upstream's order."""
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": {"type": "object", "properties": {"v": schema}}}}))
     answer = api.send("POST", DRIVERS, driver("a", {"v": value}))
     assert [f"{each['field']}: {each['message']}" for each in answer.body["details"]["causes"]] == expected
 
 
-def test_whole_numbers_are_written_without_a_point(api: Http) -> None:
+def test_whole_number_is_stored_without_decimal_point(api: Http) -> None:
     numbers = {"type": "object", OPEN: True}
     api.ok("POST", DEFINITIONS, with_schema({"properties": {"spec": numbers}}))
     made = api.send("POST", DRIVERS, b'{"apiVersion":"example.com/v1alpha1","kind":"Driver","metadata":{"name":"a"},'
@@ -291,7 +296,7 @@ def test_whole_numbers_are_written_without_a_point(api: Http) -> None:
     assert b'"spec":{"a":1,"b":1000,"c":2.5}' in made.data
 
 
-def test_an_applied_null_is_refused_where_a_sent_one_is_dropped(drivers: Http) -> None:
+def test_null_is_refused_in_apply_and_dropped_in_create(drivers: Http) -> None:
     """As on a real server: applied configurations do not pass through the decoder that drops null."""
     assert "spec" not in drivers.ok("POST", DRIVERS, driver("a", None))
     applied = drivers.send("PATCH", f"{DRIVERS}/b", driver("b", None), content=APPLY, fieldManager="m")
@@ -300,7 +305,7 @@ def test_an_applied_null_is_refused_where_a_sent_one_is_dropped(drivers: Http) -
     assert drivers.ok("PATCH", f"{DRIVERS}/c", whole, content=APPLY, fieldManager="m")["spec"]["n"] == 3
 
 
-def test_an_object_of_another_kind(drivers: Http) -> None:
+def test_object_of_another_kind_is_refused_except_for_status(drivers: Http) -> None:
     """The server first checks whether the object exists and its version. A status update ignores the kind."""
     made = drivers.ok("POST", DRIVERS, driver("a", {"type": "x"}))
     other = driver("a", {"type": "x"}) | {"kind": "Other"}
@@ -313,7 +318,7 @@ def test_an_object_of_another_kind(drivers: Http) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [("x", 201), ("0", 201), ("5", 500)])
-def test_a_new_object_has_no_version(drivers: Http, version: str, code: int) -> None:
+def test_resource_version_of_a_new_object_is_ignored_or_refused(drivers: Http, version: str, code: int) -> None:
     """A version that is not a number is ignored. A dry run does not check the version and returns it."""
     made = driver("a", {"type": "x"})
     made["metadata"]["resourceVersion"] = version
@@ -326,7 +331,7 @@ def test_a_new_object_has_no_version(drivers: Http, version: str, code: int) -> 
         assert drivers.send("POST", DRIVERS, made, dryRun="All").status == 409
 
 
-def test_what_is_unwise_in_a_definition(api: Http) -> None:
+def test_unknown_format_or_set_of_objects_warns_once(api: Http) -> None:
     """Warnings: unknown formats and sets of objects. An update warns only about what it adds."""
     atomic = {"type": "object", "x-kubernetes-map-type": "atomic"}
     properties: Plain = {"a": TEXT | {"format": "none"}, "s": {"type": "array", "items": atomic, LIST: "set"}}
@@ -343,7 +348,7 @@ def test_what_is_unwise_in_a_definition(api: Http) -> None:
     assert changed.warnings == ['299 - "unrecognized format \\"date\\""']
 
 
-def test_a_version_that_is_none_is_quoted(drivers: Http) -> None:
+def test_invalid_resource_version_is_quoted_in_the_error(drivers: Http) -> None:
     drivers.ok("POST", DRIVERS, driver("a", {"type": "x"}))
     made = driver("a", {"type": "x"})
     made["metadata"]["resourceVersion"] = "\0"

@@ -55,7 +55,7 @@ def drivers(api: Http) -> Http:
     return api
 
 
-def test_a_definition_is_served_at_once(drivers: Http) -> None:
+def test_definition_is_served_at_once_and_deleted_with_its_objects(drivers: Http) -> None:
     """Status and discovery show the kind. Deleting the definition deletes the objects."""
     found = drivers.ok("GET", f"{DEFINITIONS}/drivers.example.com")
     assert [each["type"] for each in found["status"]["conditions"]] == ["NamesAccepted", "Established"]
@@ -69,7 +69,7 @@ def test_a_definition_is_served_at_once(drivers: Http) -> None:
     assert drivers.ok("GET", DRIVERS)["items"] == []
 
 
-def test_defaults_and_pruning(drivers: Http) -> None:
+def test_defaults_are_added_and_unknown_fields_dropped(drivers: Http) -> None:
     """The server adds defaults, drops unknown fields, and warns about them."""
     made = drivers.send("POST", DRIVERS, driver("a", {"type": "x", "extra": 1, "free": {"b": 1}}, status={"x": 1}))
     assert made.body["spec"] == {"type": "x", "n": 3, "free": {"b": 1}}
@@ -79,7 +79,7 @@ def test_defaults_and_pruning(drivers: Http) -> None:
     assert "strict decoding error" in strict.message
 
 
-def test_validation(drivers: Http) -> None:
+def test_all_validation_errors_are_reported_in_field_order(drivers: Http) -> None:
     """All errors are reported, ordered by field name."""
     value = driver("b", {"type": 5, "n": 0, "l": [{"a": 1}], "e": "z", "p": "b"})
     assert drivers.send("POST", DRIVERS, value).message == (
@@ -106,7 +106,7 @@ def test_validation(drivers: Http) -> None:
     assert unversioned.message.startswith("the API version in the data () does not match the expected API version (")
 
 
-def test_life(drivers: Http) -> None:
+def test_custom_resource_is_created_updated_applied_and_deleted(drivers: Http) -> None:
     """Generation, required resource versions, status, tables, apply."""
     made = drivers.ok("POST", DRIVERS, driver("a", {"type": "gpu"}))
     assert made["metadata"]["managedFields"][0]["fieldsV1"] == {"f:spec": {".": {}, "f:n": {}, "f:type": {}}}
@@ -141,14 +141,14 @@ def test_life(drivers: Http) -> None:
         ),
     ],
 )
-def test_definitions_that_are_refused(api: Http, change: Any, message: str) -> None:
+def test_invalid_definition_is_refused(api: Http, change: Any, message: str) -> None:
     """The messages are the reference server's."""
     answer = api.send("POST", DEFINITIONS, definition() | change)
     assert answer.status == 422
     assert message in answer.message
 
 
-def test_a_definition_of_one_of_the_apis_own_kinds_changes_nothing(api: Http) -> None:
+def test_definition_of_a_builtin_kind_changes_nothing(api: Http) -> None:
     """The server stores it, as a real server does. The kind and its objects remain, even after it is deleted."""
     names = {"plural": "deviceclasses", "kind": "DeviceClass"}
     theirs = definition(group="resource.k8s.io", scope="Cluster", names=names)
@@ -161,7 +161,7 @@ def test_a_definition_of_one_of_the_apis_own_kinds_changes_nothing(api: Http) ->
     assert api.ok("GET", f"{CLASSES}/gpu")["kind"] == "DeviceClass"
 
 
-def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: Http) -> None:
+def test_prototype_kind_is_restored_after_its_definition_is_deleted(api: Http) -> None:
     """The prototype's kinds are served without a definition, and again after a definition is deleted."""
     configs = "/apis/foozer.example.com/v1alpha1/namespaces/default/foozerconfigs"
     names = {"plural": "foozerconfigs", "kind": "FoozerConfig"}
@@ -190,7 +190,7 @@ def test_a_definition_that_replaces_a_kind_of_the_prototype_gives_it_back(api: H
         ({"allOf": [{"type": "object"}]}, 422, "allOf[0].type: Forbidden: must be empty to be structural"),
     ],
 )
-def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: str) -> None:
+def test_invalid_schema_is_refused_and_kind_not_served(api: Http, schema: Any, code: int, message: str) -> None:
     """Schemas with invalid types or that are not structural: no version of the kind is served."""
     wanted = definition()
     whole = {"type": "object"} | schema if isinstance(schema, dict) else schema
@@ -201,7 +201,7 @@ def test_schemas_that_are_refused(api: Http, schema: Any, code: int, message: st
     assert api.send("GET", DRIVERS).status == 404
 
 
-def test_a_definition_that_waits_for_dependents_goes_as_any_other(api: Http) -> None:
+def test_foreground_deletion_of_definition_deletes_its_objects(api: Http) -> None:
     """Foreground deletion of a definition also deletes the kind and its objects."""
     api.ok("POST", DEFINITIONS, definition())
     value = {"apiVersion": "example.com/v1alpha1", "kind": "Driver", "metadata": {"name": "d"}, "spec": {"type": "a"}}

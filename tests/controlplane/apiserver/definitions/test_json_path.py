@@ -48,7 +48,7 @@ OBJECT = {
         ("$.list[0]", [1]),
     ],
 )
-def test_what_a_path_finds(path: str, found: list[Any]) -> None:
+def test_path_finds_values(path: str, found: list[Any]) -> None:
     assert JsonPath(path).find(OBJECT) == found
 
 
@@ -63,7 +63,7 @@ def test_what_a_path_finds(path: str, found: list[Any]) -> None:
         (".items[*].x.y[::0]", "step must be > 0"),
     ],
 )
-def test_a_path_that_does_not_fit_the_values(path: str, words: str) -> None:
+def test_path_that_does_not_match_value_types_is_an_error(path: str, words: str) -> None:
     with pytest.raises(JsonPathError, match=words):
         JsonPath(path).find(OBJECT)
 
@@ -71,12 +71,12 @@ def test_a_path_that_does_not_fit_the_values(path: str, words: str) -> None:
 @pytest.mark.parametrize(
     "path", [".a[", ".a[x]", ".a[?(@.b]", ".a[?(@.b)x", ".a (", "....", ".a\\", ".a['", ".a[1e9]", "'a"]
 )
-def test_what_is_no_path(path: str) -> None:
+def test_malformed_path_is_refused(path: str) -> None:
     with pytest.raises(JsonPathError):
         JsonPath(path)
 
 
-def test_a_path_that_finds_too_much_is_given_up() -> None:
+def test_path_with_too_many_results_is_an_error() -> None:
     deep: Any = 1
     for _ in range(60):
         deep = {"a": deep, "b": deep}
@@ -92,12 +92,12 @@ def test_a_path_that_finds_too_much_is_given_up() -> None:
         (f"{MANY_TIMES}.*", {"x": "a" * 1000}),
     ],
 )
-def test_the_work_of_all_steps_and_filters_is_limited(path: str, value: Any) -> None:
+def test_visited_values_of_steps_and_filters_are_limited(path: str, value: Any) -> None:
     with pytest.raises(JsonPathError, match="visits more than"):
         JsonPath(path).find(value)
 
 
-def test_columns_behind_64_kib_of_paths_are_not_shown() -> None:
+def test_columns_after_64_kib_of_paths_are_omitted() -> None:
     defined = definition()
     columns = [{"name": name, "type": "string", "jsonPath": ".a" * 16_000} for name in ("one", "two", "three")]
     defined["spec"]["versions"][0]["additionalPrinterColumns"] = columns

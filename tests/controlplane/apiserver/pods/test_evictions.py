@@ -14,21 +14,21 @@ LABELS = {"a": "x"}
 
 
 @pytest.fixture(scope="module")
-def unattended() -> Iterator[Running]:
+def server_without_controllers() -> Iterator[Running]:
     """A server without controllers: only tests write statuses."""
     with Running(collect_after=None) as running:
         yield running
 
 
 @pytest.fixture
-def alone(unattended: Running) -> Iterator[Http]:
+def uncontrolled(server_without_controllers: Running) -> Iterator[Http]:
     """A client of the server without controllers, which has no objects yet."""
-    unattended.clear()
-    with unattended.http() as http:
+    server_without_controllers.clear()
+    with server_without_controllers.http() as http:
         yield http
 
 
-def run(api: Http, name: str, *, ready: bool = True, owner: Plain | None = None, phase: str = "Running") -> None:
+def create_pod(api: Http, name: str, *, ready: bool = True, owner: Plain | None = None, phase: str = "Running") -> None:
     """Create a pod with the labels, and set its status."""
     metadata: Plain = {"name": name, "labels": LABELS}
     if owner is not None:
@@ -42,7 +42,7 @@ def run(api: Http, name: str, *, ready: bool = True, owner: Plain | None = None,
     api.ok("PATCH", f"{PODS}/{name}/status", {"status": {"phase": phase, "conditions": conditions}}, content=MERGE)
 
 
-def limit(api: Http, name: str = "b", **spec: Any) -> None:
+def create_budget(api: Http, name: str = "b", **spec: Any) -> None:
     """Create a budget for the pods with the labels."""
     body = {"selector": {"matchLabels": LABELS}} | (spec or {"minAvailable": 1})
     api.ok(
@@ -52,7 +52,7 @@ def limit(api: Http, name: str = "b", **spec: Any) -> None:
     )
 
 
-def count(api: Http, **numbers: Any) -> None:
+def set_budget_numbers(api: Http, **numbers: Any) -> None:
     """Set numbers in the budget's status."""
     api.ok("PATCH", f"{BUDGETS}/b/status", {"status": {"observedGeneration": 1} | numbers}, content=MERGE)
 
@@ -69,70 +69,76 @@ def evict(api: Http, name: str, **query: str) -> tuple[int, str]:
     return 429, cause["message"].removeprefix("The disruption budget b ")
 
 
-def test_each_eviction_takes_from_the_budget(alone: Http) -> None:
+def test_eviction_decrements_the_budget_until_it_refuses(uncontrolled: Http) -> None:
     for name in ("p", "q", "r"):
-        run(alone, name)
-    limit(alone)
-    assert evict(alone, "p") == (429, "is still being processed by the server.")
-    count(alone, disruptionsAllowed=2, currentHealthy=3, desiredHealthy=1)
-    assert evict(alone, "p", dryRun="All") == (201, "")
-    assert alone.ok("GET", f"{BUDGETS}/b")["status"]["disruptionsAllowed"] == 2
-    assert evict(alone, "p") == evict(alone, "q") == (201, "")
-    budget = alone.ok("GET", f"{BUDGETS}/b")
+        create_pod(uncontrolled, name)
+    create_budget(uncontrolled)
+    assert evict(uncontrolled, "p") == (429, "is still being processed by the server.")
+    set_budget_numbers(uncontrolled, disruptionsAllowed=2, currentHealthy=3, desiredHealthy=1)
+    assert evict(uncontrolled, "p", dryRun="All") == (201, "")
+    assert uncontrolled.ok("GET", f"{BUDGETS}/b")["status"]["disruptionsAllowed"] == 2
+    assert evict(uncontrolled, "p") == evict(uncontrolled, "q") == (201, "")
+    budget = uncontrolled.ok("GET", f"{BUDGETS}/b")
     assert budget["status"]["disruptionsAllowed"] == 0
     assert budget["status"]["disruptedPods"].keys() == {"p", "q"}
     (verdict,) = budget["status"]["conditions"]
     assert (verdict["status"], verdict["reason"]) == ("False", "InsufficientPods")
     assert "kube-apiserver" in {each["manager"] for each in budget["metadata"]["managedFields"]}
-    assert evict(alone, "r") == (429, "needs 1 healthy pods and has 3 currently")
-    alone.ok("GET", f"{PODS}/r")
-    limit(alone, "another", maxUnavailable="50%")
+    assert evict(uncontrolled, "r") == (429, "needs 1 healthy pods and has 3 currently")
+    uncontrolled.ok("GET", f"{PODS}/r")
+    create_budget(uncontrolled, "another", maxUnavailable="50%")
     several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-    assert evict(alone, "r") == (500, several)
+    assert evict(uncontrolled, "r") == (500, several)
 
 
-def test_a_refusal_says_why_pods_could_not_be_counted(alone: Http) -> None:
-    run(alone, "p")
-    limit(alone)
+def test_refusal_contains_the_reason_of_failed_sync(uncontrolled: Http) -> None:
+    create_pod(uncontrolled, "p")
+    create_budget(uncontrolled)
     why = {"reason": "SyncFailed", "message": "no controller", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    count(alone, disruptionsAllowed=0, conditions=[{"type": "DisruptionAllowed", "status": "False", **why}])
+    set_budget_numbers(
+        uncontrolled,
+        disruptionsAllowed=0,
+        conditions=[{"type": "DisruptionAllowed", "status": "False", **why}],
+    )
     text = "does not allow evicting pods currently because it failed sync: no controller"
-    assert evict(alone, "p") == (429, text)
+    assert evict(uncontrolled, "p") == (429, text)
 
 
 @pytest.mark.parametrize(
     ("policy", "healthy", "code"),
     [(None, 1, 429), (None, 2, 201), ("IfHealthyBudget", 1, 429), ("AlwaysAllow", 0, 201)],
 )
-def test_a_pod_that_is_not_ready(alone: Http, policy: str | None, healthy: int, code: int) -> None:
-    """It takes nothing from a budget that lets it go."""
-    run(alone, "p", ready=False)
-    limit(alone, minAvailable=2, **({"unhealthyPodEvictionPolicy": policy} if policy else {}))
-    count(alone, disruptionsAllowed=0, currentHealthy=healthy, desiredHealthy=2)
-    assert evict(alone, "p")[0] == code
-    assert "disruptedPods" not in alone.ok("GET", f"{BUDGETS}/b")["status"]
+def test_unready_pod_eviction_follows_policy_without_using_the_budget(
+    uncontrolled: Http, policy: str | None, healthy: int, code: int
+) -> None:
+    """The eviction does not change the budget."""
+    create_pod(uncontrolled, "p", ready=False)
+    create_budget(uncontrolled, minAvailable=2, **({"unhealthyPodEvictionPolicy": policy} if policy else {}))
+    set_budget_numbers(uncontrolled, disruptionsAllowed=0, currentHealthy=healthy, desiredHealthy=2)
+    assert evict(uncontrolled, "p")[0] == code
+    assert "disruptedPods" not in uncontrolled.ok("GET", f"{BUDGETS}/b")["status"]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-def test_budgets_do_not_guard_what_does_not_run(alone: Http, phase: str) -> None:
-    run(alone, "p", phase=phase)
-    limit(alone)
-    assert evict(alone, "p") == (201, "")
+def test_pod_that_does_not_run_is_evicted_regardless_of_budget(uncontrolled: Http, phase: str) -> None:
+    create_pod(uncontrolled, "p", phase=phase)
+    create_budget(uncontrolled)
+    assert evict(uncontrolled, "p") == (201, "")
 
 
-def test_an_eviction_has_preconditions(alone: Http) -> None:
-    run(alone, "p")
+def test_eviction_preconditions_are_checked(uncontrolled: Http) -> None:
+    create_pod(uncontrolled, "p")
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     for wrong in ("uid", "resourceVersion"):
         options = {"deleteOptions": {"preconditions": {wrong: "7"}}}
-        answer = alone.send("POST", f"{PODS}/p/eviction", body | options)
+        answer = uncontrolled.send("POST", f"{PODS}/p/eviction", body | options)
         assert (answer.status, answer.body["details"]["kind"]) == (409, "Pod")
-    version = alone.ok("GET", f"{PODS}/p")["metadata"]["resourceVersion"]
+    version = uncontrolled.ok("GET", f"{PODS}/p")["metadata"]["resourceVersion"]
     options = {"deleteOptions": {"preconditions": {"resourceVersion": version}}}
-    alone.ok("POST", f"{PODS}/p/eviction", body | options)
+    uncontrolled.ok("POST", f"{PODS}/p/eviction", body | options)
 
 
-def until_counted(api: Http, name: str, **wanted: Any) -> None:
+def wait_for_budget_status(api: Http, name: str, **wanted: Any) -> None:
     """Wait until a budget's status has these numbers."""
     with api.watch(BUDGETS, fieldSelector=f"metadata.name={name}", timeoutSeconds="60") as events:
         status: Plain = {}
@@ -153,30 +159,30 @@ def workload(kind: str, name: str, replicas: int, owner: Plain | None = None) ->
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def test_the_status_of_budgets_is_counted(api: Http) -> None:
+def test_budget_status_counts_pods_and_owner_replicas(api: Http) -> None:
     """The numbers are those of a real controller manager: a Deployment counts once, for all of its replica sets."""
     deployment = api.ok("POST", f"{APPS}/deployments", workload("Deployment", "d", 7))
     for index in (1, 2):
         owner = api.ok("POST", f"{APPS}/replicasets", workload("ReplicaSet", f"r{index}", index, deployment))
-        run(api, f"p{index}", owner=owner)
-    limit(api, "least", minAvailable=1)
-    until_counted(api, "least", expectedPods=2, currentHealthy=2, desiredHealthy=1, disruptionsAllowed=1)
-    limit(api, "half", minAvailable="50%")
-    until_counted(api, "half", expectedPods=7, currentHealthy=2, desiredHealthy=4, disruptionsAllowed=0)
-    limit(api, "third", maxUnavailable="30%")
-    until_counted(api, "third", expectedPods=7, desiredHealthy=4, observedGeneration=1)
+        create_pod(api, f"p{index}", owner=owner)
+    create_budget(api, "least", minAvailable=1)
+    wait_for_budget_status(api, "least", expectedPods=2, currentHealthy=2, desiredHealthy=1, disruptionsAllowed=1)
+    create_budget(api, "half", minAvailable="50%")
+    wait_for_budget_status(api, "half", expectedPods=7, currentHealthy=2, desiredHealthy=4, disruptionsAllowed=0)
+    create_budget(api, "third", maxUnavailable="30%")
+    wait_for_budget_status(api, "third", expectedPods=7, desiredHealthy=4, observedGeneration=1)
     for name in ("half", "third"):
         api.ok("DELETE", f"{BUDGETS}/{name}")
     assert evict(api, "p1") == (201, "")
-    until_counted(api, "least", expectedPods=1, currentHealthy=1, disruptionsAllowed=0)
+    wait_for_budget_status(api, "least", expectedPods=1, currentHealthy=1, disruptionsAllowed=0)
     assert evict(api, "p2")[0] == 429
 
 
-def test_pods_whose_owner_has_no_scale_cannot_be_counted(api: Http) -> None:
+def test_budget_sync_fails_if_pod_owner_has_no_scale(api: Http) -> None:
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
-    run(api, "p", owner=api.ok("POST", "/apis/batch/v1/namespaces/default/jobs", body))
-    limit(api, maxUnavailable=1)
+    create_pod(api, "p", owner=api.ok("POST", "/apis/batch/v1/namespaces/default/jobs", body))
+    create_budget(api, maxUnavailable=1)
     with api.watch(BUDGETS, timeoutSeconds="60") as events:
         status = next(each["object"]["status"] for each in events if each["object"].get("status", {}).get("conditions"))
     (verdict,) = status["conditions"]

@@ -7,14 +7,14 @@ import pytest
 from tests.controlplane.apiserver.running import MERGE, Http
 
 PODS = "/api/v1/namespaces/default/pods"
-ONE = "status.containerStatuses[0].allocatedResourcesStatus[0]"
+FIRST_ENTRY = "status.containerStatuses[0].allocatedResourcesStatus[0]"
 NO_CLAIM = (
     "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' when"
     " container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty"
 )
 
 
-def told(api: Http, name: str, devices: Any) -> tuple[int, str]:
+def patch_device_health(api: Http, name: str, devices: Any) -> tuple[int, str]:
     resources = {"limits": {"example.com/gpu": "1"}, "claims": [{"name": "c", "request": "r"}, {"name": "d"}]}
     claims = [{"name": each, "resourceClaimName": each} for each in ("c", "d")]
     spec = {"containers": [{"name": "main", "image": "i", "resources": resources}], "resourceClaims": claims}
@@ -26,34 +26,39 @@ def told(api: Http, name: str, devices: Any) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", ["example.com/gpu", "claim:c/r", "claim:d"])
-def test_devices_that_a_container_has(api: Http, name: str) -> None:
+def test_health_of_devices_of_the_container_is_accepted(api: Http, name: str) -> None:
     devices = [{"resourceID": "a", "health": "Healthy"}, {"resourceID": "b", "health": "Unhealthy", "message": "hot"}]
-    assert told(api, name, devices) == (200, "")
+    assert patch_device_health(api, name, devices) == (200, "")
 
 
 @pytest.mark.parametrize(
     ("name", "devices", "why"),
     [
-        ("other", [], f'{ONE}.name: Invalid value: "other": must match one of the container\'s resource requests'),
-        ("claim:c", [], f'{ONE}.name: Invalid value: "claim:c": {NO_CLAIM}'),
+        (
+            "other",
+            [],
+            f'{FIRST_ENTRY}.name: Invalid value: "other": must match one of the container\'s resource requests',
+        ),
+        ("claim:c", [], f'{FIRST_ENTRY}.name: Invalid value: "claim:c": {NO_CLAIM}'),
         (
             "claim:d",
             [{"resourceID": "a", "health": "Ill"}],
-            f'{ONE}.resources[0].health: Unsupported value: "Ill": supported values: "Healthy", "Unhealthy", "Unknown"',
+            f'{FIRST_ENTRY}.resources[0].health: Unsupported value: "Ill": supported values: "Healthy", "Unhealthy",'
+            ' "Unknown"',
         ),
         (
             "claim:d",
             [{"resourceID": "a", "health": "Healthy"}, {"resourceID": "a", "health": "Healthy", "message": ""}],
-            f"[{ONE}.resources[1].message: Required value: must be non-empty if specified,"
-            f' {ONE}.resources[1].resourceID: Duplicate value: "a"]',
+            f"[{FIRST_ENTRY}.resources[1].message: Required value: must be non-empty if specified,"
+            f' {FIRST_ENTRY}.resources[1].resourceID: Duplicate value: "a"]',
         ),
     ],
 )
-def test_what_is_none_of_them(api: Http, name: str, devices: Any, why: str) -> None:
-    assert told(api, name, devices) == (422, f'Pod "p" is invalid: {why}')
+def test_invalid_device_health_is_refused(api: Http, name: str, devices: Any, why: str) -> None:
+    assert patch_device_health(api, name, devices) == (422, f'Pod "p" is invalid: {why}')
 
 
-def test_names_of_ports(api: Http) -> None:
+def test_invalid_port_name_reports_all_errors(api: Http) -> None:
     ports = [{"name": "Metrics--", "containerPort": 1}]
     spec = {"containers": [{"name": "c", "image": "i", "ports": ports}]}
     answer = api.send("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})

@@ -32,7 +32,7 @@ def _pod(annotations: dict[str, str], context: Any = None, **spec: Any) -> dict[
         ("localhost/", None, [OLD]),
     ],
 )
-def test_an_annotation_fills_the_field(api: Http, profile: str, found: Any, warnings: list[str]) -> None:
+def test_apparmor_annotation_sets_the_profile_field(api: Http, profile: str, found: Any, warnings: list[str]) -> None:
     made = api.send("POST", PODS, _pod({ARMOR: profile}))
     context = made.body["spec"]["containers"][0].get("securityContext") or {}
     assert (context.get("appArmorProfile"), warnings_of(made)) == (found, warnings)
@@ -41,7 +41,7 @@ def test_an_annotation_fills_the_field(api: Http, profile: str, found: Any, warn
 @pytest.mark.parametrize(
     "spec", [{"securityContext": {"appArmorProfile": DEFAULT}}, {"os": {"name": "windows"}}], ids=["as-pod", "windows"]
 )
-def test_an_annotation_that_says_nothing_else_fills_nothing(api: Http, spec: Any) -> None:
+def test_annotation_is_ignored_if_pod_profile_matches_or_os_is_windows(api: Http, spec: Any) -> None:
     made = api.send("POST", PODS, _pod({ARMOR: "runtime/default"}, **spec))
     assert warnings_of(made) == []
     assert "securityContext" not in made.body["spec"]["containers"][0]
@@ -67,7 +67,9 @@ def test_an_annotation_that_says_nothing_else_fills_nothing(api: Http, spec: Any
         ({SECCOMP_OF_C: "docker/default"}, {"seccompProfile": DEFAULT}, "", ""),
     ],
 )
-def test_annotation_and_field_name_the_same(api: Http, annotations: Any, context: Any, field: str, why: str) -> None:
+def test_container_annotation_and_field_must_match(
+    api: Http, annotations: Any, context: Any, field: str, why: str
+) -> None:
     made = api.send("POST", PODS, _pod(annotations, context))
     if not why:
         assert made.status == 201
@@ -76,13 +78,13 @@ def test_annotation_and_field_name_the_same(api: Http, annotations: Any, context
     assert made.message == f'Pod "p" is invalid: {path}: Forbidden: {why} in annotation and field must match'
 
 
-def test_annotation_and_field_of_a_pod_name_the_same(api: Http) -> None:
+def test_pod_annotation_and_field_must_match(api: Http) -> None:
     made = api.send("POST", PODS, _pod({SECCOMP: "unconfined"}, securityContext={"seccompProfile": DEFAULT}))
     why = "seccomp type in annotation and field must match"
     assert made.message == f'Pod "p" is invalid: spec.securityContext.seccompProfile.type: Forbidden: {why}'
 
 
-def test_a_template_keeps_its_annotation_and_is_told(api: Http) -> None:
+def test_template_annotation_warns_and_sets_no_field(api: Http) -> None:
     labels = SELECTOR["matchLabels"]
     template = {
         "metadata": {"labels": labels, "annotations": {ARMOR: "unconfined"}},

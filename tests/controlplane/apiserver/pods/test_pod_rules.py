@@ -8,7 +8,7 @@ import pytest
 from controlplane.apiserver.pods.features import without_disabled
 from controlplane.apiserver.rules.image_names import pull_policy
 from resourceapi.objects.release import RELEASES
-from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, refused
+from tests.controlplane.apiserver.rules.test_rules import BASE, CONTAINER, creation_errors
 from tests.controlplane.apiserver.running import MERGE, Http
 
 PODS = f"{BASE}/pods"
@@ -119,9 +119,9 @@ def pod(name: str, **spec: Any) -> Any:
         ),
     ],
 )
-def test_sources_of_volumes(api: Http, source: Any, found: list[str]) -> None:
+def test_invalid_volume_source_is_refused(api: Http, source: Any, found: list[str]) -> None:
     spec = pod("x", volumes=[{"name": "v", **source}])["spec"]
-    assert refused(api, "Pod", PODS, {"spec": spec}) == [f"spec.volumes[0].{text}" for text in found]
+    assert creation_errors(api, "Pod", PODS, {"spec": spec}) == [f"spec.volumes[0].{text}" for text in found]
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_sources_of_volumes(api: Http, source: Any, found: list[str]) -> None:
         ),
     ],
 )
-def test_containers(api: Http, container: Any, found: list[str]) -> None:
+def test_invalid_container_is_refused(api: Http, container: Any, found: list[str]) -> None:
     spec = {"containers": [{**CONTAINER, **container}], "volumes": [EMPTY, CLAIM]}
     spec["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
-    assert refused(api, "Pod", PODS, {"spec": spec}) == [f"spec.containers[0].{text}" for text in found]
+    assert creation_errors(api, "Pod", PODS, {"spec": spec}) == [f"spec.containers[0].{text}" for text in found]
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,10 @@ def test_containers(api: Http, container: Any, found: list[str]) -> None:
         ),
     ],
 )
-def test_pods_as_a_whole(api: Http, members: Any, found: list[str]) -> None:
-    assert refused(api, "Pod", PODS, {"spec": pod("x", **members)["spec"]}) == [f"spec.{text}" for text in found]
+def test_invalid_pod_spec_is_refused(api: Http, members: Any, found: list[str]) -> None:
+    assert creation_errors(api, "Pod", PODS, {"spec": pod("x", **members)["spec"]}) == [
+        f"spec.{text}" for text in found
+    ]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_pods_as_a_whole(api: Http, members: Any, found: list[str]) -> None:
         ({"nodeSelector": {"a": "b", "c": "d"}, "schedulingGates": None, "activeDeadlineSeconds": 9}, ""),
     ],
 )
-def test_what_may_change(api: Http, change: Any, found: str) -> None:
+def test_update_of_gated_pod_is_restricted(api: Http, change: Any, found: str) -> None:
     term = {"matchExpressions": [{"key": "k", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     gates, affinity = [{"name": "a"}], {"nodeAffinity": required}
@@ -330,7 +332,7 @@ def test_what_may_change(api: Http, change: Any, found: str) -> None:
         assert answer.status == 200, answer
 
 
-def test_what_classes_say_of_pods(api: Http) -> None:
+def test_priority_class_and_runtime_class_are_applied_to_pods(api: Http) -> None:
     group = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body: Any = {"kind": "PriorityClass", "metadata": {"name": "never"}, "value": 7, "preemptionPolicy": "Never"}
     api.ok("POST", group, {**body, "globalDefault": True})
@@ -358,7 +360,7 @@ def test_what_classes_say_of_pods(api: Http) -> None:
         assert (refusal.status, refusal.message) == (403, f'pods "d" is forbidden: pod rejected: {why} Overhead')
 
 
-def test_selectors_take_over_labels_of_their_pod(api: Http) -> None:
+def test_affinity_selector_copies_pod_labels_of_match_label_keys(api: Http) -> None:
     term = {"topologyKey": "k", "labelSelector": {}, "matchLabelKeys": ["a", "b"], "mismatchLabelKeys": ["c"]}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     body = pod("x", affinity=affinity)
@@ -382,26 +384,26 @@ def test_selectors_take_over_labels_of_their_pod(api: Http) -> None:
         ("container.apparmor.security.beta.kubernetes.io/z", "", 'Invalid value: "z": container not found'),
     ],
 )
-def test_annotations(api: Http, key: str, value: str, found: str) -> None:
+def test_invalid_pod_annotation_is_refused(api: Http, key: str, value: str, found: str) -> None:
     body = pod("x")
     body["metadata"]["annotations"] = {key: value}
     assert api.send("POST", PODS, body).message == f'Pod "x" is invalid: metadata.annotations[{key}]: {found}'
 
 
-def test_templates_wherever_they_are(api: Http) -> None:
+def test_pod_template_and_replication_controller_are_validated(api: Http) -> None:
     later = {
         "metadata": {"labels": {"a": "b"}},
         "spec": pod("x", ephemeralContainers=[{**CONTAINER, "name": "e"}])["spec"],
     }
     why = "spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template"
-    assert refused(api, "PodTemplate", f"{BASE}/podtemplates", {"template": later}) == [f"template.{why}"]
+    assert creation_errors(api, "PodTemplate", f"{BASE}/podtemplates", {"template": later}) == [f"template.{why}"]
     path, selector = f"{BASE}/replicationcontrollers", {"a": "b"}
-    found = refused(api, "ReplicationController", path, {"spec": {"selector": selector, "template": later}})
+    found = creation_errors(api, "ReplicationController", path, {"spec": {"selector": selector, "template": later}})
     assert found == [f"spec.template.{why}"]
     spec = {"selector": {"a": "c"}, "template": {**later, "spec": {"containers": [CONTAINER]}}}
-    (found_one,) = refused(api, "ReplicationController", path, {"spec": spec})
+    (found_one,) = creation_errors(api, "ReplicationController", path, {"spec": spec})
     assert found_one.endswith("`selector` does not match template `labels`")
-    assert "spec.selector: Required value" in refused(api, "ReplicationController", path, {"spec": {}})
+    assert "spec.selector: Required value" in creation_errors(api, "ReplicationController", path, {"spec": {}})
 
 
 @pytest.mark.parametrize(
@@ -417,12 +419,12 @@ def test_templates_wherever_they_are(api: Http) -> None:
         ),
     ],
 )
-def test_claims_for_storage(api: Http, spec: Any, found: list[str]) -> None:
+def test_invalid_persistent_volume_claim_is_refused(api: Http, spec: Any, found: list[str]) -> None:
     path = f"{BASE}/persistentvolumeclaims"
-    assert refused(api, "PersistentVolumeClaim", path, {"spec": spec}) == [f"spec.{text}" for text in found]
+    assert creation_errors(api, "PersistentVolumeClaim", path, {"spec": spec}) == [f"spec.{text}" for text in found]
 
 
-def test_paths_that_overlap_are_told(api: Http) -> None:
+def test_overlapping_volume_paths_warn(api: Http) -> None:
     items = [{"key": "k", "path": "a"}, {"key": "l", "path": "a/b"}]
     answer = api.send("POST", PODS, pod("x", volumes=[{"name": "v", "configMap": {"name": "m", "items": items}}]))
     assert answer.warnings == ['299 - "volume \\"v\\" (ConfigMap \\"m\\"): overlapping paths: \\"a/b\\" with \\"a\\""']
@@ -446,7 +448,7 @@ def test_paths_that_overlap_are_told(api: Http) -> None:
         (f"a:{'t' * 129}", "IfNotPresent"),
     ],
 )
-def test_when_images_are_pulled(image: str, policy: str) -> None:
+def test_default_pull_policy_depends_on_image_tag(image: str, policy: str) -> None:
     """A reference that Go's parser rejects has no tag, so it does not have the tag `latest` either."""
     assert pull_policy(image) == policy
 
@@ -459,7 +461,7 @@ def test_when_images_are_pulled(image: str, policy: str) -> None:
         ("1.34", {"volumes"}),
     ],
 )
-def test_fields_that_a_release_does_not_have(version: str, kept: set[str]) -> None:
+def test_fields_unknown_to_the_release_are_dropped(version: str, kept: set[str]) -> None:
     container = {**CONTAINER, "restartPolicyRules": [{}], "lifecycle": {"stopSignal": "SIGINT"}}
     container["volumeMounts"] = [{"name": "i", "mountPath": "/i"}]
     projected = {"sources": [{"clusterTrustBundle": {"path": "p"}, "secret": {"name": "s"}}]}
@@ -477,7 +479,7 @@ def test_fields_that_a_release_does_not_have(version: str, kept: set[str]) -> No
     assert '"secret"' in text
 
 
-def test_who_sends_what_is_dropped_owns_it(api: Http) -> None:
+def test_dropped_field_is_owned_by_its_sender(api: Http) -> None:
     made = api.ok("POST", PODS, pod("x", schedulingGroup={"podGroupName": "g"}))
     assert "schedulingGroup" not in made["spec"]
     assert "f:schedulingGroup" in made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]

@@ -28,11 +28,11 @@ def _pod(name: str, **spec: object) -> Plain:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def _is_there(api: Http, name: str) -> bool:
+def _exists(api: Http, name: str) -> bool:
     return api.send("GET", f"{PODS}/{name}").status == 200
 
 
-def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
+def test_pod_on_ready_node_is_deleted_after_its_grace_period(api: Http) -> None:
     """The pod is marked, its status can still be written, and a grace period of zero removes it."""
     api.ok("POST", PODS, _pod("p", nodeName="ready", terminationGracePeriodSeconds=20))
     marked = api.ok("DELETE", f"{PODS}/p")["metadata"]
@@ -48,25 +48,25 @@ def test_a_pod_of_a_kubelet_ends_with_its_grace(api: Http) -> None:
     assert shorter["deletionGracePeriodSeconds"] == 5
     assert shorter["deletionTimestamp"] < marked["deletionTimestamp"]
     api.ok("DELETE", f"{PODS}/p", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    assert not _is_there(api, "p")
+    assert not _exists(api, "p")
 
 
 @pytest.mark.parametrize(("name", "spec"), [("a", {}), ("b", {"nodeName": "lost"}), ("c", {"nodeName": "nowhere"})])
-def test_one_that_no_kubelet_runs_goes_at_once(api: Http, name: str, spec: Plain) -> None:
+def test_pod_without_ready_kubelet_is_deleted_at_once(api: Http, name: str, spec: Plain) -> None:
     """No kubelet would confirm the deletion."""
     api.ok("POST", PODS, _pod(name, **spec))
     api.ok("DELETE", f"{PODS}/{name}")
-    assert not _is_there(api, name)
+    assert not _exists(api, name)
 
 
-def test_one_that_has_ended_goes_at_once(api: Http) -> None:
+def test_terminated_pod_is_deleted_at_once(api: Http) -> None:
     api.ok("POST", PODS, _pod("e", nodeName="ready"))
     api.ok("PATCH", f"{PODS}/e/status", {"status": {"phase": "Succeeded"}}, content=MERGE)
     api.ok("DELETE", f"{PODS}/e")
-    assert not _is_there(api, "e")
+    assert not _exists(api, "e")
 
 
-def test_defaults(api: Http) -> None:
+def test_pod_spec_gets_the_defaults_of_the_kubelet(api: Http) -> None:
     """Fields that the kubelet requires, and requests that default to the limits."""
     pod = _pod("d", volumes=[{"name": "v"}, {"name": "s", "secret": {"secretName": "x"}}])
     (container,) = pod["spec"]["containers"]
@@ -87,7 +87,7 @@ def test_defaults(api: Http) -> None:
     ]
 
 
-def test_a_new_pod_has_a_priority_tolerations_and_its_class(api: Http) -> None:
+def test_new_pod_is_pending_with_qos_class_priority_and_tolerations(api: Http) -> None:
     """A status in the request is ignored: a new pod is pending. Quantities are returned in Go's canonical form."""
     asked = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1, "cpu": "1000m"}}}
     made = api.ok("POST", PODS, _pod("q", containers=[asked]) | {"status": {"phase": "Running"}})
@@ -98,12 +98,12 @@ def test_a_new_pod_has_a_priority_tolerations_and_its_class(api: Http) -> None:
     assert [each["key"] for each in made["spec"]["tolerations"]] == keys
 
 
-def test_a_toleration_of_everything_is_enough(api: Http) -> None:
+def test_toleration_of_all_taints_adds_no_default_tolerations(api: Http) -> None:
     made = api.ok("POST", PODS, _pod("t", tolerations=[{"operator": "Exists"}]))
     assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
-def test_priority_classes(api: Http) -> None:
+def test_priority_class_sets_priority_and_missing_one_is_refused(api: Http) -> None:
     group = "/apis/scheduling.k8s.io/v1/priorityclasses"
     one = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "first"}, "value": 7}
     api.ok("POST", group, one | {"preemptionPolicy": "Never"})
@@ -126,7 +126,7 @@ def test_priority_classes(api: Http) -> None:
         ({"tolerations": [{"operator": "Exists"}]}, "spec.tolerations"),
     ],
 )
-def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
+def test_update_of_immutable_pod_field_is_refused(api: Http, change: Plain, where: str) -> None:
     name = f"changed-{abs(hash(str(change)))}"
     api.ok("POST", PODS, _pod(name))
     answer = api.send("PATCH", f"{PODS}/{name}", {"spec": change}, content="application/strategic-merge-patch+json")
@@ -136,7 +136,7 @@ def test_what_may_change_of_a_pod(api: Http, change: Plain, where: str) -> None:
     api.ok("DELETE", f"{PODS}/{name}")
 
 
-def test_watches_see_one_that_ends(api: Http) -> None:
+def test_watch_shows_deletion_mark_then_deletion_of_pod(api: Http) -> None:
     """Watches first see the deletion mark, then the deletion: the object as last stored, with the removed finalizer."""
     body = _pod("w", nodeName="nowhere")
     body["metadata"]["finalizers"] = ["x.dev/a"]
@@ -151,7 +151,7 @@ def test_watches_see_one_that_ends(api: Http) -> None:
     assert all(found["finalizers"] == ["x.dev/a"] for _, found in events)
 
 
-def test_watches_see_two_events_of_one_that_goes_at_once(api: Http) -> None:
+def test_watch_shows_two_events_for_immediate_deletion(api: Http) -> None:
     start = api.ok("POST", PODS, _pod("v"))["metadata"]["resourceVersion"]
     api.ok("DELETE", f"{PODS}/v")
     (marked, first), (gone, last) = _events(api, start, 2)
@@ -166,7 +166,7 @@ def _events(api: Http, start: str, count: int) -> list[tuple[str, Plain]]:
         return [(event["type"], event["object"]["metadata"]) for event in itertools.islice(events, count)]
 
 
-def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
+def test_eviction_body_is_validated_and_dry_run_deletes_nothing(api: Http) -> None:
     api.ok("POST", PODS, _pod("e"))
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}}
     answer = api.send("POST", f"{PODS}/e/eviction", body)
@@ -198,10 +198,10 @@ def test_an_eviction_is_of_the_pod_in_its_path(api: Http) -> None:
     api.ok("POST", f"{PODS}/e/eviction", body | dry | {"apiVersion": "policy/v1beta1"})
     done = api.ok("POST", f"{PODS}/e/eviction", body | {"metadata": {"name": "e"}})
     assert (done["status"], done["code"]) == ("Success", 201)
-    assert not _is_there(api, "e")
+    assert not _exists(api, "e")
 
 
-def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
+def test_ephemeral_container_can_be_added_but_not_changed(api: Http) -> None:
     """The request that `kubectl debug` sends."""
     api.ok("POST", PODS, _pod("joined"))
     part, added = f"{PODS}/joined/ephemeralcontainers", {"name": "e", "image": "i", "targetContainerName": "c"}
@@ -234,7 +234,7 @@ def test_a_container_joins_a_pod_and_stays(api: Http) -> None:
         ({"requests": {"cpu": "3", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "1Gi"}}, "Pod QOS Class may not"),
     ],
 )
-def test_what_a_container_may_use_changes(api: Http, resources: Plain, why: str) -> None:
+def test_resize_changes_only_cpu_and_memory(api: Http, resources: Plain, why: str) -> None:
     if api.send("GET", f"{PODS}/resized").status == 200:
         api.ok("DELETE", f"{PODS}/resized")
     pod = _pod("resized")
@@ -279,8 +279,8 @@ def test_what_a_container_may_use_changes(api: Http, resources: Plain, why: str)
         ),
     ],
 )
-def test_what_the_status_of_a_pod_may_say(api: Http, status: Plain, found: str) -> None:
-    name = f"told-{next(COUNT)}"
+def test_invalid_pod_status_is_refused(api: Http, status: Plain, found: str) -> None:
+    name = f"status-{next(COUNT)}"
     path = f"{PODS}/{name}/status"
     claims = [{"name": "a", "resourceClaimTemplateName": "t"}]
     api.ok("POST", PODS, _pod(name, restartPolicy="Never", resourceClaims=claims))
@@ -319,7 +319,7 @@ NO_NAME = "a container name must be specified for pod {}, choose one of: [a b]"
         ("portforward", {"nodeName": "ready"}, 500, "pod {}: portforward is its kubelet's to answer, and this"),
     ],
 )
-def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, status: int, message: str) -> None:
+def test_kubelet_subresource_is_refused_or_empty(api: Http, path: str, spec: Plain, status: int, message: str) -> None:
     name = f"silent-{next(COUNT)}"
     api.ok("POST", PODS, _pod(name, **spec))
     answer = api.send("GET", f"{PODS}/{name}/{path}")
@@ -328,13 +328,13 @@ def test_what_only_a_kubelet_could_answer(api: Http, path: str, spec: Plain, sta
         assert answer.body["message"].startswith(message.format(name))
 
 
-def test_streams_of_no_pod_and_by_no_verb(api: Http) -> None:
+def test_log_of_missing_pod_or_with_wrong_method_is_refused(api: Http) -> None:
     assert api.send("GET", f"{PODS}/nobody/log").body["message"] == 'pods "nobody" not found'
     api.ok("POST", PODS, _pod("verbs"))
     assert [api.send(method, f"{PODS}/verbs/log").status for method in ("POST", "PUT", "DELETE")] == [405] * 3
 
 
-def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> None:
+def test_pod_level_limit_is_set_if_all_containers_have_it_since_1_37(api: Http) -> None:
     """The limit is the request of the pod if that is greater."""
     limited = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
     free = {"name": "d", "image": "i", "resources": {"limits": {"cpu": "1"}}}
@@ -346,8 +346,8 @@ def test_a_pod_as_a_whole_is_limited_where_all_its_containers_are(api: Http) -> 
         assert "limits" not in made["spec"]["resources"]
 
 
-def test_what_no_pod_can_ask_for_as_a_whole_is_refused_once(api: Http) -> None:
-    """A limit of it is not taken for a request, too."""
+def test_unsupported_pod_level_limit_is_refused_once(api: Http) -> None:
+    """The limit is not also used as a request."""
     limits = {"limits": {"example.com/x": "1"}}
     refused = api.send("POST", PODS, _pod("whole", resources=limits))
     assert [each["field"] for each in refused.body["details"]["causes"]] == ["spec.resources.limits[example.com/x]"]

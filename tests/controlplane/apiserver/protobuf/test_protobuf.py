@@ -47,18 +47,18 @@ def name_of(sample: tuple[dict[str, Any], bytes]) -> str:
 
 
 @pytest.mark.parametrize("sample", OBJECTS, ids=name_of)
-def test_upstreams_bytes_and_upstreams_json(sample: tuple[dict[str, Any], bytes]) -> None:
+def test_objects_round_trip_as_upstream_bytes_and_json(sample: tuple[dict[str, Any], bytes]) -> None:
     value, data = sample
     assert encode(value) == data
     assert in_order(decode(data, "", "")) == in_order(value)
 
 
-def test_upstreams_frames() -> None:
+def test_watch_frames_are_upstream_bytes() -> None:
     assert len(EVENTS) == 12
     assert all(watch_frame(event) == data for event, data in EVENTS)
 
 
-def test_every_served_kind_is_among_the_samples() -> None:
+def test_every_served_kind_has_a_sample() -> None:
     kinds = {name_of(sample) for sample in OBJECTS}
     for kind in Server().registry:
         for version in kind.versions:
@@ -68,7 +68,7 @@ def test_every_served_kind_is_among_the_samples() -> None:
 
 
 @pytest.mark.skipif("NODEPLUG_GO" not in os.environ, reason="set NODEPLUG_GO to make upstream's table and bytes again")
-def test_what_go_says_is_what_is_here() -> None:
+def test_message_table_and_samples_match_go_output() -> None:
     def go(what: str) -> bytes:
         return subprocess.run(
             ["go", "run", ".", what], cwd=ROOT / "proto/kubernetes", stdout=subprocess.PIPE, check=True
@@ -94,12 +94,12 @@ def test_what_go_says_is_what_is_here() -> None:
         (MAGIC + b"\xff" * 11, "proto: integer overflow"),
     ],
 )
-def test_damage_is_named(data: bytes, reason: str) -> None:
+def test_invalid_bytes_are_refused_with_a_reason(data: bytes, reason: str) -> None:
     with pytest.raises(ProtobufError, match=reason):
         decode(data, "v1", "ConfigMap")
 
 
-def test_unknown_fields_are_skipped_whatever_they_are() -> None:
+def test_unknown_fields_of_all_wire_types_are_skipped() -> None:
     """Numbers, fixed-size values, bytes and nested groups."""
     unknown = b"\xf8\x07\x01" + b"\xf9\x07" + b"8" * 8 + b"\xfd\x07" + b"4" * 4 + b"\xfa\x07\x02ab"
     unknown += b"\xfb\x07\xf3\x07\x08\x01\xf4\x07\xfc\x07"
@@ -107,7 +107,7 @@ def test_unknown_fields_are_skipped_whatever_they_are() -> None:
     assert found == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "immutable": True}
 
 
-def test_what_comes_twice() -> None:
+def test_repeated_occurrences_are_merged_replaced_or_appended() -> None:
     """Messages are merged, the last of several scalar values is used, packed numbers are appended."""
     names = b"\x0a\x03\x0a\x01a\x0a\x03\x1a\x01n\x20\x00\x20\x01"
     found = decode(MAGIC + b"\x12" + bytes((len(names),)) + names, "v1", "ConfigMap")
@@ -117,7 +117,7 @@ def test_what_comes_twice() -> None:
     assert found["spec"]["securityContext"] == {"supplementalGroups": [5, 7]}
 
 
-def test_a_kind_without_a_message_is_its_name() -> None:
+def test_kind_without_message_decodes_to_kind_and_version() -> None:
     assert decode(MAGIC + b"\x0a\x09\x12\x07Gadgets\x12\x02\x0a\x00", "example.com/v1", "") == {
         "kind": "Gadgets",
         "apiVersion": "example.com/v1",
@@ -137,7 +137,7 @@ def test_a_kind_without_a_message_is_its_name() -> None:
         ({"overhead": {"cpu": "1x"}}, "quantities must match the regular expression"),
     ],
 )
-def test_what_a_type_does_not_hold(spec: dict[str, Any], reason: str) -> None:
+def test_value_of_wrong_type_is_refused(spec: dict[str, Any], reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         encode({"apiVersion": "v1", "kind": "Pod", "spec": spec})
 
@@ -146,7 +146,7 @@ def test_what_a_type_does_not_hold(spec: dict[str, Any], reason: str) -> None:
     ("item", "expected"),
     [({"b": 1}, "object"), (300, "number 300"), (1.5, "number 1.5"), ("x", "string"), ([1], "array"), (True, "bool")],
 )
-def test_bytes_may_come_one_by_one(item: Any, expected: str) -> None:
+def test_list_of_numbers_is_accepted_as_bytes(item: Any, expected: str) -> None:
     """Go's decoder also accepts a list of numbers as bytes."""
     secret = {"apiVersion": "v1", "kind": "Secret"}
     assert encode(secret | {"data": {"a": [1, None, 255]}}) == encode(secret | {"data": {"a": "AQD/"}})
@@ -156,7 +156,7 @@ def test_bytes_may_come_one_by_one(item: Any, expected: str) -> None:
         encode(secret | {"data": {"a": [item]}})
 
 
-def test_what_is_no_base64_and_what_is_nested_without_end() -> None:
+def test_invalid_base64_and_excessive_nesting_are_refused() -> None:
     faults = {"!": 0, "eA": 0, "eA=": 3, "eHh4=": 4, "=": 0, "eA==x": 4, "eA=\nx": 3, "eHh4e": 4, "\u00e4": 0}
     for text, at in faults.items():
         with pytest.raises(DecodeError, match=f"illegal base64 data at input byte {at}$"):
@@ -180,7 +180,7 @@ def test_what_is_no_base64_and_what_is_nested_without_end() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_whatever_comes_is_an_object_or_refused(data: st.DataObject) -> None:
+def test_random_bytes_decode_to_an_object_or_are_refused(data: st.DataObject) -> None:
     """Bytes of an object with random changes, and random bytes."""
     value, whole = data.draw(st.sampled_from([sample for sample in OBJECTS if len(sample[1]) < 8000]))
     changed = bytearray(whole)

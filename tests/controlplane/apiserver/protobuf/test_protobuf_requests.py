@@ -31,7 +31,7 @@ def send(api: Http, method: str, path: str, body: dict[str, Any] | None = None, 
     return api.send(method, path, None if body is None else encode(body), **options)
 
 
-def test_an_object_s_life(api: Http) -> None:
+def test_object_is_created_updated_and_deleted_in_protobuf(api: Http) -> None:
     """Create, read, replace, patch and delete; each answer agrees with JSON."""
     created = body_of(send(api, "POST", CLASSES, device_class()), code=201)
     assert created["spec"] == device_class()["spec"]
@@ -57,7 +57,7 @@ def test_an_object_s_life(api: Http) -> None:
     assert body_of(send(api, "GET", f"{CLASSES}/gpu"), code=404) == api.send("GET", f"{CLASSES}/gpu").body
 
 
-def test_kinds_of_core(api: Http) -> None:
+def test_core_kinds_are_written_in_protobuf(api: Http) -> None:
     """Maps of bytes, kinds whose deletion returns a Status, bindings, a pod's status."""
     value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "binaryData": {"b": "AP8="}}
     assert body_of(send(api, "POST", MAPS, value), code=201)["binaryData"] == {"b": "AP8="}
@@ -80,7 +80,7 @@ def test_kinds_of_core(api: Http) -> None:
     assert (bound["spec"]["nodeName"], bound["status"]["conditions"][0]["type"]) == ("n", "PodScheduled")
 
 
-def test_lists_and_pages(api: Http) -> None:
+def test_list_and_page_are_returned_in_protobuf(api: Http) -> None:
     for name in "abc":
         body_of(send(api, "POST", CLASSES, device_class(name)), code=201)
     page = body_of(send(api, "GET", CLASSES, limit="2"))
@@ -92,7 +92,7 @@ def test_lists_and_pages(api: Http) -> None:
     assert body_of(send(api, "DELETE", CLASSES))["kind"] == "DeviceClassList"
 
 
-def test_watches(server: Running, api: Http) -> None:
+def test_watch_sends_protobuf_frames(server: Running, api: Http) -> None:
     """Frames: earlier objects, the bookmark after them, later changes, and the final error."""
     api.ok("POST", CLASSES, device_class("first"))
     with server.http() as watcher:
@@ -120,19 +120,21 @@ def test_watches(server: Running, api: Http) -> None:
         ("application/yaml", {"watch": "1"}, f"application/json;stream=watch, {MEDIA_TYPE};stream=watch"),
     ],
 )
-def test_forms_that_are_not_served(api: Http, accept: str, query: dict[str, str], message: str) -> None:
+def test_unsupported_protobuf_media_type_is_refused(
+    api: Http, accept: str, query: dict[str, str], message: str
+) -> None:
     answer = api.send("GET", CLASSES, accept=accept, **query)
     assert answer.status == 406
     assert f"only the following media types are accepted: {message}" in answer.text.replace("\n ", "")
 
 
-def test_tables_are_json_for_who_takes_both(api: Http) -> None:
+def test_table_is_json_if_client_accepts_protobuf_and_json(api: Http) -> None:
     table = "as=Table;g=meta.k8s.io;v=v1"
     answer = api.send("GET", CLASSES, accept=f"{MEDIA_TYPE};{table},application/json;{table}")
     assert (type_of(answer), answer.body["kind"]) == ("application/json", "Table")
 
 
-def test_custom_resources_have_no_protobuf_but_for_their_metadata(api: Http) -> None:
+def test_custom_resource_is_protobuf_only_as_partial_metadata(api: Http) -> None:
     created = body_of(send(api, "POST", DEFINITIONS, definition()), code=201)
     assert created["spec"] == api.ok("GET", f"{DEFINITIONS}/drivers.example.com")["spec"]
     api.ok("POST", DRIVERS, driver("a", {"type": "gpu"}))
@@ -145,7 +147,7 @@ def test_custom_resources_have_no_protobuf_but_for_their_metadata(api: Http) -> 
     assert (answer.status, "does not implement the protobuf marshalling interface" in answer.message) == (400, True)
 
 
-def test_damaged_bodies(api: Http) -> None:
+def test_invalid_protobuf_body_is_refused(api: Http) -> None:
     answer = api.send("POST", CLASSES, b"{}", content=MEDIA_TYPE)
     text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] (7b7d)"
     assert answer.message == f"the object provided is unrecognized (must be of type DeviceClass): {text}"
@@ -156,7 +158,7 @@ def test_damaged_bodies(api: Http) -> None:
     assert (answer.status, "cannot be handled as a DeviceClass" in answer.message) == (400, True)
 
 
-def test_discovery_and_reviews(api: Http) -> None:
+def test_discovery_and_access_review_are_returned_in_protobuf(api: Http) -> None:
     for path in ("/api", "/apis", "/apis/resource.k8s.io", "/apis/resource.k8s.io/v1"):
         found = body_of(api.send("GET", path, accept=ONLY))
         for name, item in api.ok("GET", path).items():
@@ -170,7 +172,7 @@ def test_discovery_and_reviews(api: Http) -> None:
     assert body_of(answer, code=201)["status"]["allowed"] is True
 
 
-def test_a_core_object_that_its_type_does_not_hold(api: Http) -> None:
+def test_core_object_with_wrong_field_type_is_refused(api: Http) -> None:
     """The write is refused, because otherwise no protobuf list could contain the object."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"priority": "high"}}
     text = "json: cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32"

@@ -7,7 +7,7 @@ import pytest
 from tests.controlplane.apiserver.running import MERGE, Http
 
 CORE = "/api/v1/namespaces/{}/events"
-OWN = "/apis/events.k8s.io/v1/namespaces/default/events"
+GROUP_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 TIME = "2024-01-01T00:00:00.000001Z"
 OLD: dict[str, Any] = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default"}}
 TIMED: dict[str, Any] = {
@@ -39,7 +39,7 @@ STRICT: dict[str, Any] = {
         ("kube-system", {}, 'Invalid value: "default": does not match event.namespace'),
     ],
 )
-def test_an_old_one_is_about_something_in_its_namespace(api: Http, namespace: str, change: Any, why: str) -> None:
+def test_core_event_must_be_in_the_namespace_of_its_object(api: Http, namespace: str, change: Any, why: str) -> None:
     made = api.send("POST", CORE.format(namespace), OLD | change)
     if why:
         assert made.message == f'Event "e" is invalid: involvedObject.namespace: {why}'
@@ -57,7 +57,7 @@ def test_an_old_one_is_about_something_in_its_namespace(api: Http, namespace: st
         ({"message": "m" * 1025}, 'message: Invalid value: "": can have at most 1024 characters'),
     ],
 )
-def test_one_with_a_time_says_who_did_what(api: Http, change: Any, why: str) -> None:
+def test_core_event_with_event_time_requires_action_and_reason(api: Http, change: Any, why: str) -> None:
     made = api.send("POST", CORE.format("default"), TIMED | change)
     assert (made.status == 201) if not why else (made.message == f'Event "e" is invalid: {why}')
     if not why:
@@ -79,21 +79,21 @@ def test_one_with_a_time_says_who_did_what(api: Http, change: Any, why: str) -> 
         ),
     ],
 )
-def test_one_of_its_own_group_is_complete(api: Http, change: Any, why: str) -> None:
-    made = api.send("POST", OWN, STRICT | change)
+def test_events_group_event_is_validated_strictly(api: Http, change: Any, why: str) -> None:
+    made = api.send("POST", GROUP_EVENTS, STRICT | change)
     assert (made.status == 201) if not why else (made.message == f'Event "e" is invalid: {why}')
 
 
-def test_of_one_of_its_own_group_the_series_changes_alone(api: Http) -> None:
-    api.ok("POST", OWN, STRICT)
+def test_only_series_of_events_group_event_is_mutable(api: Http) -> None:
+    api.ok("POST", GROUP_EVENTS, STRICT)
     series = {"series": {"count": 2, "lastObservedTime": TIME}}
-    assert api.ok("PATCH", f"{OWN}/e", series, content=MERGE)["series"]["count"] == 2
-    refused = api.send("PATCH", f"{OWN}/e", {"reason": "other", "note": "n"}, content=MERGE)
+    assert api.ok("PATCH", f"{GROUP_EVENTS}/e", series, content=MERGE)["series"]["count"] == 2
+    refused = api.send("PATCH", f"{GROUP_EVENTS}/e", {"reason": "other", "note": "n"}, content=MERGE)
     assert refused.status == 422
     assert {each["field"] for each in refused.body["details"]["causes"]} == {"reason", "message"}
 
 
-def test_they_are_selected_by_who_sent_them(api: Http) -> None:
+def test_events_are_selected_by_source_component(api: Http) -> None:
     path = CORE.format("default")
     api.ok("POST", path, OLD | {"metadata": {"name": "a"}, "source": {"component": "kubelet"}})
     api.ok("POST", path, TIMED | {"metadata": {"name": "b"}})
@@ -104,13 +104,13 @@ def test_they_are_selected_by_who_sent_them(api: Http) -> None:
 
     assert named(path, "source=kubelet") == ["a"]
     assert named(path, "source=x.y/z") == named(path, "reportingComponent=x.y/z") == ["b"]
-    assert named(OWN, "reportingController=x.y/z") == ["b"]
-    refused = api.send("GET", OWN, fieldSelector="source=kubelet")
+    assert named(GROUP_EVENTS, "reportingController=x.y/z") == ["b"]
+    refused = api.send("GET", GROUP_EVENTS, fieldSelector="source=kubelet")
     assert (refused.status, refused.message) == (400, "field label not supported: source")
 
 
 @pytest.mark.parametrize("policy", ["Orphan", "Foreground"])
-def test_what_they_own_is_not_asked_for(api: Http, policy: str) -> None:
+def test_event_is_deleted_at_once_with_every_propagation_policy(api: Http, policy: str) -> None:
     path = CORE.format("default")
     api.ok("POST", path, OLD)
     assert api.ok("DELETE", f"{path}/e", propagationPolicy=policy)["kind"] == "Status"

@@ -24,7 +24,7 @@ def changed(seed: str, path: str, value: Any) -> Plain:
     return made
 
 
-WRONG = [
+INVALID_VALUES = [
     ("StorageClass/fast", "allowedTopologies.0.matchLabelExpressions.0.values", [], "values: Required value"),
     ("StorageClass/fast", "volumeBindingMode", "x", 'supported values: "Immediate", "WaitForFirstConsumer"'),
     ("CSIDriver/csi.example.com", "spec.tokenRequests.0.expirationSeconds", 5, "a duration less than 10 minutes"),
@@ -100,15 +100,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "path", "value", "why"), WRONG, ids=lambda each: str(each)[:60])
-def test_what_is_wrong(api: Http, seed: str, path: str, value: Any, why: str) -> None:
+@pytest.mark.parametrize(("seed", "path", "value", "why"), INVALID_VALUES, ids=lambda each: str(each)[:60])
+def test_invalid_value_is_refused(api: Http, seed: str, path: str, value: Any, why: str) -> None:
     obj = changed(seed, path, value)
     answer = api.send("POST", find_endpoint(api, obj).path, obj, dryRun="All")
     assert answer.status == 422, answer
     assert why in answer.text.replace('\\\\"', '\\"') or why in answer.message, answer.message
 
 
-STAYS = [
+RESTRICTED_UPDATES = [
     ("StorageClass/fast", {"parameters": {"a": "c"}}, "parameters: Invalid value: null: field is immutable"),
     ("CSIDriver/csi.example.com", {"spec": {"attachRequired": False}}, "spec.attachedRequired: Invalid value: false"),
     (
@@ -129,8 +129,8 @@ STAYS = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "patch", "why"), STAYS, ids=lambda each: str(each)[:60])
-def test_what_stays_as_it_is(api: Http, seed: str, patch: Any, why: str) -> None:
+@pytest.mark.parametrize(("seed", "patch", "why"), RESTRICTED_UPDATES, ids=lambda each: str(each)[:60])
+def test_invalid_update_of_restricted_field_is_refused(api: Http, seed: str, patch: Any, why: str) -> None:
     obj = SEEDS[seed]
     path = find_endpoint(api, obj).path
     api.ok("POST", path, obj)
@@ -138,7 +138,7 @@ def test_what_stays_as_it_is(api: Http, seed: str, patch: Any, why: str) -> None
     assert (answer.status, why in answer.message) == (422, True), answer
 
 
-def test_a_volume_says_since_when_it_is_in_its_phase(api: Http) -> None:
+def test_persistent_volume_records_last_phase_transition_time(api: Http) -> None:
     path = "/api/v1/persistentvolumes"
     made = api.ok("POST", path, SEEDS["PersistentVolume/share"])
     assert made["status"] == {"phase": "Pending", "lastPhaseTransitionTime": made["metadata"]["creationTimestamp"]}
@@ -151,7 +151,7 @@ def test_a_volume_says_since_when_it_is_in_its_phase(api: Http) -> None:
     }
 
 
-def test_a_driver_counts_its_changes_and_is_told_of_its_tokens(api: Http) -> None:
+def test_csi_driver_counts_generation_and_warns_about_tokens(api: Http) -> None:
     path, obj = "/apis/storage.k8s.io/v1/csidrivers", SEEDS["CSIDriver/csi.example.com"]
     made = api.send("POST", path, obj)
     assert ["serviceAccountTokenInSecrets is unset" in text for text in made.warnings] == [True]
@@ -160,7 +160,7 @@ def test_a_driver_counts_its_changes_and_is_told_of_its_tokens(api: Http) -> Non
     assert (changed.status, changed.warnings, changed.body["metadata"]["generation"]) == (200, [], 1)
 
 
-def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
+def test_list_item_without_its_keys_has_no_owner(api: Http) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{}]}
     path = "/api/v1/namespaces/default/serviceaccounts"
     assert "managedFields" not in api.ok("POST", path, account)["metadata"]
@@ -175,7 +175,7 @@ def test_an_item_without_its_keys_is_owned_by_nobody(api: Http) -> None:
 
 
 @pytest.mark.parametrize("release", ["1.36", "1.37"])
-def test_an_update_that_cannot_be_tracked(release: str) -> None:
+def test_untrackable_update_keeps_managed_fields_since_1_37(release: str) -> None:
     """The update contains an invalid list key. 1.37 keeps the recorded owners, 1.36 drops them."""
     with Running(release=RELEASES[release]) as server, server.http() as api:
         path, account = "/api/v1/namespaces/default/serviceaccounts", SEEDS["ServiceAccount/account"]
@@ -184,21 +184,21 @@ def test_an_update_that_cannot_be_tracked(release: str) -> None:
         assert changed.get("managedFields") == (owners if release == "1.37" else None)
 
 
-def test_a_secret_without_a_name_has_an_empty_one(api: Http) -> None:
+def test_image_pull_secret_without_name_is_owned_by_empty_key(api: Http) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     pod |= {"spec": {"containers": [{"name": "c", "image": "i"}], "imagePullSecrets": [{}]}}
     (owner,) = api.ok("POST", "/api/v1/namespaces/default/pods", pod)["metadata"]["managedFields"]
     assert owner["fieldsV1"]["f:spec"]["f:imagePullSecrets"] == {".": {}, 'k:{"name":""}': {}}
 
 
-def test_counts_that_are_left_out_are_none(api: Http) -> None:
+def test_missing_status_counts_are_validated_as_zero(api: Http) -> None:
     path, obj = "/apis/apps/v1/namespaces/default/statefulsets", SEEDS["StatefulSet/states"]
     api.ok("POST", path, obj)
     answer = api.send("PATCH", f"{path}/states/status", {"status": {"replicas": -1}}, content=MERGE)
     assert (answer.status, "status.readyReplicas: Invalid value: 0" in answer.message) == (422, True), answer
 
 
-def test_a_job_counts_up(api: Http) -> None:
+def test_job_failed_counter_cannot_decrease(api: Http) -> None:
     path, obj = "/apis/batch/v1/namespaces/default/jobs", SEEDS["Job/job"]
     api.ok("POST", path, obj)
     api.ok("PATCH", f"{path}/job/status", {"status": {"failed": 2}}, content=MERGE)
@@ -206,14 +206,14 @@ def test_a_job_counts_up(api: Http) -> None:
     assert (answer.status, "cannot decrease the failed counter" in answer.message) == (422, True), answer
 
 
-def test_who_sends_an_empty_list_owns_it_where_its_type_has_one(api: Http) -> None:
+def test_sender_of_empty_rules_owns_the_list(api: Http) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}, "rules": []}
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
     (owner,) = api.ok("POST", path, role)["metadata"]["managedFields"]
     assert owner["fieldsV1"] == {"f:rules": {}}
 
 
-def test_older_releases_refuse_in_their_own_words() -> None:
+def test_error_texts_before_1_37() -> None:
     with Running(release=RELEASES["1.36"]) as server, server.http() as api:
         scaler = changed("HorizontalPodAutoscaler/scaler", "spec.minReplicas", 0)
         path = find_endpoint(api, scaler).path

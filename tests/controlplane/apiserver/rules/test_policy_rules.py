@@ -65,7 +65,7 @@ def rules(**rule: Any) -> Any:
         ),
     ],
 )
-def test_policies(api: Http, spec: Any, expected: str) -> None:
+def test_invalid_admission_policy_is_refused(api: Http, spec: Any, expected: str) -> None:
     answer = api.send("POST", POLICIES, {"metadata": {"name": "p"}, "spec": POLICY | spec})
     kind = "ValidatingAdmissionPolicy.admissionregistration.k8s.io"
     assert (answer.status, answer.message) == (422, f'{kind} "p" is invalid: {expected}')
@@ -89,7 +89,7 @@ def test_policies(api: Http, spec: Any, expected: str) -> None:
         ),
     ],
 )
-def test_bindings_of_policies(api: Http, spec: Any, expected: str) -> None:
+def test_invalid_admission_policy_binding_is_refused(api: Http, spec: Any, expected: str) -> None:
     answer = api.send("POST", BINDINGS, {"metadata": {"name": "b"}, "spec": BINDING | spec})
     kind = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
     assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {expected}')
@@ -114,14 +114,14 @@ def test_bindings_of_policies(api: Http, spec: Any, expected: str) -> None:
         ),
     ],
 )
-def test_bindings_of_roles(api: Http, members: Any, expected: str) -> None:
+def test_invalid_role_binding_is_refused(api: Http, members: Any, expected: str) -> None:
     binding = {"metadata": {"name": "b"}, "roleRef": ROLE, **members}
     answer = api.send("POST", f"{RIGHTS}/clusterrolebindings", binding)
     kind = "ClusterRoleBinding.rbac.authorization.k8s.io"
     assert (answer.status, answer.message) == (422, f'{kind} "b" is invalid: {expected}')
 
 
-def test_a_binding_keeps_its_role(api: Http) -> None:
+def test_role_reference_of_a_binding_is_immutable(api: Http) -> None:
     api.ok("POST", f"{RIGHTS}/clusterrolebindings", {"metadata": {"name": "b"}, "roleRef": ROLE})
     other = {"metadata": {"name": "b"}, "roleRef": {**ROLE, "name": "s"}}
     answer = api.send("PUT", f"{RIGHTS}/clusterrolebindings/b", other)
@@ -147,7 +147,7 @@ def test_a_binding_keeps_its_role(api: Http) -> None:
         ),
     ],
 )
-def test_rules_of_roles(api: Http, kind: str, rule: Any, expected: str) -> None:
+def test_invalid_role_rule_is_refused(api: Http, kind: str, rule: Any, expected: str) -> None:
     space = "namespaces/default/" if kind == "Role" else ""
     path = f"{RIGHTS}/{space}{kind.lower()}s"
     answer = api.send("POST", path, {"metadata": {"name": "r"}, "rules": [rule]})

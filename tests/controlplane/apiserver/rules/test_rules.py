@@ -15,7 +15,9 @@ SELECTOR: Any = {"matchLabels": {"a": "b"}}
 NO_MATCH = "`selector` does not match template `labels`"
 
 
-def refused(api: Http, kind: str, path: str, members: Any, *, api_version: str = "v1", name: str = "x") -> list[str]:
+def creation_errors(
+    api: Http, kind: str, path: str, members: Any, *, api_version: str = "v1", name: str = "x"
+) -> list[str]:
     """The errors of creating an object."""
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **members}
     answer = api.send("POST", path, body)
@@ -107,11 +109,11 @@ def refused(api: Http, kind: str, path: str, members: Any, *, api_version: str =
         ),
     ],
 )
-def test_pods(api: Http, spec: Any, found: list[str]) -> None:
-    assert refused(api, "Pod", f"{BASE}/pods", {"spec": spec}) == found
+def test_invalid_pod_is_refused(api: Http, spec: Any, found: list[str]) -> None:
+    assert creation_errors(api, "Pod", f"{BASE}/pods", {"spec": spec}) == found
 
 
-def test_what_pods_ask_for_as_a_whole(api: Http) -> None:
+def test_pod_level_requests_are_defaulted_and_set_qos_class(api: Http) -> None:
     """The sum of the containers' requests, or the limit. The QoS class depends on it."""
 
     def made(name: str, containers: Any, resources: Any) -> Any:
@@ -128,7 +130,7 @@ def test_what_pods_ask_for_as_a_whole(api: Http) -> None:
     assert found["status"]["qosClass"] == "Guaranteed"
 
 
-def test_what_a_pod_is_refused_for_at_admission(api: Http) -> None:
+def test_unknown_runtime_class_or_explicit_priority_is_refused(api: Http) -> None:
     for members, why in (
         ({"runtimeClassName": "nope"}, 'pod rejected: RuntimeClass "nope" not found'),
         (
@@ -143,19 +145,19 @@ def test_what_a_pod_is_refused_for_at_admission(api: Http) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"])
-def test_selectors_of_workloads(api: Http, kind: str) -> None:
+def test_workload_selector_must_match_template_and_is_immutable(api: Http, kind: str) -> None:
     path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s"
     other = {**TEMPLATE, "metadata": {"labels": {"a": "c"}}}
     spec: Any = {"selector": SELECTOR, "template": other}
-    found = refused(api, kind, path, {"spec": spec}, api_version="apps/v1")
+    found = creation_errors(api, kind, path, {"spec": spec}, api_version="apps/v1")
     assert found == [f'spec.template.metadata.labels: Invalid value: {{"a":"c"}}: {NO_MATCH}']
     spec = {"selector": SELECTOR, "template": {**TEMPLATE, "spec": {"containers": [{"name": "c"}]}}}
-    found = refused(api, kind, path, {"spec": spec}, api_version="apps/v1")
+    found = creation_errors(api, kind, path, {"spec": spec}, api_version="apps/v1")
     assert found == ["spec.template.spec.containers[0].image: Required value"]
     unread = {"matchExpressions": [{"key": "a", "operator": "X"}]}
     pod = {"containers": [{"name": "c"}], "restartPolicy": "Never"}
     spec = {"selector": unread, "template": {**TEMPLATE, "spec": pod}}
-    found = refused(api, kind, path, {"spec": spec}, api_version="apps/v1")
+    found = creation_errors(api, kind, path, {"spec": spec}, api_version="apps/v1")
     about_pods = ["containers[0].image", "restartPolicy"] if kind == "DaemonSet" else ["restartPolicy"]
     looked_at = [text.partition(": ")[0] for text in found if "template" in text]
     assert looked_at == [f"spec.template.spec.{name}" for name in about_pods if kind.endswith("Set") and kind[0] != "R"]
@@ -169,7 +171,7 @@ def test_selectors_of_workloads(api: Http, kind: str) -> None:
     )
 
 
-def test_what_may_change_of_a_stateful_set_before_1_37() -> None:
+def test_stateful_set_service_name_is_immutable_before_1_37() -> None:
     path = "/apis/apps/v1/namespaces/default/statefulsets"
     body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "x"}}
     with Running(release=RELEASES["1.36"]) as server, server.http() as api:
@@ -180,20 +182,20 @@ def test_what_may_change_of_a_stateful_set_before_1_37() -> None:
         assert "spec: Forbidden: updates to statefulset spec for fields other than 'replicas'," in answer.message
 
 
-def test_taints(api: Http) -> None:
+def test_invalid_node_taints_are_refused(api: Http) -> None:
     taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"}, {"key": "b"}]
-    assert refused(api, "Node", "/api/v1/nodes", {"spec": {"taints": taints}}) == [
+    assert creation_errors(api, "Node", "/api/v1/nodes", {"spec": {"taints": taints}}) == [
         'metadata.taints[1]: Duplicate value: {"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}: taints'
         " must be unique by key and effect pair",
         "metadata.taints[2].effect: Required value",
     ]
 
 
-def test_jobs(api: Http) -> None:
+def test_invalid_job_is_refused(api: Http) -> None:
     path = "/apis/batch/v1/namespaces/default/jobs"
 
     def found(**spec: Any) -> list[str]:
-        return refused(api, "Job", path, {"spec": spec}, api_version="batch/v1")
+        return creation_errors(api, "Job", path, {"spec": spec}, api_version="batch/v1")
 
     valid = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
     assert found(template=TEMPLATE) == [valid]
@@ -249,8 +251,8 @@ def test_jobs(api: Http) -> None:
         ),
     ],
 )
-def test_services(api: Http, spec: Any, found: list[str]) -> None:
-    assert refused(api, "Service", f"{BASE}/services", {"spec": spec}) == found
+def test_invalid_service_is_refused(api: Http, spec: Any, found: list[str]) -> None:
+    assert creation_errors(api, "Service", f"{BASE}/services", {"spec": spec}) == found
 
 
 @pytest.mark.parametrize(
@@ -296,10 +298,12 @@ def test_services(api: Http, spec: Any, found: list[str]) -> None:
         ),
     ],
 )
-def test_others(api: Http, api_version: str, kind: str, plural: str, members: Any, found: list[str]) -> None:
+def test_invalid_namespaced_object_is_refused(
+    api: Http, api_version: str, kind: str, plural: str, members: Any, found: list[str]
+) -> None:
     base = f"/apis/{api_version}" if "/" in api_version else "/api/v1"
     path = f"{base}/namespaces/default/{plural}"
-    assert refused(api, kind, path, members, api_version=api_version) == found
+    assert creation_errors(api, kind, path, members, api_version=api_version) == found
 
 
 @pytest.mark.parametrize(
@@ -345,11 +349,13 @@ def test_others(api: Http, api_version: str, kind: str, plural: str, members: An
         ),
     ],
 )
-def test_kinds_of_the_cluster(api: Http, group: str, kind: str, plural: str, members: Any, found: list[str]) -> None:
-    assert refused(api, kind, f"/apis/{group}/{plural}", members, api_version=group) == found
+def test_invalid_cluster_scoped_object_is_refused(
+    api: Http, group: str, kind: str, plural: str, members: Any, found: list[str]
+) -> None:
+    assert creation_errors(api, kind, f"/apis/{group}/{plural}", members, api_version=group) == found
 
 
-def test_what_is_immutable(api: Http) -> None:
+def test_immutable_config_map_cannot_be_changed(api: Http) -> None:
     fixed = {"kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}, "immutable": True}
     api.ok("POST", f"{BASE}/configmaps", fixed)
     for change, path in (({"data": {"a": "c"}}, "data"), ({"immutable": False}, "immutable")):
@@ -358,7 +364,7 @@ def test_what_is_immutable(api: Http) -> None:
     assert api.send("PATCH", f"{BASE}/configmaps/m", {"metadata": {"labels": {"a": "b"}}}, content=MERGE).status == 200
 
 
-def test_local_services_of_the_api_are_available(api: Http) -> None:
+def test_local_api_service_is_available_and_remote_one_is_not(api: Http) -> None:
     spec: Any = {"group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
     body = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.a.b"}}
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -371,7 +377,7 @@ def test_local_services_of_the_api_are_available(api: Http) -> None:
     assert not made["status"]
 
 
-def test_priority_levels_are_filled_in(api: Http) -> None:
+def test_priority_level_gets_defaults(api: Http) -> None:
     path = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
     body: Any = {"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration"}
     limited = {"limitResponse": {"type": "Queue", "queuing": {}}}
@@ -390,7 +396,7 @@ def test_priority_levels_are_filled_in(api: Http) -> None:
         ("1.37", "null: field is immutable", "Required value", 1),
     ],
 )
-def test_what_1_37_says_otherwise(version: str, provisioner: str, verbs: str, selector: int) -> None:
+def test_error_texts_of_1_36_and_1_37(version: str, provisioner: str, verbs: str, selector: int) -> None:
     with Running(release=RELEASES[version]) as server, server.http() as api:
         classes = "/apis/storage.k8s.io/v1/storageclasses"
         api.ok("POST", classes, {"metadata": {"name": "x"}, "provisioner": "a"})
@@ -398,9 +404,9 @@ def test_what_1_37_says_otherwise(version: str, provisioner: str, verbs: str, se
         assert answer.body["message"].endswith(f"provisioner: Invalid value: {provisioner}")
         roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
         rule = {"apiGroups": [""], "resources": ["pods"], "verbs": []}
-        assert refused(api, "ClusterRole", roles, {"rules": [rule]}, api_version="rbac.authorization.k8s.io/v1") == [
-            f"rules[0].verbs: {verbs}"
-        ]
+        assert creation_errors(
+            api, "ClusterRole", roles, {"rules": [rule]}, api_version="rbac.authorization.k8s.io/v1"
+        ) == [f"rules[0].verbs: {verbs}"]
         jobs = "/apis/batch/v1/namespaces/default/jobs"
         api.ok("POST", jobs, {"metadata": {"name": "x"}, "spec": {"template": ENDING}})
         answer = api.send("PATCH", f"{jobs}/x", {"spec": {"selector": {"matchLabels": {"a": "c"}}}}, content=MERGE)
@@ -409,7 +415,7 @@ def test_what_1_37_says_otherwise(version: str, provisioner: str, verbs: str, se
 
 
 @pytest.mark.parametrize(("version", "status"), [("1.35", 422), ("1.36", 201)])
-def test_services_may_begin_with_a_digit_since_1_36(version: str, status: int) -> None:
+def test_service_name_can_begin_with_a_digit_since_1_36(version: str, status: int) -> None:
     service: Any = {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 1}]}}
     with Running(release=RELEASES[version]) as server, server.http() as api:
         assert api.send("POST", f"{BASE}/services", service).status == status
