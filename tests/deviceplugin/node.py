@@ -46,7 +46,7 @@ def leases(ledger: Ledger) -> list[tuple[str, str, str]]:
     return sorted((lease.resource, lease.unit, lease.holder) for lease in ledger.leases())
 
 
-async def looked_after(side: Side, ledger: Ledger, passes: int = 2) -> None:
+async def wait_for_passes(side: Side, ledger: Ledger, passes: int = 2) -> None:
     """Run enough passes of the reconciler to end any lease of now."""
     await until(lambda: all(ledger.age(lease) > GRACE for lease in ledger.leases()))
     for _ in range(passes):

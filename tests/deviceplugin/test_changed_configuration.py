@@ -19,7 +19,7 @@ from resources.selector import Paths as PathsSelector
 from tests.checkpoint.build import claimed
 from tests.deviceplugin.conftest import Side, StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
 from tests.running import until
 
 FUSE, KVM, OTHER = "example.com/fuse", "example.com/kvm", "example.com/other"
@@ -75,7 +75,7 @@ def described_nodes(paths: Paths, resource_name: str) -> list[str]:
 
 async def end_pod(node: Node, side: Side, ledger: Ledger, name: str) -> None:
     """End a pod; wait until its leases have ended."""
-    await looked_after(side, ledger)  # a pass learns the holders
+    await wait_for_passes(side, ledger)  # a pass learns the holders
     units = [lease.unit for lease in ledger.leases() if lease.holder == f"pod/default/{name}/c"]
     await node.remove(name)
     await until_ended(side, ledger, *units)
@@ -90,7 +90,7 @@ async def test_renamed_resource_refuses_a_device_held_under_the_old_name(
     side = await configure(resource("other", selector=Ids(("misc-fuse",))))
     await until_listed(node, OTHER, {"misc-fuse": "Unhealthy"})
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
     assert await is_refused(node, "b", OTHER)
     await end_pod(node, side, ledger, "a")
@@ -119,7 +119,7 @@ async def test_removed_resource_is_served_until_its_last_pod_ends(
     await node.admit(pod("a"))
     side = await configure(resource("kvm"))
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
     await end_pod(node, side, ledger, "a")
     assert leases(ledger) == []
@@ -139,7 +139,7 @@ async def test_wider_resource_gets_a_device_of_a_removed_one_when_its_pod_ends(
     await until_listed(node, OTHER, {"misc-fuse": "Unhealthy", "misc-kvm": "Healthy"})
     assert (await node.admit(pod("b", OTHER))).phase == "Running"
     assert await is_refused(node, "c", OTHER)
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c"), (OTHER, "misc-kvm", "pod/default/b/c")]
     await end_pod(node, side, ledger, "a")
     await until_listed(node, OTHER, {"misc-fuse": "Healthy", "misc-kvm": "Healthy"})
@@ -211,7 +211,7 @@ async def test_members_of_a_former_group_are_unhealthy_until_its_pod_ends(
     side = await configure(resource(), resource("kvm"))
     await until_listed(node, FUSE, {"misc-fuse": "Unhealthy"})
     await until_listed(node, KVM, {"misc-kvm": "Unhealthy"})
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert len(ledger.leases()) == 1
     await end_pod(node, side, ledger, "a")
     await offered(node, FUSE)
@@ -268,7 +268,7 @@ async def test_lost_lease_of_a_former_group_is_restored_with_its_members(
     await node.admit(pod("a", OTHER))
     await ledger.end(ledger.leases())
     side = await configure(replace(PAIR, selector=PathsSelector(("/dev/fuse",)), group=group), resource("kvm"))
-    await looked_after(side, ledger, passes=3)
+    await wait_for_passes(side, ledger, passes=3)
     (lease,) = ledger.leases()
     assert lease.exclusive == {lease.unit, "misc-fuse", "misc-kvm"}
 
@@ -280,7 +280,7 @@ async def test_device_moved_to_dra_is_refused_to_claims_until_its_pod_ends(
     await offered(node)
     await node.admit(pod("a"))
     side = await configure()
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     with pytest.raises(LeaseRefused, match="has allocated misc-fuse to pod/default/a/c"):
         await ledger.grant([claimed("misc-fuse", "u", FUSE)])
     await node.remove("a")
@@ -301,7 +301,7 @@ async def test_lease_survives_a_series_of_configurations(configure: Configure, n
     await node.admit(pod("a"))
     for resources in configurations[1:]:
         side = await configure(*resources)
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == [(FUSE, "misc-fuse", "pod/default/a/c")]
     await until_listed(node, FUSE, {"misc-fuse": "Healthy"})
     await end_pod(node, side, ledger, "a")

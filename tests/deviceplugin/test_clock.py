@@ -11,7 +11,7 @@ from tests.checkpoint.build import claimed
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import allocate, kubelet_end
-from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
 from tests.witnesses.kubelet import ScriptedKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 
@@ -74,7 +74,7 @@ async def test_lease_ends_with_its_pod_after_any_clock_change(
         await offered(node)
         await node.admit(pod("a"))
         wall_clock.ahead = now
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == [("example.com/fuse", "misc-fuse", "pod/default/a/c")]
         await node.remove("a")
         await until_ended(side, ledger, "misc-fuse")

@@ -12,7 +12,7 @@ from kubelet.pods import pod as a_pod
 from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
 from tests.running import until
 
 A = [("example.com/fuse", "misc-fuse", "pod/default/a/c")]
@@ -49,17 +49,17 @@ async def test_leases_survive_a_kubelet_restart_without_api_server(
         side = await start([resource()], grace=GRACE)
         await offered(node)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         node.sources.hold()
         await node.restart()
         await offered(node)
         assert node.active_pods() == []  # therefore pod-resources lists no pod
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == A
         assert await claim_is_refused(ledger)
         node.sources.release()
         await node.until(lambda: len(node.active_pods()) == 2)
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == A
         await node.remove("a")
         await until_ended(side, ledger, "misc-fuse")
@@ -75,7 +75,7 @@ async def test_lease_ends_with_its_pod_after_the_kubelet_listed_no_pods(
         await until(lambda: leases(ledger) == A)
         node.sources.hold()
         await node.restart()
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         node.sources.release()
         await node.until(lambda: len(node.active_pods()) == 2)
         assert leases(ledger) == A
@@ -93,7 +93,7 @@ async def test_running_init_container_keeps_its_unlisted_device(
         await offered(node)
         node.bind(flashing)
         await node.until(lambda: [x.state.name for x in node.status("a").init_container_statuses] == ["running"])
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert [lease.unit for lease in ledger.leases()] == ["misc-fuse"]
         assert await claim_is_refused(ledger)
         await node.exit_container("a", "flash")
@@ -109,11 +109,11 @@ async def test_pod_without_kubelet_keeps_its_device_until_its_cgroup_is_removed(
         side = await start([resource()], grace=GRACE)
         await offered(node)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         cgroup = node.cgroup("a")
         assert cgroup is not None
         await node.stop(kill=True)
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == A
         cgroup.rmdir()
         await until_ended(side, ledger, "misc-fuse")
@@ -128,7 +128,7 @@ async def test_force_deleted_pod_keeps_its_device_while_it_runs(
         side = await start([resource()], grace=GRACE)
         await offered(node)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         await node.stop()
         node.sources.hold()
         cgroup = node.cgroup("a")
@@ -136,7 +136,7 @@ async def test_force_deleted_pod_keeps_its_device_while_it_runs(
         await node.remove("a", force=True)
         await node.start()
         await offered(node)
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == A
         node.sources.release()
         await until(lambda: not cgroup.exists())
@@ -174,7 +174,7 @@ async def test_kubelet_without_checkpoint_cannot_reallocate_a_running_pods_devic
         side = await start([resource()], grace=GRACE, patience=0.2)
         await offered(node)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert leases(ledger) == A
         await restart_without_checkpoint(node, socket_dir, running="a")
         await node.until(lambda: node.devices() and len(node.active_pods()) == 2)  # its old status
@@ -183,7 +183,7 @@ async def test_kubelet_without_checkpoint_cannot_reallocate_a_running_pods_devic
         assert refused.phase == "Failed"
         assert "device misc-fuse: pod default/a still runs with it" in refused.message
         assert leases(ledger) == A
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         assert node.allocatable()["example.com/fuse"] == 1  # the scheduler counts the pod
         await node.remove("a")
         assert (await node.admit(pod("c"))).phase == "Running"
@@ -198,7 +198,7 @@ async def test_kubelet_without_checkpoint_allocates_another_share(
         side = await start([resource(shares=2)], grace=GRACE, patience=0.2)
         await offered(node, count=2)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         await restart_without_checkpoint(node, socket_dir, running="a")
         await node.until(lambda: node.devices() and len(node.active_pods()) == 2)
         assert (await node.admit(pod("b"))).phase == "Running"
@@ -214,7 +214,7 @@ async def test_device_of_force_deleted_pod_is_unavailable_until_its_processes_en
         side = await start([resource()], grace=GRACE, patience=0.2)
         await offered(node)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         processes = await delete_by_force(node, "a")
         refused = await node.admit(pod("b"))
         assert (refused.phase, "pod default/a still runs with it" in refused.message) == ("Failed", True)
@@ -238,9 +238,9 @@ async def test_only_the_share_of_a_force_deleted_pod_is_unhealthy(
         side = await start([resource(shares=2)], grace=GRACE)
         await offered(node, count=2)
         await node.admit(pod("a"))
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         await delete_by_force(node, "a")
-        await looked_after(side, ledger)
+        await wait_for_passes(side, ledger)
         await offered(node, count=1)
         assert (await node.admit(pod("b"))).phase == "Running"
         assert sorted(lease.unit for lease in ledger.leases()) == ["misc-fuse.0", "misc-fuse.1"]

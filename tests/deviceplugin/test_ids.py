@@ -13,7 +13,7 @@ from resources.resource import Resource
 from resources.selector import Kinds
 from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
 from tests.running import until
 
 NAME = "example.com/misc"
@@ -86,7 +86,7 @@ async def test_kubelet_and_container_get_the_configured_ids(
     options_of_c = await node.run_container_options("a", "c")
     env = {x.name: x.value for x in options_of_c.envs}
     assert (env["IDS"], env["NODEPLUG_EXAMPLE_COM_MISC"]) == (unit, unit)
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(NAME, unit, "pod/default/a/c")]
 
 
@@ -114,14 +114,14 @@ async def test_pod_keeps_its_device_exclusively_when_ids_change(
     assert [unit for _, unit, _ in leases(ledger)] == [old]
     side = await configure(misc(**after))
     await until_listed(node, {old: "Unhealthy", new: "Unhealthy", other: "Healthy"})
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(NAME, old, "pod/default/a/c")]
     await node.exit_container("a", "c", 1)
     (status,) = node.status("a").container_statuses
     assert (status.state.name, status.restart_count) == ("running", 1)
     assert (await node.admit(pod("b", NAME))).phase == "Running"
     assert (await node.admit(pod("c", NAME))).phase == "Failed"
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == sorted([(NAME, old, "pod/default/a/c"), (NAME, other, "pod/default/b/c")])
     await node.remove("a")
     await until_ended(side, ledger, old)
@@ -146,7 +146,7 @@ async def test_shares_under_a_new_id_are_unhealthy_while_an_old_share_is_held(
             **{f"GPU-{x}::{n}": "Unhealthy" if x == taken else "Healthy" for x in names for n in range(2)},
         },
     )
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     await node.remove("a")
     await until_ended(side, ledger, unit)
     await offered(node, NAME, 4)
@@ -160,7 +160,7 @@ async def test_lost_lease_is_restored_for_its_device_after_ids_change(
     await node.admit(pod("a", NAME))
     await ledger.end(ledger.leases())
     side = await configure(misc(ids="uuid"))
-    await looked_after(side, ledger, passes=3)
+    await wait_for_passes(side, ledger, passes=3)
     (lease,) = ledger.leases()
     assert (lease.unit, lease.exclusive) == (FUSE, frozenset({"misc-fuse"}))
     await until_listed(node, {FUSE: "Unhealthy", "GPU-fuse": "Unhealthy", "GPU-kvm": "Healthy"})
@@ -177,7 +177,7 @@ async def test_lease_stays_with_its_device_when_two_devices_swap_paths(
     fuse, kvm = made_up.devices().values()
     side.update({NAME: (replace(fuse, devnodes=kvm.devnodes), replace(kvm, devnodes=fuse.devnodes))})
     await until_listed(node, {"/dev/fuse": "Unhealthy", "/dev/kvm": "Unhealthy"})
-    await looked_after(side, ledger)
+    await wait_for_passes(side, ledger)
     assert leases(ledger) == [(NAME, "/dev/fuse", "pod/default/a/c")]
     await node.remove("a")
     await until_ended(side, ledger, "/dev/fuse")
@@ -195,7 +195,7 @@ async def test_lost_lease_is_restored_for_the_device_in_the_stored_response(
     for there in ((replace(fuse, devnodes=kvm.devnodes), replace(kvm, devnodes=fuse.devnodes)), (kvm,)):
         side.update({NAME: there})
         await ledger.end(ledger.leases())
-        await looked_after(side, ledger, passes=3)
+        await wait_for_passes(side, ledger, passes=3)
         assert {x.unit: x.exclusive for x in ledger.leases()} == {
             "/dev/fuse": frozenset({"misc-fuse"}),
             "/dev/kvm": frozenset({"misc-kvm"}),

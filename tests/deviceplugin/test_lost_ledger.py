@@ -13,7 +13,7 @@ from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal
-from tests.deviceplugin.node import GRACE, leases, looked_after, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
 from tests.witnesses.kubelet import ScriptedKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 
@@ -58,7 +58,7 @@ async def test_claims_are_refused_after_ledger_loss_until_the_kubelet_lists_pods
         await node.until(lambda: len(node.active_pods()) == 1)
         await lost.grant([claimed("misc-kvm", "u", "example.com/other")])
         assert sorted(lease.unit for lease in lost.leases()) == ["misc-fuse", "misc-kvm"]
-        await looked_after(side, lost)
+        await wait_for_passes(side, lost)
         assert leases(lost)[0] == A
         await node.remove("a")
         await until_ended(side, lost, "misc-fuse")
