@@ -19,7 +19,7 @@ from resources.selector import Paths as PathsSelector
 from tests.checkpoint.build import claimed
 from tests.deviceplugin.conftest import Side, StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, node_of, offered, pod, until_ended, wait_for_passes
 from tests.running import until
 
 FUSE, KVM, OTHER = "example.com/fuse", "example.com/kvm", "example.com/other"

@@ -12,7 +12,7 @@ from kubelet.pods import pod as a_pod
 from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, node_of, offered, pod, until_ended, wait_for_passes
 from tests.running import until
 
 A = [("example.com/fuse", "misc-fuse", "pod/default/a/c")]

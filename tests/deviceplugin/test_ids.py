@@ -13,7 +13,7 @@ from resources.resource import Resource
 from resources.selector import Kinds
 from tests.deviceplugin.conftest import Side, StartPlugins
 from tests.deviceplugin.host import MadeUpHost
-from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, node_of, offered, pod, until_ended, wait_for_passes
 from tests.running import until
 
 NAME = "example.com/misc"

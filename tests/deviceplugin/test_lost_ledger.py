@@ -13,7 +13,7 @@ from tests.checkpoint.build import claimed, opened
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.host import MadeUpHost
 from tests.deviceplugin.kubelet_end import allocate, kubelet_end, refusal
-from tests.deviceplugin.node import GRACE, leases, wait_for_passes, node_of, offered, pod, until_ended
+from tests.deviceplugin.node import GRACE, leases, node_of, offered, pod, until_ended, wait_for_passes
 from tests.witnesses.kubelet import ScriptedKubelet
 from tests.witnesses.kubelet import pod as listed_pod
 
