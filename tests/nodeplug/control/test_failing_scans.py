@@ -47,7 +47,7 @@ async def until_reported(daemon: DaemonUnderTest, *problems: str) -> None:
     address, words = str(daemon.state.parent / "http"), "".join(f"not ready: {problem}\n" for problem in problems)
     async with asyncio.timeout(30):
         while (await asyncio.to_thread(ask, address, "/readyz")) != (not problems, words or "ok\n"):
-            pass
+            await asyncio.sleep(0.02)  # there is no event
     _, metrics = await asyncio.to_thread(ask, address, "/metrics")
     assert f"\nnodeplug_last_scan_successful {0 if problems else 1}.0\n" in metrics
     known = (MISC, SCAN)
