@@ -32,13 +32,14 @@ class Collector:
         version = self._store.version
         if version == self._seen:
             return False
-        before, self._live = self._live, {obj["metadata"]["uid"]: (kind, obj) for kind, obj in self._objects()}
+        objects = list(self._objects())
+        before, self._live = self._live, {obj["metadata"]["uid"]: (kind, obj) for kind, obj in objects}
         self._gone |= {uid for uid, (kind, _) in before.items() if uid not in self._live and kind not in self._registry}
         dependents: dict[str, list[tuple[Kind, Plain]]] = {}
-        for kind, obj in self._objects():
+        for kind, obj in objects:
             for reference in obj["metadata"].get("ownerReferences") or ():
                 dependents.setdefault(reference["uid"], []).append((kind, obj))
-        for kind, seen in list(self._objects()):
+        for kind, seen in objects:
             current = self._current(kind, seen)
             if current is None:
                 continue
@@ -140,8 +141,9 @@ class Collector:
 
     def _objects(self) -> Iterator[tuple[Kind, Plain]]:
         for kind in self._registry:
-            for obj in self._store.objects(kind.id):
-                yield kind, obj
+            if self._store.count(kind.id):  # most kinds have no objects, and a pass follows each write
+                for obj in self._store.objects(kind.id):
+                    yield kind, obj
 
 
 def _references(obj: Plain, uid: str) -> list[Plain]:

@@ -1,5 +1,7 @@
 """Device selectors for the allocator: compiled on first use, then evaluated device by device."""
 
+from functools import cache
+
 from resourceapi.cel import (
     CelCompileError,
     CelEvalError,
@@ -42,11 +44,20 @@ class Selector:
             raise SelectorError(str(enhance_runtime_error(error)), is_compile_error=False) from None
 
 
+@cache
+def _compiled() -> SelectorCache:
+    """The compiled selectors of the process: compiling takes longer than an allocation, and depends on the text only.
+
+    They are stored expressions: every known function is allowed, whatever features are enabled.
+    """
+    return SelectorCache(device_environment(), capacity=_MAX_COMPILED)
+
+
 class Selectors:
-    """Compiles selectors as stored expressions: every known function is allowed, whatever features are enabled."""
+    """The selectors of an allocator."""
 
     def __init__(self) -> None:
-        self.cache = SelectorCache(device_environment(), capacity=_MAX_COMPILED)
+        self.cache = _compiled()
         self._viewed: tuple[Device, DeviceView] | None = None
 
     def get(self, selector: DeviceSelector) -> Selector:

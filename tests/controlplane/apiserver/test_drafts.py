@@ -23,7 +23,7 @@ from controlplane.apiserver.target import Target
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "x"}}
 
 READY_CONDITION = {"type": "Ready", "status": "True"}
-VARIABLES = [{"name": f"V{number}", "value": "x"} for number in range(2000)]
+VARIABLES = [{"name": f"V{number}", "value": "x"} for number in range(1000)]
 LARGE_POD_SPEC = {"containers": [{"name": "c", "image": "i", "env": VARIABLES}]}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -45,8 +45,8 @@ class Cluster:
     async def until(self, name: str, agrees: Callable[[v1.ResourceClaim], bool]) -> v1.ResourceClaim:
         """Get a claim repeatedly until it satisfies a condition."""
         async with asyncio.timeout(TIMEOUT):
-            while not agrees(found := await self.get(name)):
-                pass
+            while not agrees(found := await self.get(name)):  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0.005)
         return found
 
     async def deallocate(self, name: str) -> None:

@@ -180,8 +180,8 @@ async def test_socket_is_removed_on_stop_and_a_stale_one_is_replaced(daemon: Dae
     assert (result.exit_code, result.stderr.split(":")[1]) == (4, f" nothing listens at {left}")
     await daemon.start(FUSE)
     async with asyncio.timeout(30):
-        while (await daemon.run("leases", "list")).exit_code:
-            pass
+        while (await daemon.run("leases", "list")).exit_code:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.02)
     await daemon.stop()
     assert sorted(x.name for x in daemon.state.iterdir() if "sock" in x.name) == []
     result = await daemon.run("status")
