@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 import kubelet
 from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
-from nodeplug.commands.kubelet_node import node_status
+from nodeplug.commands.kubelet_node import kibibytes, node_status
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.scheduler.kit import (
     SECONDS,
@@ -250,6 +252,12 @@ def test_node_status_counts_devices_as_quantities() -> None:
     status = node_status("n", RELEASES["1.37"], *counts, {}, "now")
     assert devices_of(status["capacity"]) == {"example.com/x": "60k", "example.com/y": "0"}
     assert devices_of(status["allocatable"]) == {"example.com/x": "59999"}
+
+
+@pytest.mark.parametrize(("count", "text"), [(2**34, "16Gi"), (2**34 + 2**20, "16385Mi"), (2**34 + 1025, "16777217Ki")])
+def test_node_status_has_bytes_as_the_server_returns_them(count: int, text: str) -> None:
+    """Otherwise the status would differ after each write, and would be written again and again."""
+    assert kibibytes(count) == text
 
 
 async def test_node_has_labels_conditions_and_node_info(socket_dir: Path) -> None:
