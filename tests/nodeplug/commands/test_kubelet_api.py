@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 import kubelet
+from kubelet import Node
+from kubelet.dramanager import ApiCluster
 from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import background
 from nodeplug.commands.kubelet_node import kibibytes, node_status
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.scheduler.kit import (
@@ -337,6 +341,29 @@ async def test_extended_resources_of_others_become_allocatable(socket_dir: Path)
         assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
         await stand.set_status("Node", NODE, capacity={"example.com/licence": None})
         await until({})
+
+
+async def test_extended_resources_of_a_reinstalled_node_are_zero(socket_dir: Path) -> None:
+    """A kubelet without a checkpoint joins with the name of a node that exists."""
+    async with ClusterStand(socket_dir) as stand:
+        metadata = {"name": "n2", "labels": {"a": "b"}}
+        await stand.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": True}})
+        counts = {"example.com/x": "7", "cpu": "1"}
+        await stand.set_status("Node", "n2", capacity=counts, allocatable=counts)
+
+        async def registered() -> Json | None:
+            node = await stand.get("Node", "n2")
+            return node if node["status"].get("conditions") else None
+
+        async with (
+            Node(socket_dir / "2", node_name="n2", cluster=ApiCluster(stand.client)) as node,
+            background(ClusterNode(node, stand.client).run()),
+        ):
+            found = await stand.until(registered)
+        assert found is not None
+        for part in ("capacity", "allocatable"):
+            assert devices_of(found["status"][part]) == {"example.com/x": "0"}
+        assert (found["metadata"]["labels"]["a"], found["spec"]["unschedulable"]) == ("b", True)
 
 
 async def test_pods_that_are_not_on_the_server_keep_running(socket_dir: Path) -> None:
