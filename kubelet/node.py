@@ -308,6 +308,11 @@ class Node:
         name = container if isinstance(container, str) else container.name
         return await self._running.run_container_options(run, run.container(name))
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the device manager has a checkpoint on disk."""
+        return self.manager.checkpoint.path.exists()
+
     def capacity(self) -> dict[str, int]:
         """Return the node's current capacity of devices; resources that left the node stay as zero."""
         return self._capacity_and_allocatable()[0]

@@ -38,6 +38,8 @@ class Write(NamedTuple):
     object: Plain | None
     old: Plain | None
     is_dry_run: bool
+    is_sent: bool = False
+    """Whether the object is an Eviction or a Binding, as it was sent, with its own kind."""
 
 
 class Admission:
@@ -176,7 +178,7 @@ class Admission:
         """The variables of expressions for a write, without parameters, with objects in this version."""
         kind = write.kind
         seen, old = (
-            without_pairs(kind.rules.encode(obj, version)) if obj is not None else None
+            without_pairs(obj if write.is_sent else kind.rules.encode(obj, version)) if obj is not None else None
             for obj in (write.object, write.old)
         )
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None
@@ -207,14 +209,20 @@ def _request(write: Write, version: str) -> Plain:
     def named(word: str, value: str, which: str) -> Plain:
         return {name: text for name, text in (("group", kind.group), ("version", which), (word, value)) if text}
 
+    type_, type_sent = named("kind", kind.kind, version), named("kind", kind.kind, write.version)
+    if write.is_sent and write.object is not None:
+        group, _, which = write.object["apiVersion"].rpartition("/")
+        parts = {"group": group, "version": which, "kind": write.object["kind"]}
+        type_ = type_sent = {name: text for name, text in parts.items() if text}
+
     user = write.user
     info: Plain = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     info["extra"] = {key: list(values) for key, values in user.extra.items()}
     request: Plain = {
-        "kind": named("kind", kind.kind, version),
+        "kind": type_,
         "resource": named("resource", kind.plural, version),
         "subResource": write.subresource,
-        "requestKind": named("kind", kind.kind, write.version),
+        "requestKind": type_sent,
         "requestResource": named("resource", kind.plural, write.version),
         "requestSubResource": write.subresource,
         "name": write.name,

@@ -300,7 +300,7 @@ class Application:
             else:
                 body = await read_unstored_body(request, self._registry, "Eviction", "policy/v1", "policy/v1beta1")
                 write = partial(evict, target=target, eviction=body, options=options)
-            await write_off_loop(self._rest, target, 0, write)
+            request.state.warnings = (await write_off_loop(self._rest, target, 0, write)).warnings
             await self._store.commit()
             return Response(encode_answer({**success(), "code": 201}, form), 201, media_type=form.media_type)
         if target.kind.id == "pods" and target.subresource in STREAMS:

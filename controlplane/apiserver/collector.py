@@ -1,8 +1,9 @@
 """The controllers that handle deleted objects: with an owner, its dependents are deleted (allocator.md 5.10).
 
-Dependents of which all owners are missing are deleted; of others, references to missing owners are removed. An owner
-whose kind is not served might exist: its dependents stay. `foregroundDeletion` and `orphan` are executed. A namespace
-that is being deleted is emptied first.
+Dependents of which all owners are missing, or are being deleted in the foreground, are deleted; of others, references
+to such owners are removed. An owner whose kind is not served might exist: its dependents stay. `foregroundDeletion` and
+`orphan` are executed. A namespace that is being deleted is emptied first.
+Source: k8s.io/kubernetes pkg/controller/garbagecollector.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Rest
 from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.target import Target
+
+# states of an owner
+_SOLID = "it exists"
+_WAITING = "it waits until its dependents are deleted"
+_MISSING = "it does not exist"
+_UNKNOWN = "it might exist"
 
 
 class Collector:
@@ -44,17 +51,23 @@ class Collector:
             if current is None:
                 continue
             metadata = current["metadata"]
+            if metadata.get("deletionTimestamp"):
+                await self._finish(kind, current, dependents.get(metadata["uid"], []))
+                continue
             references = metadata.get("ownerReferences") or ()
             known = {each["uid"] for each in seen["metadata"].get("ownerReferences") or ()}
-            there = [self._is_there(each, metadata) for each in references]
-            is_new = not known >= {each["uid"] for each in references}  # new owners: next pass
-            if references and not is_new and all(state is False for state in there):
-                await self._delete(kind, current)
-            elif True in there and False in there and None not in there and not is_new:
-                missing = {each["uid"] for each, state in zip(references, there, strict=True) if not state}
-                self._disown(kind, current, missing)
-            elif metadata.get("deletionTimestamp"):
-                await self._finish(kind, current, dependents.get(metadata["uid"], []))
+            if not references or not known >= {each["uid"] for each in references}:  # new owners: next pass
+                continue
+            states = {each["uid"]: self._state(each, metadata) for each in references}
+            if _UNKNOWN in states.values():
+                continue
+            if _SOLID in states.values():
+                self._disown(kind, current, {uid for uid, state in states.items() if state != _SOLID})
+            elif _WAITING in states.values() and (below := dependents.get(metadata["uid"])):
+                if not self._unblock_circle(kind, current, below):
+                    await self._delete(kind, current, policy="Foreground")
+            else:
+                await self._delete(kind, current, policy=_policy(metadata))
         self._seen = version
         return self._store.version != version
 
@@ -65,14 +78,9 @@ class Collector:
                 self._disown(each_kind, seen, {obj["metadata"]["uid"]})
             self._release(kind, obj, ORPHAN)
         elif FOREGROUND in finalizers:
-            blocking = 0
-            for each_kind, seen in dependents:
-                each = self._current(each_kind, seen)
-                if each is None or not (references := _references(each, obj["metadata"]["uid"])):
-                    continue  # deleted or disowned meanwhile
-                blocking += any(one.get("blockOwnerDeletion") for one in references)
-                await self._delete(each_kind, each, policy="Foreground")
-            if not blocking:
+            current = (self._current(each_kind, seen) for each_kind, seen in dependents)
+            references = (one for each in current if each for one in _references(each, obj["metadata"]["uid"]))
+            if not any(one.get("blockOwnerDeletion") for one in references):
                 self._release(kind, obj, FOREGROUND)
         if kind.id == NAMESPACES:
             await self._empty_namespace(kind, obj)
@@ -83,32 +91,45 @@ class Collector:
             if each_kind.namespaced:
                 for obj in list(self._store.objects(each_kind.id, name)):
                     is_empty = False
-                    await self._delete(each_kind, obj)
+                    await self._delete(each_kind, obj, policy="Background")
         if is_empty and not namespace["metadata"].get("finalizers"):
             self._rest.remove(kind, ("", name))
 
-    async def _delete(self, kind: Kind, obj: Plain, *, policy: str = "") -> None:
+    async def _delete(self, kind: Kind, obj: Plain, *, policy: str) -> None:
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp"):
             return
         target = Target(kind, kind.storage, metadata.get("namespace", ""), metadata["name"])
-        options = DeleteOptions(uid=metadata["uid"], policy=policy)
+        version = metadata["resourceVersion"]  # with other owners it might stay
+        options = DeleteOptions(uid=metadata["uid"], resource_version=version, policy=policy)
         try:
             await write_off_loop(self._rest, target, 0, partial(Rest.delete, target=target, options=options))
         except ApiError:
-            return  # deleted already, or replaced: the next pass handles it
+            return  # deleted or changed meanwhile: the next pass handles it
 
-    def _is_there(self, reference: Plain, metadata: Plain) -> bool | None:
-        """Return whether the owner of an object with the `metadata` exists; None if that cannot be known."""
+    def _state(self, reference: Plain, metadata: Plain) -> str:
+        """Return the state of an owner of an object with the `metadata`."""
         kind, namespace = self._registry.by_kind(reference["apiVersion"], reference["kind"]), metadata.get("namespace")
         if kind is None and reference["uid"] in self._gone:
-            return False
+            return _MISSING
         if kind is None or (kind.namespaced and not namespace):
-            return None
+            return _UNKNOWN
         found_kind, found = self._live.get(reference["uid"], (None, {}))
         if found_kind is None or found_kind.id != kind.id or found["metadata"]["name"] != reference["name"]:
+            return _MISSING
+        if kind.namespaced and found["metadata"]["namespace"] != namespace:
+            return _MISSING
+        return _WAITING if _deletes_dependents(found) else _SOLID
+
+    def _unblock_circle(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> bool:
+        """Unblock the owners of an object if a dependent waits for it, because they can be the same."""
+        references = obj["metadata"]["ownerReferences"]
+        is_blocking = any(each.get("blockOwnerDeletion") for each in references)
+        if not is_blocking or not any(_deletes_dependents(each) for _, each in dependents):
             return False
-        return not kind.namespaced or bool(found["metadata"]["namespace"] == namespace)
+        references = [{**each, "blockOwnerDeletion": False} for each in references]
+        self._rest.replace(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}})
+        return True
 
     def _disown(self, kind: Kind, seen: Plain, uids: set[str]) -> None:
         obj = self._current(kind, seen)
@@ -149,3 +170,15 @@ class Collector:
 def _references(obj: Plain, uid: str) -> list[Plain]:
     """Return the references of an object to one owner."""
     return [each for each in obj["metadata"].get("ownerReferences") or () if each["uid"] == uid]
+
+
+def _deletes_dependents(obj: Plain) -> bool:
+    """Return whether an object is being deleted in the foreground."""
+    metadata = obj["metadata"]
+    return bool(metadata.get("deletionTimestamp")) and FOREGROUND in (metadata.get("finalizers") or ())
+
+
+def _policy(metadata: Plain) -> str:
+    """Return the policy with which an object without owners is deleted: that of its finalizers."""
+    finalizers = metadata.get("finalizers") or ()
+    return "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"

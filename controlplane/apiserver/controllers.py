@@ -53,14 +53,15 @@ class Controllers:
                 with suppress(ApiError):  # a write was charged to it meanwhile (done next time), or a policy refuses
                     self._rest.publish_usage(counted, _MANAGER)
         for budget in list(self._store.objects(budgets.BUDGETS)) if version != self._counted else ():
-            with suppress(ApiError):
-                self._count_budget(budget)
+            counted = await asyncio.to_thread(
+                budgets.counted, self._store, self._rest.registry, budget, self._rest.clock()
+            )
+            if counted is not None:
+                with suppress(ApiError):  # it changed meanwhile, for example by an eviction: done next time
+                    self._publish(counted)
         self._counted = version
         return self._store.version != version
 
-    def _count_budget(self, budget: dict[str, Any]) -> None:
-        rest = self._rest
-        counted = budgets.counted(self._store, rest.registry, budget, rest.clock())
-        if counted is not None:
-            target = budgets.status_target(rest.registry, budget)
-            rest.update(target, budgets.typed(counted), WriteOptions(), _MANAGER)
+    def _publish(self, budget: dict[str, Any]) -> None:
+        target = budgets.status_target(self._rest.registry, budget)
+        self._rest.update(target, budgets.typed(budget), WriteOptions(), _MANAGER)

@@ -209,13 +209,23 @@ class Rest:
             check_name(target, decoded.object)
             return self._update(target, in_namespace(target, decoded.object), options, manager, decoded)
 
-    def delete(self, target: Target, options: DeleteOptions) -> Outcome:
-        """Delete an object, or mark it as deleted if finalizers delay its removal."""
+    def admit_sent(self, target: Target, sent: Plain, *, is_dry_run: bool) -> tuple[str, ...]:
+        """Return the warnings of policies for a body that is not stored, such as an Eviction. Raises ApiError."""
+        obj = {**sent, "metadata": {**sent["metadata"], "namespace": target.namespace}}
+        where, user = (target.namespace, target.name, target.subresource), target.caller.user
+        write = Write("CREATE", target.kind, target.version, *where, user, obj, None, is_dry_run, is_sent=True)
+        return self._admission.check(write)
+
+    def delete(self, target: Target, options: DeleteOptions, *, is_admitted: bool = False) -> Outcome:
+        """Delete an object, or mark it as deleted if finalizers delay its removal.
+
+        `is_admitted`: policies have been applied to the request already, which was not a DELETE.
+        """
         old = self.get(target)
         if target.kind.id == NAMESPACES and target.name in _UNDELETABLE_NAMESPACES:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
-        warnings = self._admit(target, None, old, is_dry_run=options.dry_run)
+        warnings = () if is_admitted else self._admit(target, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             warnings += (_ORPHANED_PODS_WARNING,)
         finalizers = finalizers_for(target.kind, old, options)

@@ -76,6 +76,11 @@ def _contains(found: Json, wanted: Json) -> bool:
     return all(found.get(key) == value for key, value in wanted.items())
 
 
+def kibibytes(count: int) -> str:
+    """Return bytes, rounded down to Ki, as the API writes them: 2048Ki is `2Mi`."""
+    return str(Quantity.of(count // 1024 * 1024, "BinarySI"))
+
+
 def with_heartbeat(status: Json, now: str) -> Json:
     """Return a node's status for a write: each of its conditions has the heartbeat `now`."""
     return status | {"conditions": [each | {"lastHeartbeatTime": now} for each in status["conditions"]]}
@@ -83,9 +88,8 @@ def with_heartbeat(status: Json, now: str) -> Json:
 
 def _machine() -> Json:
     pages, disk = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), os.statvfs("/")
-    room = disk.f_blocks * disk.f_frsize // 1024
-    found = {"cpu": str(os.cpu_count() or 1), "memory": f"{pages // 1024}Ki", "pods": str(_MOST_PODS)}
-    return found | {"ephemeral-storage": f"{room}Ki"}
+    found = _quantities({"cpu": os.cpu_count() or 1, "pods": _MOST_PODS})
+    return found | {"memory": kibibytes(pages), "ephemeral-storage": kibibytes(disk.f_blocks * disk.f_frsize)}
 
 
 def _node_info(release: Release) -> Json:

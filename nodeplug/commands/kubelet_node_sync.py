@@ -15,6 +15,7 @@ from nodeplug.commands.kubelet_node import NODE_ANNOTATIONS, is_reported, node_l
 from resourceapi.client import Refused
 from resourceapi.client.blocking import Client
 from resourceapi.objects import format_time
+from resourceapi.objects.names import is_extended_resource
 from resourceapi.objects.release import RELEASES
 
 Json = dict[str, Any]
@@ -84,7 +85,11 @@ class NodeSync:
         self._status = written["status"]
 
     async def _register(self) -> None:
-        """Create the node on the server; if it exists, set the labels and annotations of a kubelet on it."""
+        """Create the node on the server; if it exists, set the labels and annotations of a kubelet on it.
+
+        A kubelet without a checkpoint takes a node that exists for one that was reinstalled: its extended resources are
+        zero until plugins register them.
+        """
         name = self._node.node_name
         metadata = {"labels": node_labels(name), "annotations": NODE_ANNOTATIONS}
         made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata | {"name": name}, "spec": {}}
@@ -94,6 +99,9 @@ class NodeSync:
             if refusal.reason not in ("AlreadyExists", "Forbidden"):  # it can exist all the same
                 raise
             try:
-                await asyncio.to_thread(self._nodes.patch, name, {"metadata": metadata})
+                found = await asyncio.to_thread(self._nodes.patch, name, {"metadata": metadata})
             except Refused as other:
                 raise refusal if other.is_missing else other from None
+            zeros = {key: "0" for key in found["status"].get("capacity", ()) if is_extended_resource(key)}
+            if zeros and not self._node.has_checkpoint:
+                await self._write({"capacity": zeros, "allocatable": zeros})

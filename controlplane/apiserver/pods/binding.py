@@ -28,6 +28,8 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> O
         raise bad_request("name in URL does not match name in Binding object")
     node = where.get("name") or ""
     _check_node(where.get("kind") or "", node, is_name_checked=rest.release.checks_bound_nodes)
+    sent = {**binding, "apiVersion": "v1", "kind": "Binding"}
+    warnings = rest.admit_sent(target, sent, is_dry_run=options.dry_run)
     one = target._replace(subresource="")
     pod = rest.get(one)
     if metadata.get("uid"):
@@ -43,7 +45,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> O
     if why:
         raise conflict("", "pods/binding", target.name, why)
     if options.dry_run:
-        return Outcome(pod)
+        return Outcome(pod, warnings)
     copied = {name: {**(pod["metadata"].get(name) or {}), **_object(metadata.get(name))} for name in _COPIED}
     known = from_dict(ObjectMeta, {**pod["metadata"], **{name: texts for name, texts in copied.items() if texts}})
     bound = {
@@ -52,7 +54,7 @@ def bind(rest: Rest, target: Target, binding: Plain, options: WriteOptions) -> O
         "spec": {**spec, "nodeName": node},
         "status": with_condition(status, _SCHEDULED, rest.clock()),
     }
-    return Outcome(rest.put(target.kind, target.key, bound))
+    return Outcome(rest.put(target.kind, target.key, bound), warnings)
 
 
 def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:

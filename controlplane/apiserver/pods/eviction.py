@@ -34,12 +34,15 @@ _RETRY = 10  # seconds
 def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) -> Outcome:
     """Delete a pod as an Eviction requests, after charging its budget and setting its condition.
 
+    Policies for the creation of `pods/eviction` apply, those for the deletion of pods do not.
     Raises ApiError: 429 if the budget does not allow it now, 500 if the pod has several budgets, 409 if the pod does
     not match the Eviction's preconditions.
     """
     one = target._replace(subresource="")
     if _object(eviction.get("metadata")).get("name") != target.name:
         raise bad_request("name in URL does not match name in Eviction object")
+    sent = {**eviction, "apiVersion": "policy/v1", "kind": "Eviction"}
+    warnings = rest.admit_sent(target, sent, is_dry_run=options.dry_run)
     pod = rest.get(one)
     asked = delete_options({}, [], _object(eviction.get("deleteOptions")))
     is_dry_run = options.dry_run or asked.dry_run  # `kubectl drain` sets it there
@@ -47,12 +50,14 @@ def evict(rest: Rest, target: Target, eviction: Plain, options: WriteOptions) ->
     if status.get("phase") not in _UNGUARDED and not pod["metadata"].get("deletionTimestamp"):
         _charge(rest, pod, is_dry_run=is_dry_run)
     if is_dry_run:
-        return rest.delete(one, msgspec.structs.replace(asked, dry_run=True))
+        evicted = rest.delete(one, msgspec.structs.replace(asked, dry_run=True), is_admitted=True)
+        return evicted._replace(warnings=warnings)
     check_preconditions(one, pod, asked)
     marked = with_condition(status, _DISRUPTED, rest.clock())
     if marked != status:
         rest.put(one.kind, one.key, {**pod, "status": marked})
-    return rest.delete(one, msgspec.structs.replace(asked, resource_version=""))  # of the pod before its condition
+    asked = msgspec.structs.replace(asked, resource_version="")  # of the pod before its condition
+    return rest.delete(one, asked, is_admitted=True)._replace(warnings=warnings)
 
 
 def _charge(rest: Rest, pod: Plain, *, is_dry_run: bool) -> None:

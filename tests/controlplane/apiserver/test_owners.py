@@ -1,10 +1,12 @@
 """Objects whose owners are missing: a real controller manager 1.37.1 keeps and deletes the same ones."""
 
 from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, definition, driver
-from tests.controlplane.apiserver.running import Http, Plain
+from tests.controlplane.apiserver.running import MERGE, Http, Plain
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+BLOCKING = {"blockOwnerDeletion": True}
 
 
 def owner(kind: str, name: str, uid: str, version: str = "v1") -> Plain:
@@ -64,3 +66,47 @@ def test_dependents_go_with_the_definition_of_their_owner(api: Http) -> None:
     make(api, "q")
     api.ok("DELETE", f"{DEFINITIONS}/drivers.example.com")
     until_only(api, "q")
+
+
+def delete_in_foreground(api: Http, name: str) -> None:
+    api.ok("DELETE", f"{MAPS}/{name}", propagationPolicy="Foreground")
+
+
+def test_a_dependent_with_another_owner_survives_a_foreground_deletion(api: Http) -> None:
+    first, second = make(api, "first"), make(api, "second")
+    make(api, "p", owner("ConfigMap", "first", first) | BLOCKING, owner("ConfigMap", "second", second))
+    delete_in_foreground(api, "first")
+    until_only(api, "second", "p")
+    (left,) = api.ok("GET", f"{MAPS}/p")["metadata"]["ownerReferences"]
+    assert left["uid"] == second
+
+
+def test_a_foreground_deletion_ends_if_two_objects_own_each_other(api: Http) -> None:
+    first = make(api, "first")
+    second = make(api, "second", owner("ConfigMap", "first", first) | BLOCKING)
+    owners = {"ownerReferences": [owner("ConfigMap", "second", second) | BLOCKING]}
+    api.ok("PATCH", f"{MAPS}/first", {"metadata": owners}, content=MERGE)
+    make(api, "other")
+    delete_in_foreground(api, "first")
+    until_only(api, "other")
+
+
+def test_a_foreground_deletion_reaches_dependents_of_what_does_not_block_it(api: Http) -> None:
+    """The names are in the order in which the collector visits the objects."""
+    above = make(api, "c")
+    middle = make(api, "a", owner("ConfigMap", "c", above))
+    make(api, "b", owner("ConfigMap", "a", middle))
+    make(api, "other")
+    delete_in_foreground(api, "c")
+    until_only(api, "other")
+
+
+def test_the_dependents_of_a_job_go_if_its_owner_is_deleted(api: Http) -> None:
+    """Only a delete request for the job itself keeps them by default."""
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
+    metadata = {"name": "j", "ownerReferences": [owner("ConfigMap", "above", make(api, "above"))]}
+    job = api.ok("POST", JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    make(api, "p", owner("Job", "j", job["metadata"]["uid"], "batch/v1"))
+    make(api, "other")
+    api.ok("DELETE", f"{MAPS}/above")
+    until_only(api, "other")

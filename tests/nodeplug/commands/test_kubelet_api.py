@@ -3,10 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 import kubelet
+from kubelet import Node
+from kubelet.dramanager import ApiCluster
 from kubelet.stubs import failing
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health
-from nodeplug.commands.kubelet_node import node_status
+from nodeplug.commands.kubelet_api import ClusterNode
+from nodeplug.commands.kubelet_cluster import background
+from nodeplug.commands.kubelet_node import kibibytes, node_status
 from resourceapi.objects.release import RELEASES
 from tests.controlplane.scheduler.kit import (
     SECONDS,
@@ -252,6 +258,12 @@ def test_node_status_counts_devices_as_quantities() -> None:
     assert devices_of(status["allocatable"]) == {"example.com/x": "59999"}
 
 
+@pytest.mark.parametrize(("count", "text"), [(2**34, "16Gi"), (2**34 + 2**20, "16385Mi"), (2**34 + 1025, "16777217Ki")])
+def test_node_status_has_bytes_as_the_server_returns_them(count: int, text: str) -> None:
+    """Otherwise the status would differ after each write, and would be written again and again."""
+    assert kibibytes(count) == text
+
+
 async def test_node_has_labels_conditions_and_node_info(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.create(pod("p", nodeSelector={"kubernetes.io/os": "linux", "kubernetes.io/hostname": NODE}))
@@ -329,6 +341,29 @@ async def test_extended_resources_of_others_become_allocatable(socket_dir: Path)
         assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
         await stand.set_status("Node", NODE, capacity={"example.com/licence": None})
         await until({})
+
+
+async def test_extended_resources_of_a_reinstalled_node_are_zero(socket_dir: Path) -> None:
+    """A kubelet without a checkpoint joins with the name of a node that exists."""
+    async with ClusterStand(socket_dir) as stand:
+        metadata = {"name": "n2", "labels": {"a": "b"}}
+        await stand.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": True}})
+        counts = {"example.com/x": "7", "cpu": "1"}
+        await stand.set_status("Node", "n2", capacity=counts, allocatable=counts)
+
+        async def registered() -> Json | None:
+            node = await stand.get("Node", "n2")
+            return node if node["status"].get("conditions") else None
+
+        async with (
+            Node(socket_dir / "2", node_name="n2", cluster=ApiCluster(stand.client)) as node,
+            background(ClusterNode(node, stand.client).run()),
+        ):
+            found = await stand.until(registered)
+        assert found is not None
+        for part in ("capacity", "allocatable"):
+            assert devices_of(found["status"][part]) == {"example.com/x": "0"}
+        assert (found["metadata"]["labels"]["a"], found["spec"]["unschedulable"]) == ("b", True)
 
 
 async def test_pods_that_are_not_on_the_server_keep_running(socket_dir: Path) -> None:

@@ -1,11 +1,15 @@
 """Evictions and disruption budgets. A real 1.37.1 answers as here: `tests/e2e/requests/evictions.txt`."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from controlplane.apiserver import Server
+from controlplane.apiserver.controllers import Controllers
 from tests.controlplane.apiserver.running import MERGE, Http, Plain, Running
+from tests.controlplane.apiserver.test_admission import create_policy
 
 PODS, BUDGETS = "/api/v1/namespaces/default/pods", "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 APPS = "/apis/apps/v1/namespaces/default"
@@ -190,3 +194,48 @@ def test_budget_sync_fails_if_pod_owner_has_no_scale(api: Http) -> None:
         "SyncFailed",
         "jobs.batch does not implement the scale subresource",
     )
+
+
+def deny(api: Http, operation: str, resource: str, expression: str) -> None:
+    """Create a policy that denies operations on a resource unless an expression is true."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
+    kinds = "string(object == null ? '' : object.kind) + ' ' + request.kind.kind + ' ' + request.resource.resource"
+    validation = {"expression": expression, "messageExpression": kinds}
+    name = resource.replace("/", "-")
+    create_policy(api, name, {}, matchConstraints={"resourceRules": [rule]}, validations=[validation])
+
+
+def test_policies_for_evictions_apply_but_not_those_for_deletions(api: Http) -> None:
+    deny(api, "DELETE", "pods", "false")
+    deny(api, "CREATE", "pods/eviction", "object.metadata.name != 'p'")
+    for name in ("p", "q"):
+        run(api, name)
+    assert api.send("DELETE", f"{PODS}/q").status == 422
+    code, message = evict(api, "p")
+    assert (code, message.partition("request: ")[2]) == (422, "Eviction Eviction pods")
+    assert evict(api, "q") == (201, "")
+    assert api.send("GET", f"{PODS}/q").status == 404
+
+
+def test_policies_for_bindings_apply(api: Http) -> None:
+    deny(api, "CREATE", "pods/binding", "object.target.name != 'reserved'")
+    run(api, "p")
+    for node, code in (("reserved", 422), ("n", 201)):
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": node}}
+        assert api.send("POST", f"{PODS}/p/binding", body).status == code
+
+
+async def test_counting_budgets_does_not_block_the_server() -> None:
+    async with Server(token="", definitions=(), collect_after=None) as server:
+        for name in ("a", "b", "c"):
+            metadata = {"name": name, "namespace": "default"}
+            body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
+            server.write({**body, "spec": {"minAvailable": 1, "selector": {}}})
+        running = asyncio.create_task(Controllers(server.rest, 0.0).run())
+        counted: set[str] = set()
+        while not counted:
+            await asyncio.sleep(0)
+            found = server.store.objects("poddisruptionbudgets.policy")
+            counted = {each["metadata"]["name"] for each in found if each["status"].get("observedGeneration")}
+        assert counted == {"a"}
+        running.cancel()
