@@ -72,7 +72,7 @@ def delete_in_foreground(api: Http, name: str) -> None:
     api.ok("DELETE", f"{MAPS}/{name}", propagationPolicy="Foreground")
 
 
-def test_a_dependent_with_another_owner_survives_a_foreground_deletion(api: Http) -> None:
+def test_dependent_with_another_owner_survives_foreground_deletion(api: Http) -> None:
     first, second = make(api, "first"), make(api, "second")
     make(api, "p", owner("ConfigMap", "first", first) | BLOCKING, owner("ConfigMap", "second", second))
     delete_in_foreground(api, "first")
@@ -81,7 +81,7 @@ def test_a_dependent_with_another_owner_survives_a_foreground_deletion(api: Http
     assert left["uid"] == second
 
 
-def test_a_foreground_deletion_ends_if_two_objects_own_each_other(api: Http) -> None:
+def test_foreground_deletion_ends_if_two_objects_own_each_other(api: Http) -> None:
     first = make(api, "first")
     second = make(api, "second", owner("ConfigMap", "first", first) | BLOCKING)
     owners = {"ownerReferences": [owner("ConfigMap", "second", second) | BLOCKING]}
@@ -91,7 +91,7 @@ def test_a_foreground_deletion_ends_if_two_objects_own_each_other(api: Http) -> 
     until_only(api, "other")
 
 
-def test_a_foreground_deletion_reaches_dependents_of_what_does_not_block_it(api: Http) -> None:
+def test_foreground_deletion_reaches_dependents_of_nonblocking_objects(api: Http) -> None:
     """The names are in the order in which the collector visits the objects."""
     above = make(api, "c")
     middle = make(api, "a", owner("ConfigMap", "c", above))
@@ -101,7 +101,7 @@ def test_a_foreground_deletion_reaches_dependents_of_what_does_not_block_it(api:
     until_only(api, "other")
 
 
-def test_the_dependents_of_a_job_go_if_its_owner_is_deleted(api: Http) -> None:
+def test_dependents_of_a_job_are_deleted_with_its_owner(api: Http) -> None:
     """Only a delete request for the job itself keeps them by default."""
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}
     metadata = {"name": "j", "ownerReferences": [owner("ConfigMap", "above", make(api, "above"))]}

@@ -209,7 +209,7 @@ def test_policies_for_evictions_apply_but_not_those_for_deletions(api: Http) -> 
     deny(api, "DELETE", "pods", "false")
     deny(api, "CREATE", "pods/eviction", "object.metadata.name != 'p'")
     for name in ("p", "q"):
-        run(api, name)
+        create_pod(api, name)
     assert api.send("DELETE", f"{PODS}/q").status == 422
     code, message = evict(api, "p")
     assert (code, message.partition("request: ")[2]) == (422, "Eviction Eviction pods")
@@ -219,7 +219,7 @@ def test_policies_for_evictions_apply_but_not_those_for_deletions(api: Http) -> 
 
 def test_policies_for_bindings_apply(api: Http) -> None:
     deny(api, "CREATE", "pods/binding", "object.target.name != 'reserved'")
-    run(api, "p")
+    create_pod(api, "p")
     for node, code in (("reserved", 422), ("n", 201)):
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": node}}
         assert api.send("POST", f"{PODS}/p/binding", body).status == code
