@@ -9,10 +9,16 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def is_selected(selector: Plain, labels: Mapping[str, str] | None) -> bool:
-    """Return whether labels match a LabelSelector object. One with an unknown operator matches none."""
+    """Return whether labels match a LabelSelector object."""
+    compiled = compile_selector(selector)
+    return compiled is not None and compiled.matches(labels or {})
+
+
+def compile_selector(selector: Plain) -> LabelSelector | None:
+    """Return the selector of a LabelSelector object; None for one with an unknown operator, which matches nothing."""
     wanted = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for each in selector.get("matchExpressions") or ():
         if each.get("operator") not in _OPERATORS:
-            return False
+            return None
         wanted.append(Requirement(str(each.get("key")), each["operator"], tuple(each.get("values") or ())))
-    return LabelSelector(tuple(wanted)).matches(labels or {})
+    return LabelSelector(tuple(wanted))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from controlplane.apiserver.kinds import Plain, Registry
-from controlplane.apiserver.labels import is_selected
+from controlplane.apiserver.labels import compile_selector, is_selected
 from controlplane.apiserver.pods.conditions import condition, is_ready, with_condition
 from controlplane.apiserver.pods.grace import PODS
 from controlplane.apiserver.rules.auxiliary_rules import percent
@@ -71,7 +71,7 @@ def with_verdict(status: Plain, now: datetime, failure: str | None = None) -> Pl
 def counted(store: Store, registry: Registry, budget: Plain, now: datetime) -> Plain | None:
     """Return a budget with its current status; None if that is correct already."""
     before = budget.get("status") or {}
-    pods = [each for each in store.objects(PODS, budget["metadata"]["namespace"]) if is_for(budget, each)]
+    pods = _pods_of(store, budget)
     try:
         expected, desired = _expected(store, registry, budget["spec"], pods)
     except _UncountableError as error:
@@ -91,6 +91,16 @@ def counted(store: Store, registry: Registry, budget: Plain, now: datetime) -> P
         }
         after = with_verdict(after, now)
     return None if after == before else {**budget, "status": after}
+
+
+def _pods_of(store: Store, budget: Plain) -> list[Plain]:
+    """Return the pods that a budget is for."""
+    selector = budget["spec"].get("selector")
+    compiled = None if selector is None else compile_selector(selector)
+    if compiled is None:
+        return []
+    pods = store.objects(PODS, budget["metadata"]["namespace"])
+    return [each for each in pods if compiled.matches(each["metadata"].get("labels") or {})]
 
 
 def _expected(store: Store, registry: Registry, spec: Plain, pods: list[Plain]) -> tuple[int, int]:
