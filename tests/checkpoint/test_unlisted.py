@@ -174,7 +174,7 @@ async def test_a_kubelet_that_names_the_unit_again_does_not_take_it_for_free(
 @pytest.mark.parametrize("then", ["ends", "is another pod's"])
 async def test_a_unit_is_not_unlisted_for_longer_than_its_lease(ledger: Ledger, then: str) -> None:
     node = await forced(ledger)
-    node.witnesses.busy |= {"u2"}
+    node.witnesses.busy = HELD.pods | {"u2"}
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -186,6 +186,40 @@ async def test_a_unit_is_not_unlisted_for_longer_than_its_lease(ledger: Ledger, 
             await ledger.grant([replace(HELD, pods=frozenset({"u2"}))], guarded=False)
             node.witnesses.list = None
         await until(lambda: not unlisted(ledger))
+
+
+async def test_a_unit_stays_unlisted_while_it_is_unknown_which_pods_have_processes(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("checkpoint.reconciler._UNLISTED_STEP", 0.01)
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        node.witnesses.busy, before = None, node.witnesses.counts
+        await until(lambda: node.witnesses.counts >= before + 3)
+        assert unlisted(ledger) == ["gpu-0"]
+
+
+async def test_a_defect_of_a_check_of_unlisted_units_ends_no_pass(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("checkpoint.reconciler._UNLISTED_STEP", 0.01)
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        node.witnesses.meanwhile_running = fail
+        text = "checking whether the pods of unlisted units have ended has failed"
+        await until(lambda: text in caplog.messages)
+        node.witnesses.meanwhile_running = None
+        await node.passes()
+        assert not node.reconciler.defect
 
 
 async def test_a_lease_that_passes_to_another_pod_during_a_pass_is_not_judged_by_it(ledger: Ledger) -> None:
