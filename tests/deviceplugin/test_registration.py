@@ -151,6 +151,18 @@ async def test_missing_kubelet_is_shown_in_the_status_and_logged_once(
         await until_true(lambda: {x.last_error for x in side.plugins.status()} == {""})
 
 
+async def test_warning_about_an_unanswered_socket_ends_with_an_answer_at_the_same_socket(
+    start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kubelet_end(paths.device_plugins, "busy", "ok") as kubelet:
+        await start([resource()], timings=QUICK)
+        await kubelet.requests.get()
+        await until_true(lambda: "waiting for the kubelet: too busy" in caplog.messages)
+        (warning,) = (x for x in caplog.records if x.getMessage() == "waiting for the kubelet: too busy")
+        await kubelet.lists.get()
+        await until_true(lambda: not warning.__dict__["is_current"]())
+
+
 async def test_refusal_text_of_the_kubelet_is_in_the_status(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "refuse", "hang") as kubelet:
         side = await start([resource()])
