@@ -585,6 +585,28 @@ async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, capl
     assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
 
 
+async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is_removed(
+    socket_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registration = WatcherRegistration(
+        "example.com/fuse",
+        socket_dir,
+        new_instance(),
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: False,
+        silence=lambda _: None,
+        watcher=FolderWatcher(),
+    )
+    async with running(registration.run()):
+        await until_true(lambda: [*socket_dir.iterdir()])
+        async with connect(*socket_dir.iterdir()) as channel:
+            refused = registration_api.RegistrationStatus(error="no")
+            await Client(channel, REGISTRATION).call("NotifyRegistrationStatus", refused, timeout=10)
+        (warning,) = caplog.records
+        assert warning.__dict__["is_current"]()
+    assert not warning.__dict__["is_current"]()
+
+
 async def test_plugin_watcher_socket_is_renewed_when_the_kubelet_opens_no_stream(
     socket_dir: Path,
 ) -> None:
