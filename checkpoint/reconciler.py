@@ -35,7 +35,7 @@ from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Lis
 from checkpoint.lease import Change, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 from checkpoint.restoring import Restoring
-from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, pod_of, why_refused
+from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, why_refused
 
 if TYPE_CHECKING:
     from checkpoint.testimony import Statement
@@ -400,16 +400,8 @@ class Reconciler:
         """Find the units of pods that still run although the kubelet has forgotten them (unlisted.py)."""
         unlisted, holdings = self._ledger.unlisted, found.holdings
         unlisted.remove(lease for lease in unlisted.leases() if holdings.names(lease))
-        leases = self._ledger.leases()
-        pods = self._listed_pods.forgotten(holdings.listed, {pod_of(lease) for lease in leases})
-        forgotten = [
-            lease
-            for lease in leases
-            if pod_of(lease) in pods
-            and is_protected(lease)
-            and not holdings.names(lease)
-            and not self._is_recent(lease, found.began)
-        ]
+        units = self._listed_pods.forgotten_units(self._ledger.leases(), holdings)
+        forgotten = [x for x in units if not self._is_recent(x, found.began)]
         if forgotten:
             running = await self.of_running_pods(forgotten)
             unlisted.add(x for x in running if is_of_same_pod(self._ledger.get(x.key), x))

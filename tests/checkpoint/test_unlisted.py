@@ -91,6 +91,22 @@ async def test_without_the_evidence_of_all_witnesses_a_unit_counts_as_listed(
         assert unlisted(ledger) == []
 
 
+@pytest.mark.parametrize(("uid", "found"), [("u2", ["gpu-0"]), ("u1", [])])
+async def test_a_pod_with_the_same_name_and_another_uid_is_another_pod(
+    ledger: Ledger, uid: str, found: list[str]
+) -> None:
+    """A StatefulSet creates the pod again. With the same uid, the kubelet has lost its file."""
+    node = await forced(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await ledger.grant([lease("gpu-1", holder="pod/x/y/z", pods=uid)], guarded=False)
+        unit = ("example.com/gpu", "gpu-1")
+        node.witnesses.list = replace(GONE, units={**GONE.units, unit: "pod/x/y/z"}, pods=THERE.pods)
+        node.witnesses.file = DeviceFile({unit: UnitEntry(uid, "z")})
+        await node.passes(2)
+        assert unlisted(ledger) == found
+
+
 async def test_what_a_kubelet_has_listed_counts_for_as_long_as_it_runs(ledger: Ledger) -> None:
     """The first pass after a deletion can lack evidence."""
     node = await forced(ledger)

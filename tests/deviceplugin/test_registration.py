@@ -599,7 +599,8 @@ async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is
     )
     async with running(registration.run()):
         await until_true(lambda: [*socket_dir.iterdir()])
-        async with connect(*socket_dir.iterdir()) as channel:
+        (path,) = socket_dir.iterdir()
+        async with connect(path) as channel:
             refused = registration_api.RegistrationStatus(error="no")
             await Client(channel, REGISTRATION).call("NotifyRegistrationStatus", refused, timeout=10)
         (warning,) = caplog.records
