@@ -16,7 +16,8 @@ Rules:
    if a witness reports that it is held. The next pass restores the lease of a pod that still runs. A lease that was
    granted, or was in an answer, since the administrator's request does not end.
 6. Each pass finds the units of pods that still run although the kubelet has forgotten them (unlisted.py).
-7. A witness that does not answer in time counts as silent. A defect of this program ends one pass, and never all.
+7. A witness that does not answer in time counts as silent. A defect of this program ends one pass or check, and never
+   all.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Lis
 from checkpoint.lease import Change, Lease, LeaseKey
 from checkpoint.ledger import Ledger
 from checkpoint.restoring import Restoring
-from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, pod_of, why_refused
+from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, why_refused
 
 if TYPE_CHECKING:
     from checkpoint.testimony import Statement
@@ -73,8 +74,8 @@ class Witnesses(Protocol):
         """Return the uids of the pods that have cgroups."""
         ...
 
-    async def running(self, pods: Set[str]) -> frozenset[str]:
-        """Return which of these pods are known to have processes."""
+    async def running(self, pods: Set[str]) -> frozenset[str] | None:
+        """Return which of these pods have processes."""
         ...
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
@@ -271,9 +272,13 @@ class Reconciler:
             await asyncio.sleep(_RUNNING_STEP)
 
     async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
-        """Return those of these leases whose pods have processes (`Guard`)."""
+        """Return those of these leases whose pods are known to have processes (`Guard`)."""
+        return await self._of_running_pods(leases) or ()
+
+    async def _of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...] | None:
+        """Return those of these leases whose pods have processes; None if that is unknown."""
         running = await self._witnesses.running(frozenset[str]().union(*(lease.pods for lease in leases)))
-        return tuple(lease for lease in leases if not lease.pods.isdisjoint(running))
+        return None if running is None else tuple(x for x in leases if not x.pods.isdisjoint(running))
 
     async def before_granting(self) -> None:
         """Wait until the ledger is complete (`Guard`). Raises `LedgerUnavailable`."""
@@ -395,16 +400,8 @@ class Reconciler:
         """Find the units of pods that still run although the kubelet has forgotten them (unlisted.py)."""
         unlisted, holdings = self._ledger.unlisted, found.holdings
         unlisted.remove(lease for lease in unlisted.leases() if holdings.names(lease))
-        leases = self._ledger.leases()
-        pods = self._listed_pods.forgotten(holdings.listed, {pod_of(lease) for lease in leases})
-        forgotten = [
-            lease
-            for lease in leases
-            if pod_of(lease) in pods
-            and is_protected(lease)
-            and not holdings.names(lease)
-            and not self._is_recent(lease, found.began)
-        ]
+        units = self._listed_pods.forgotten_units(self._ledger.leases(), holdings)
+        forgotten = [x for x in units if not self._is_recent(x, found.began)]
         if forgotten:
             running = await self.of_running_pods(forgotten)
             unlisted.add(x for x in running if is_of_same_pod(self._ledger.get(x.key), x))
@@ -415,9 +412,14 @@ class Reconciler:
         while True:
             await unlisted.wait_any()
             await asyncio.sleep(_UNLISTED_STEP)
-            known = unlisted.leases()
-            running = {x.key for x in await self.of_running_pods(known)}
-            unlisted.remove(x for x in known if x.key not in running or not is_of_same_pod(self._ledger.get(x.key), x))
+            try:
+                known = unlisted.leases()
+                running = await self._of_running_pods(known)
+                kept = {x.key for x in (known if running is None else running)}
+                unlisted.remove(x for x in known if x.key not in kept or not is_of_same_pod(self._ledger.get(x.key), x))
+            except Exception:  # a bug, as in a pass
+                log.exception("checking whether the pods of unlisted units have ended has failed")
+                await asyncio.sleep(self._interval)
 
     async def _restore(self, found: _Pass) -> None:
         """Lease again what is held without a lease, and was when the pass began."""

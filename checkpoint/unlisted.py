@@ -6,8 +6,10 @@ it as unhealthy: otherwise each pod that the scheduler places here could fail, i
 Rules:
 1. A unit is unlisted once one kubelet has listed its pod, and later lists other pods but neither this pod nor the unit,
    while the pod has processes. A witness that does not answer shows nothing. After a refusal a pass begins soon.
+   A listed pod with the same name counts as another pod if it has units and another uid: a StatefulSet creates it.
 2. It stays so until its pod has no process, its lease ends or passes to another pod, or the kubelet names the unit
-   again. A kubelet that starts does not change that: such a pod does not come back.
+   again. A kubelet that starts does not change that: such a pod does not come back. A daemon that starts does not know
+   what the kubelet listed before, and lists the unit as healthy; the guard still refuses it.
 3. A pod that the kubelet lists without its unit is another case: the kubelet has lost its file. Its unit stays healthy.
    The scheduler counts the pod, so an unhealthy unit would cost another one, and a kubelet that starts would end the
    pod, for which it finds neither a record nor enough healthy units (`OutOf...`, observed with 1.37). The same applies
@@ -20,10 +22,10 @@ After any other deletion a kubelet lists the pod until its processes have ended 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, TypeAlias
 
-from checkpoint.holdings import Listed
+from checkpoint.holdings import Holdings, Listed
 from checkpoint.lease import Lease, LeaseKey
 
 MOST_NAMED: Final = 5
@@ -85,7 +87,18 @@ class ListedPods:
         self._kubelet: object = None
         self._pods: Set[str] = frozenset()
 
-    def forgotten(self, listed: Listed | None, pods: Set[str]) -> Set[str]:
+    def forgotten_units(self, leases: Sequence[Lease], holdings: Holdings) -> list[Lease]:
+        """Return the leases of protected units of pods that the kubelet has forgotten."""
+        pods = self._forgotten_pods(holdings.listed, {pod_of(lease) for lease in leases})
+        uids = _uids_of_listed(leases, holdings)
+
+        def is_forgotten(lease: Lease) -> bool:
+            pod = pod_of(lease)
+            return pod in pods or (pod in uids and uids[pod].isdisjoint(lease.pods))
+
+        return [x for x in leases if is_forgotten(x) and is_protected(x) and not holdings.names(x)]
+
+    def _forgotten_pods(self, listed: Listed | None, pods: Set[str]) -> Set[str]:
         """Return which of these pods the kubelet listed before and lists no longer; none if it does not answer.
 
         Other pods are not remembered.
@@ -139,3 +152,12 @@ def _pod(lease: Lease) -> str:
 def _bounded(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _uids_of_listed(leases: Iterable[Lease], holdings: Holdings) -> Mapping[str, Set[str]]:
+    """Return the uids of the pods that the kubelet lists with units, by namespace and name."""
+    found: dict[str, Set[str]] = {}
+    for lease in leases:
+        if lease.pods and lease.holder and lease.holder == holdings.holder_of(lease):
+            found[pod_of(lease)] = found.get(pod_of(lease), frozenset()) | lease.pods
+    return found

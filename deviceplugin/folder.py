@@ -87,8 +87,13 @@ class PluginFolder:
         kubelet, message = self.kubelet(), f"waiting for the kubelet: {reason}"
         if kubelet is not None and kubelet != self._unanswered_socket:
             self._unanswered_socket = kubelet
-            log.warning("%s", message, extra={"is_current": lambda: self.kubelet() == kubelet})
+            extra = {"is_current": lambda: self._unanswered_socket == kubelet == self.kubelet()}
+            log.warning("%s", message, extra=extra)
         return message
+
+    def report_answered(self) -> None:
+        """Record that a process listens at the kubelet's socket."""
+        self._unanswered_socket = None
 
     def kubelet(self) -> Identity | None:
         """Identify the kubelet's socket file, which each kubelet creates again. None without a socket."""

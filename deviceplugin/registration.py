@@ -175,6 +175,7 @@ class Registration:
                 return Event.REFUSED
         self.registrations += 1
         self._last_error = ""
+        self._folder.report_answered()
         log.info("registered", extra=self._extra)
         events = self._telemetry.events
         events.record("registered", "the kubelet has accepted the resource", resource=self.resource_name)

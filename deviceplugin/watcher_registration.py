@@ -72,18 +72,24 @@ class WatcherRegistration:
 
     async def run(self) -> None:
         """Serve, and register again if the kubelet has dropped the resource."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
-            group.create_task(self._follow_successor(), name=f"successor of {self.resource_name}")
-            while True:
-                await self._stream_missing.wait()
-                # a restarted kubelet finds the socket by itself: wait as long as its watcher needs
-                await asyncio.sleep(self._timings.stream + self._backoff.next())
-                self._stream_missing.clear()
-                if not (self._streaming() or self._is_silent):
-                    text = "the kubelet does not keep ListAndWatch open; registering again"
-                    log.info(text, extra={"resource": self.resource_name})
-                    await self._server.renew()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._server.run(), name=f"socket of {self.resource_name}")
+                group.create_task(self._follow_successor(), name=f"successor of {self.resource_name}")
+                await self._register_again_without_stream()
+        finally:
+            self.last_error = ""  # it does not matter any more
+
+    async def _register_again_without_stream(self) -> None:
+        while True:
+            await self._stream_missing.wait()
+            # a restarted kubelet finds the socket by itself: wait as long as its watcher needs
+            await asyncio.sleep(self._timings.stream + self._backoff.next())
+            self._stream_missing.clear()
+            if not (self._streaming() or self._is_silent):
+                text = "the kubelet does not keep ListAndWatch open; registering again"
+                log.info(text, extra={"resource": self.resource_name})
+                await self._server.renew()
 
     async def _follow_successor(self) -> None:
         """Be silent while there is a successor. If the folder cannot be read, the last result stays."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Set
 
 from hostdevices.errors import UnreadableFile
 from hostdevices.host import Host
+from hostdevices.tree import exhausted
 
 _CGROUPS = "/sys/fs/cgroup"
 _CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the unified hierarchy has
@@ -43,18 +44,24 @@ def running_pods(host: Host) -> frozenset[str] | None:
     return found if roots else None
 
 
-def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
-    """Return which of these pods are known to have a process; cgroup v1 hierarchies do not report it.
+def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str] | None:
+    """Return which of these pods have a process; None if that is unknown. Cgroup v1 hierarchies report none.
 
-    Folders that cannot be read are skipped: cgroups of other programs can end during the search.
+    Folders that cannot be read are skipped, because cgroups of other programs can end during the search, unless no file
+    descriptor was left.
     """
-    folders = _Folders(host, needs_all=False)
     try:
-        found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
-        paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
-        return frozenset(uid for uid, path in paths if "populated 1" in (host.read(f"{path}/cgroup.events") or ""))
+        found, error = exhausted(lambda: _with_processes(host, pods))
     except UnreadableFile:
-        return frozenset()
+        return None
+    return found if error is None else None
+
+
+def _with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
+    folders = _Folders(host, needs_all=False)
+    found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
+    paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
+    return frozenset(uid for uid, path in paths if "populated 1" in (host.read(f"{path}/cgroup.events") or ""))
 
 
 def shows_processes(host: Host) -> bool:

@@ -76,6 +76,12 @@ def recent() -> tuple[Logged, ...]:
     return handler.recent() if handler is not None else ()
 
 
+def forget_states() -> None:
+    """Drop the warnings about states, see `_Recent`: the daemon whose parts had them has ended."""
+    if (handler := _recent_handler()) is not None:
+        handler.forget_states()
+
+
 class _Recent(logging.Handler):
     """Keeps the latest warnings and errors, for the daemon's status.
 
@@ -100,6 +106,13 @@ class _Recent(logging.Handler):
                 if not entry[1]():
                     self._events.remove(entry)
             return tuple(event for event, _ in self._events)
+
+    def forget_states(self) -> None:
+        """Forget the events about states, and with them the functions, which keep parts of the daemon alive."""
+        with self.lock or contextlib.nullcontext():
+            for entry in tuple(self._events):
+                if entry[1] is not _always:
+                    self._events.remove(entry)
 
 
 def _always() -> bool:

@@ -93,8 +93,11 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         for line in overridden(config.settings):
             log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
         try:
-            async with traced(config, telemetry):
-                await Daemon(config, host, file=file, telemetry=telemetry).run()
+            try:
+                async with traced(config, telemetry):
+                    await Daemon(config, host, file=file, telemetry=telemetry).run()
+            finally:
+                logs.forget_states()
         except NewConfiguration:
             log.info("restarting with the new configuration")
             file.is_unproven = True

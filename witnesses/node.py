@@ -21,7 +21,7 @@ class NodeWitnesses:
         files: KubeletFiles,
         pods: Callable[[], frozenset[str] | None],
         wanted: Wanted | None = None,
-        running: Callable[[Set[str]], frozenset[str]] = lambda _: frozenset(),
+        running: Callable[[Set[str]], frozenset[str] | None] = lambda _: frozenset(),
     ) -> None:
         """Use these witnesses. `pods` and `running` read cgroups, in threads; `wanted` needs an API server."""
         self._pod_resources = pod_resources
@@ -52,9 +52,9 @@ class NodeWitnesses:
         """Return the uids of the pods that have cgroups."""
         return await in_thread(self._pods)
 
-    async def running(self, pods: Set[str]) -> frozenset[str]:
-        """Return which of these pods are known to have processes."""
-        return await in_thread(partial(self._running, pods)) or frozenset()
+    async def running(self, pods: Set[str]) -> frozenset[str] | None:
+        """Return which of these pods have processes; None if that is unknown."""
+        return await in_thread(partial(self._running, pods))
 
     async def wanted(self, claims: Sequence[ClaimName]) -> Mapping[str, bool] | None:
         """Return which claims the API server wants prepared."""

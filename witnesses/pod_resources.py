@@ -47,6 +47,7 @@ class PodResources:
         self._suffixes = tuple(f"-{node}" for node in nodes if node)
         self._synced_kubelet: object = None  # the kubelet that has listed a pod of the API server
         self.problem = ""
+        self._problem_kubelet: object = None  # the kubelet that has the problem
 
     def is_absent(self) -> bool:
         """Return whether the socket is absent, which means that no kubelet is running; False if that is unknown."""
@@ -88,11 +89,12 @@ class PodResources:
         return status.st_dev, status.st_ino, status.st_mtime_ns  # a chmod or a label changes only the ctime
 
     def _report(self, problem: str) -> None:
-        if problem and problem != self.problem:
-            kubelet = self._kubelet()
+        """Log a problem once for each kubelet."""
+        kubelet = self._kubelet()
+        if problem and (problem, kubelet) != (self.problem, self._problem_kubelet):
             extra = {"is_current": lambda: self.problem == problem and self._kubelet() == kubelet}
             log.warning("%s", problem, extra=extra)
-        self.problem = problem
+        self.problem, self._problem_kubelet = problem, kubelet
 
 
 def listed_in(

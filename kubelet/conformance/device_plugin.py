@@ -304,7 +304,10 @@ class Conformance(Run):
                 self.note(name, "skip", "left out, as requested")
             return
         healthy = [resource for resource in resources if _healthy(node, resource)]
-        held = healthy[0] if healthy and not await self._hold(node, healthy[0]) else ""
+        held = healthy[0] if healthy else ""
+        if held and (reason := await self._hold(node, held)):
+            self.note("a container with all devices", "fail", reason)
+            held = ""
         for is_crash, (self.group, name) in enumerate(names.items()):
             before, answer = _listed(node), node.plugin_responses(HOLDER, "c")[held] if held else None
             node.manager.server.offered.clear()  # it contains the registrations of the plugin before

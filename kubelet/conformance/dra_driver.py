@@ -313,7 +313,7 @@ class DriverConformance(Run):
         await process.start()
         if not await self._registers(node, name, previous):
             return False
-        if deleted:
+        if deleted or self._published_as:  # a driver can have deleted them itself when it was stopped
             why = "the kubelet deletes them while no driver runs"
             await self._publishes_again(f"publishes its devices after {event}", deleted, self.seconds, why)
         return True

@@ -20,7 +20,8 @@ class Scripted:
         self.file: DeviceFile | None = DeviceFile()
         self.claims: Mapping[str, ClaimEntry] | None = {}
         self.cgroups: frozenset[str] | None = None
-        self.busy: frozenset[str] = frozenset()  # pods that have processes
+        self.busy: frozenset[str] | None = frozenset()  # pods that have processes
+        self.counts = 0  # how often it was asked which have
         self.server: Mapping[str, bool] | None = {}
         self.absent = False
         self.lists = 0
@@ -51,10 +52,11 @@ class Scripted:
     async def pods(self) -> frozenset[str] | None:
         return self.cgroups
 
-    async def running(self, pods: Set[str]) -> frozenset[str]:
+    async def running(self, pods: Set[str]) -> frozenset[str] | None:
+        self.counts += 1
         if self.meanwhile_running is not None:
             await self.meanwhile_running()
-        return self.busy & pods
+        return None if self.busy is None else self.busy & pods
 
     async def wanted(self, claims: Iterable[ClaimName]) -> Mapping[str, bool] | None:
         self.asked += [claim.uid for claim in claims]

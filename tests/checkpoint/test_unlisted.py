@@ -91,6 +91,22 @@ async def test_unit_counts_as_listed_without_evidence_of_all_witnesses(
         assert unlisted(ledger) == []
 
 
+@pytest.mark.parametrize(("uid", "found"), [("u2", ["gpu-0"]), ("u1", [])])
+async def test_pod_with_the_same_name_and_another_uid_is_another_pod(
+    ledger: Ledger, uid: str, found: list[str]
+) -> None:
+    """A StatefulSet creates the pod again. With the same uid, the kubelet has lost its file."""
+    node = await node_with_pod(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        await ledger.grant([lease("gpu-1", holder="pod/x/y/z", pods=uid)], guarded=False)
+        unit = ("example.com/gpu", "gpu-1")
+        node.witnesses.list = replace(GONE, units={**GONE.units, unit: "pod/x/y/z"}, pods=THERE.pods)
+        node.witnesses.file = DeviceFile({unit: UnitEntry(uid, "z")})
+        await node.passes(2)
+        assert unlisted(ledger) == found
+
+
 async def test_earlier_list_of_the_same_kubelet_counts_as_evidence(ledger: Ledger) -> None:
     """The first pass after a deletion can lack evidence."""
     node = await node_with_pod(ledger)
@@ -172,7 +188,7 @@ async def test_unit_is_listed_again_when_the_kubelet_names_it(ledger: Ledger, ch
 @pytest.mark.parametrize("then", ["ends", "is another pod's"])
 async def test_unlisted_unit_ends_with_its_lease(ledger: Ledger, then: str) -> None:
     node = await node_with_pod(ledger)
-    node.witnesses.busy |= {"u2"}
+    node.witnesses.busy = HELD.pods | {"u2"}
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -184,6 +200,38 @@ async def test_unlisted_unit_ends_with_its_lease(ledger: Ledger, then: str) -> N
             await ledger.grant([replace(HELD, pods=frozenset({"u2"}))], guarded=False)
             node.witnesses.list = None
         await until(lambda: not unlisted(ledger))
+
+
+async def test_unit_stays_unlisted_while_processes_are_unknown(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkpoint.reconciler._UNLISTED_STEP", 0.01)
+    node = await node_with_pod(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        node.witnesses.busy, before = None, node.witnesses.counts
+        await until(lambda: node.witnesses.counts >= before + 3)
+        assert unlisted(ledger) == ["gpu-0"]
+
+
+async def test_defect_in_a_check_of_unlisted_units_ends_no_pass(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("checkpoint.reconciler._UNLISTED_STEP", 0.01)
+    node = await node_with_pod(ledger)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes()
+        node.witnesses.meanwhile_running = fail
+        text = "checking whether the pods of unlisted units have ended has failed"
+        await until(lambda: text in caplog.messages)
+        node.witnesses.meanwhile_running = None
+        await node.passes()
+        assert not node.reconciler.defect
 
 
 async def test_unit_granted_to_another_pod_during_a_pass_is_not_unlisted(ledger: Ledger) -> None:

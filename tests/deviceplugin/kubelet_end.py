@@ -25,7 +25,8 @@ class KubeletEnd:
     def __init__(self, folder: Path, *answers: str) -> None:
         """Answers: `ok` connects and listens, `early` listens first and answers after `answer_now` is set.
 
-        `deaf` never listens, `refuse` returns an error, `hang` never answers.
+        `deaf` never listens, `refuse` returns an error, `busy` that of a kubelet that is not ready, `hang` never
+        answers.
         """
         self.folder = folder
         self.requests: asyncio.Queue[api.RegisterRequest] = asyncio.Queue()
@@ -69,6 +70,8 @@ class KubeletEnd:
         self.endpoint = self._endpoints[request.resource_name] = request.endpoint
         if answer == "refuse":
             raise RpcError(Status.UNKNOWN, 'the ResourceName "example.com/fuse" is invalid')
+        if answer == "busy":
+            raise RpcError(Status.UNAVAILABLE, "too busy")
         if answer == "hang":
             await asyncio.Event().wait()
         async with connect(self.folder / request.endpoint) as channel:

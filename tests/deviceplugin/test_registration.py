@@ -151,6 +151,18 @@ async def test_missing_kubelet_is_shown_in_the_status_and_logged_once(
         await until_true(lambda: {x.last_error for x in side.plugins.status()} == {""})
 
 
+async def test_warning_about_an_unanswered_socket_ends_with_an_answer_at_the_same_socket(
+    start: StartPlugins, paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kubelet_end(paths.device_plugins, "busy", "ok") as kubelet:
+        await start([resource()], timings=QUICK)
+        await kubelet.requests.get()
+        await until_true(lambda: "waiting for the kubelet: too busy" in caplog.messages)
+        (warning,) = (x for x in caplog.records if x.getMessage() == "waiting for the kubelet: too busy")
+        await kubelet.lists.get()
+        await until_true(lambda: not warning.__dict__["is_current"]())
+
+
 async def test_refusal_text_of_the_kubelet_is_in_the_status(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "refuse", "hang") as kubelet:
         side = await start([resource()])
@@ -571,6 +583,29 @@ async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, capl
             assert not await silenced.get()
     assert silenced.empty()
     assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
+
+
+async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is_removed(
+    socket_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    registration = WatcherRegistration(
+        "example.com/fuse",
+        socket_dir,
+        new_instance(),
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: False,
+        silence=lambda _: None,
+        watcher=FolderWatcher(),
+    )
+    async with running(registration.run()):
+        await until_true(lambda: [*socket_dir.iterdir()])
+        (path,) = socket_dir.iterdir()
+        async with connect(path) as channel:
+            refused = registration_api.RegistrationStatus(error="no")
+            await Client(channel, REGISTRATION).call("NotifyRegistrationStatus", refused, timeout=10)
+        (warning,) = caplog.records
+        assert warning.__dict__["is_current"]()
+    assert not warning.__dict__["is_current"]()
 
 
 async def test_plugin_watcher_socket_is_renewed_when_the_kubelet_opens_no_stream(

@@ -10,6 +10,7 @@ from hostdevices import Host, pod_cgroups
 from hostdevices.pod_cgroups import pods_with_processes, running_pods
 from hostdevices.recording import Entry, Recording
 from hostdevices.tree import Folder
+from tests.descriptors import no_more_descriptors
 
 GUARANTEED = "2c48913c-b29f-11e7-9350-020968147796"
 BURSTABLE = "0d5b3a4e-7a0d-4a64-9ac4-1f1a6a1b2c3d"
@@ -92,8 +93,8 @@ def test_pods_with_processes_have_populated_cgroups(cgroups: Path, make: Callabl
     for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # none for the fourth, as in version 1
         (path,) = cgroups.glob(f"**/*pod{uid.replace('-', '[-_]')}*")
         (path / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
-    assert pods_with_processes(host(cgroups), {GUARANTEED, BURSTABLE, BEST_EFFORT}) == {BEST_EFFORT}
-    assert pods_with_processes(host(cgroups), PODS) == {BEST_EFFORT, STATIC}
+    assert pods_with_processes(host(cgroups), {GUARANTEED, BURSTABLE, BEST_EFFORT}) == frozenset({BEST_EFFORT})
+    assert pods_with_processes(host(cgroups), PODS) == frozenset({BEST_EFFORT, STATIC})
     shutil.rmtree(cgroups)
     assert pods_with_processes(host(cgroups), PODS) == frozenset()
 
@@ -135,7 +136,9 @@ def test_pods_with_processes_are_found_when_another_cgroup_ends(cgroups: Path) -
     (pod,) = cgroups.rglob(f"*{GUARANTEED.replace('-', '_')}*")
     (pod / "cgroup.events").write_text("populated 1\n")
     root = cgroups.parents[2]
-    assert pods_with_processes(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice")), PODS) == {GUARANTEED}
+    assert pods_with_processes(Host(root, Unreadable(root, "/sys/fs/cgroup/system.slice")), PODS) == frozenset(
+        {GUARANTEED}
+    )
 
 
 def test_missing_cgroups_make_pods_unknown(tmp_path: Path) -> None:
@@ -160,3 +163,12 @@ def test_cgroups_of_containers_are_not_listed(cgroups: Path) -> None:
     root = cgroups.parents[2]
     assert running_pods(Host(root, ListingRecorder(str(root.resolve())))) == PODS
     assert not [path for path in listed if "-pod" in path or "sshd" in path]
+
+
+def test_processes_are_unknown_without_free_descriptors(cgroups: Path) -> None:
+    systemd(cgroups)
+    (pod,) = cgroups.rglob(f"*{GUARANTEED.replace('-', '_')}*")
+    (pod / "cgroup.events").write_text("populated 1\n")
+    with no_more_descriptors():
+        assert pods_with_processes(host(cgroups), PODS) is None
+    assert pods_with_processes(host(cgroups), PODS) == frozenset({GUARANTEED})

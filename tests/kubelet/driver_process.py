@@ -1,6 +1,7 @@
 """A DRA driver as a process: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`.
 
-It publishes devices only with `sharing`: one device that several claims can share, each with a part of its capacity.
+It publishes devices with `sharing`, and with `tidy` until its first stop: one device that several claims can share,
+each with a part of its capacity.
 """
 
 import asyncio
@@ -48,6 +49,10 @@ class Driver:
         if self._behaviour == "reporting" and len(request.claims) == 1:
             await self._report(request.claims[0])
         return response
+
+    async def delete_slices(self) -> None:
+        """Delete what was published, which a driver need not do."""
+        await self._cluster.delete_slices(NODE, NAME)
 
     async def _report(self, asked: Any) -> None:
         """Report a device that the claim does not have, which the API server refuses."""
@@ -108,7 +113,8 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     running: list[asyncio.Task[None]] = []
     async with DRAPluginStub(folder, NAME) as plugin, asyncio.TaskGroup() as tasks:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
-        if behaviour == "sharing":
+        mark = registry.parent / "stopped"
+        if behaviour == "sharing" or (behaviour == "tidy" and not mark.exists()):
             running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
         if behaviour in ("lost", "partial", "invalid"):
             pool = v1.ResourcePool(name="pool", generation=1, resource_slice_count=2 if behaviour == "partial" else 1)
@@ -132,6 +138,9 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
         await stopped.wait()
         for task in running:
             task.cancel()
+    if behaviour == "tidy":
+        mark.touch()
+        await driver.delete_slices()
     client.close()
 
 

@@ -68,7 +68,14 @@ async def main(folder: Path, behaviour: str) -> None:
     serves = folder.parent if behaviour == "misplaced" else folder
     plugin = DevicePluginStub(serves / "p.sock", name, devices, preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
+
+    async def allocate_until_restart(request: api.AllocateRequest) -> StubReply:
+        if plugin.streams_opened > 2:  # the kubelet's first one, and that of the test
+            raise PluginFault("devices are not known")
+        return await allocate(request)
+
     wrong: dict[str, Any] = {
+        "forgetful": {"Allocate": allocate_until_restart},
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
         "colourful": {"Allocate": failing("\x1b[31mno\x1b[0m")},
         "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened

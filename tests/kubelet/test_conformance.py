@@ -160,6 +160,12 @@ async def test_plugin_that_does_not_register_after_restart_fails() -> None:
     )
 
 
+async def test_plugin_that_does_not_allocate_after_a_restart_of_the_kubelet_fails() -> None:
+    (check,) = await verify(*ours("forgetful"), restarts=True)
+    assert (check.group, check.name) == ("restarts of the kubelet", "a container with all devices")
+    assert "devices are not known" in check.detail
+
+
 async def test_plugin_that_cannot_replace_its_old_socket_fails() -> None:
     """The command is a shell, which ends without its child. The child is killed and leaves the socket."""
     script = '"$@" & wait $!'

@@ -163,6 +163,15 @@ async def test_driver_with_other_cdi_ids_after_restart_fails() -> None:
     assert re.fullmatch(r"other CDI ids: example.com/gpu=gpu-\d+ instead of example.com/gpu=gpu-\d+", check.detail)
 
 
+async def test_driver_that_deletes_its_slices_and_does_not_publish_again_fails() -> None:
+    waits = {"comes back after its restart": IN_VAIN, "publishes its devices after its restart": PATIENCE}
+    waits |= {"comes back after a crash": IN_VAIN, "publishes its devices after a crash": PATIENCE}
+    gone = "they are not there after 1 s; the kubelet deletes them while no driver runs"
+    assert texts(await verify(*ours("tidy"), device="", waits=waits, restarts=True)) == [
+        (f"publishes its devices after {event}", gone) for event in ("its restart", "a crash")
+    ]
+
+
 async def test_driver_that_needs_claim_for_unprepare_fails() -> None:
     waits = {f"comes back after restart {RESTARTS}": 3.0, "is unprepared without the claim": PATIENCE}
     failed = "unprepare dynamic resources: NodeUnprepareResources failed for ResourceClaim verify:"

@@ -10,6 +10,7 @@ import pytest
 
 from hostdevices import Host
 from kubelet.node import Node
+from nodeplug import logs
 from nodeplug.config import load
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon
@@ -17,6 +18,7 @@ from nodeplug.signals import STOP_TIMEOUT, _signal_handlers, run_until_signalled
 from telemetry import Telemetry
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
+from tests.running import running, until
 from tests.threads import no_more_threads
 
 
@@ -74,17 +76,40 @@ async def test_instance_that_cannot_start_threads_stops_on_sigterm(
     )
     async with Node(socket_dir) as node:
         file = ConfigFile(path, load(path))
-        running = asyncio.ensure_future(run_until_signalled(file, Host(made_up.root), Telemetry()))
+        instance = asyncio.ensure_future(run_until_signalled(file, Host(made_up.root), Telemetry()))
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
         try:
             with no_more_threads():
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(30):
-                    await running
+                    await instance
         finally:
             left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         assert 0 < left <= STOP_TIMEOUT
         assert not list(node.device_plugins.glob("nodeplug-*"))
+
+
+@pytest.mark.usefixtures("own_logging")
+async def test_warnings_about_states_end_with_the_daemon_that_logged_them(
+    made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
+) -> None:
+    def write(kubelet: Path) -> None:
+        path.write_text(
+            f"settings: {{kubeletRoot: {kubelet}, stateDirectory: {tmp_path}/state, cdiDirectory: {tmp_path}/cdi}}\n"
+            "resources: [{name: example.com/fuse, select: fuse}]\n"
+        )
+
+    def shown() -> list[str]:
+        return [each.message for each in logs.recent() if str(wrong) in each.message]
+
+    path, wrong = tmp_path / "config.yaml", socket_dir / "wrong"
+    write(wrong)
+    file = ConfigFile(path, load(path))
+    async with Node(socket_dir) as node, running(run_until_signalled(file, Host(made_up.root), Telemetry())):
+        await until(lambda: any("waiting for the kubelet" in each for each in shown()))
+        write(socket_dir)
+        await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
+        assert shown() == []
 
 
 async def test_signal_is_handled_after_a_thousand_pending_signals() -> None:

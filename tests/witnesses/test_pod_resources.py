@@ -153,6 +153,21 @@ async def test_failed_list_gives_no_answer_until_the_next_valid_one(
     assert witness.problem == ""
 
 
+async def test_problem_is_logged_again_for_another_kubelet(
+    kubelet: ScriptedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet.answer = ValueError("broken")
+    witness = witness_of(kubelet)
+    for _ in range(2):
+        assert await witness.listed() is None
+        assert await witness.listed() is None
+        await kubelet.stop()
+        await kubelet.start()
+    assert await witness.listed() is None
+    records = [x for x in caplog.records if x.name == "nodeplug.leases"]
+    assert [x.__dict__["is_current"]() for x in records] == [False, False, True]
+
+
 async def test_list_times_out_when_the_socket_is_silent(socket_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_resources, "TIMEOUT", 0.1)
     silent = ScriptedKubelet(socket_dir)
