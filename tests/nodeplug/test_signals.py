@@ -14,7 +14,7 @@ from nodeplug import logs
 from nodeplug.config import load
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon
-from nodeplug.signals import STOP_TIMEOUT, _signal_handlers, run_until_signalled
+from nodeplug.signals import STOP_TIMEOUT, _run_with, _signal_handlers, run_until_signalled
 from telemetry import Telemetry
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import StartDaemon, ended, pod, until_logged
@@ -105,7 +105,8 @@ async def test_warnings_about_states_end_with_the_daemon_that_logged_them(
     path, wrong = tmp_path / "config.yaml", socket_dir / "wrong"
     write(wrong)
     file = ConfigFile(path, load(path))
-    async with Node(socket_dir) as node, running(run_until_signalled(file, Host(made_up.root), Telemetry())):
+    # `run_until_signalled` would end this process after `STOP_TIMEOUT`
+    async with Node(socket_dir) as node, running(_run_with(file, Host(made_up.root), Telemetry())):
         await until(lambda: any("waiting for the kubelet" in each for each in shown()))
         write(socket_dir)
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
