@@ -42,6 +42,16 @@ def unlisted(ledger: Ledger) -> list[str]:
     return [x.unit for x in ledger.unlisted.leases()]
 
 
+async def unlisted_after_deletion(ledger: Ledger, held: Lease = HELD, **options: float) -> list[str]:
+    """The unlisted units after the kubelet has listed the pod, and no longer lists it in two passes."""
+    node = await node_with_pod(ledger, held, **options)
+    async with running(node.reconciler.run()):
+        await node.passes()
+        node.witnesses.list = GONE
+        await node.passes(2)
+        return unlisted(ledger)
+
+
 async def test_unit_is_unlisted_when_the_kubelet_stops_listing_its_pod(ledger: Ledger) -> None:
     node = await node_with_pod(ledger)
     seen: list[list[str]] = []
@@ -129,21 +139,11 @@ async def test_earlier_list_of_the_same_kubelet_counts_as_evidence(ledger: Ledge
     ids=["a static pod", "a claim", "its uid is not known"],
 )
 async def test_unit_of_static_pod_claim_or_unknown_uid_is_not_unlisted(ledger: Ledger, held: Lease) -> None:
-    node = await node_with_pod(ledger, held)
-    async with running(node.reconciler.run()):
-        await node.passes()
-        node.witnesses.list = GONE
-        await node.passes(2)
-        assert unlisted(ledger) == []
+    assert await unlisted_after_deletion(ledger, held) == []
 
 
 async def test_unit_is_not_unlisted_during_the_grace_time(ledger: Ledger) -> None:
-    node = await node_with_pod(ledger, grace=3600.0)
-    async with running(node.reconciler.run()):
-        await node.passes()
-        node.witnesses.list = GONE
-        await node.passes(2)
-        assert unlisted(ledger) == []
+    assert await unlisted_after_deletion(ledger, grace=3600.0) == []
 
 
 async def test_unlisted_unit_is_found_after_a_refusal_and_kept_until_its_pod_ends(ledger: Ledger) -> None:

@@ -561,19 +561,32 @@ async def test_registration_is_repeated_when_the_stream_ends_at_once(socket_dir:
     assert first.endpoint != second.endpoint
 
 
+def by_watcher(
+    folder: Path,
+    instance: str = "",
+    *,
+    streaming: bool = False,
+    silence: Callable[[bool], None] = lambda _: None,
+    timings: Timings = Timings(),
+) -> WatcherRegistration:
+    """A registration through the plugin watcher, of a plugin without methods."""
+    return WatcherRegistration(
+        "example.com/fuse",
+        folder,
+        instance or new_instance(),
+        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
+        streaming=lambda: streaming,
+        silence=silence,
+        watcher=FolderWatcher(),
+        timings=timings,
+    )
+
+
 async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeplug")
     old, new = sorted(new_instance() for _ in "12")
     silenced: asyncio.Queue[bool] = asyncio.Queue()
-    registration = WatcherRegistration(
-        "example.com/fuse",
-        socket_dir,
-        old,
-        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
-        streaming=lambda: True,
-        silence=silenced.put_nowait,
-        watcher=FolderWatcher(),
-    )
+    registration = by_watcher(socket_dir, old, streaming=True, silence=silenced.put_nowait)
     async with running(registration.run()):
         for _ in range(2):
             server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
@@ -588,15 +601,7 @@ async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, capl
 async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is_removed(
     socket_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registration = WatcherRegistration(
-        "example.com/fuse",
-        socket_dir,
-        new_instance(),
-        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
-        streaming=lambda: False,
-        silence=lambda _: None,
-        watcher=FolderWatcher(),
-    )
+    registration = by_watcher(socket_dir)
     async with running(registration.run()):
         await until_true(lambda: [*socket_dir.iterdir()])
         (path,) = socket_dir.iterdir()
@@ -611,16 +616,7 @@ async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is
 async def test_plugin_watcher_socket_is_renewed_when_the_kubelet_opens_no_stream(
     socket_dir: Path,
 ) -> None:
-    registration = WatcherRegistration(
-        "example.com/fuse",
-        socket_dir,
-        new_instance(),
-        handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
-        streaming=lambda: False,
-        silence=lambda _: None,
-        watcher=FolderWatcher(),
-        timings=QUICK,
-    )
+    registration = by_watcher(socket_dir, timings=QUICK)
     found: list[Path] = []
 
     def is_new() -> bool:

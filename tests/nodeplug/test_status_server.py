@@ -133,7 +133,7 @@ async def test_malformed_requests_are_answered(request_: bytes, status: bytes) -
 
 @pytest.fixture
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit connections to a short_timeout time."""
+    """Limit connections to a short time."""
     monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
 
 

@@ -61,9 +61,9 @@ def veth() -> Iterator[str]:
     try:
         done = subprocess.run(add, check=False, capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("there is no ip command this_machine")
+        pytest.skip("there is no ip command here")
     if done.returncode:
-        pytest.skip(f"no veth this_machine: {done.stderr.strip()}")
+        pytest.skip(f"no veth here: {done.stderr.strip()}")
     yield name
     subprocess.run(["ip", "link", "del", name], check=True)
 
