@@ -47,13 +47,8 @@ MAX_DEVICES = 10_000
 """The most devices whose places count; of more, all are taken as equally close."""
 _STEPS_PER_NODE = 20
 _SAME_DEVICE_COST = 1 << 20  # two units of one device, if they should be apart: more than any sum of other costs
-_LEVEL_DISTANCES = (
-    256,
-    64,
-    16,
-    4,
-    1,
-)  # two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four
+_LEVEL_DISTANCES = (256, 64, 16, 4, 1)
+"""Distances of two devices that differ in: hive, NUMA node, PCIe root, bridge; or in none of the four."""
 _DEVICE_LEVEL = 4  # below hive, NUMA node, PCIe root and bridge
 _LINK_COST = 64  # a link fewer: more than the distance of any two devices of a hive
 _USE_COST = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance

@@ -369,9 +369,8 @@ class Application:
         view = self._view(form, request, target)
         if options.watch:
             if request.headers.get("Upgrade", "").lower() == "websocket":
-                return Response(
-                    media_type=JSON
-                )  # after 200 and its end fabric8 watches over HTTP; it repeats after 503
+                # fabric8 watches over HTTP after a 200 that ends; after a 503 it would try again
+                return Response(media_type=JSON)
             await self._store.commit()
             changes = await watch(self._store, target, options)  # checks its options before the media type
             form = self._form(request, target.kind, is_list=True, is_watch=True)

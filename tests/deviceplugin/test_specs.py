@@ -238,6 +238,5 @@ async def test_repeatedly_removed_specs_are_rewritten_once_a_second_and_logged_o
         await until(removed)
     *_, fourth, fifth, sixth = directory.writes
     assert fifth - fourth > PAUSE / 2 < sixth - fifth
-    assert (
-        len([x for x in caplog.messages if "were removed" in x]) <= 2
-    )  # once more if a busy machine let our removal come first
+    # once more if a busy machine let our removal come first
+    assert len([x for x in caplog.messages if "were removed" in x]) <= 2

@@ -93,7 +93,6 @@ def _check_default(errors: ErrorList, path: str, schema: Schema, place: _Place, 
             check_object(found, schema, default, None, context)
     for each in found:
         inside = "" if each.path in ("", "<nil>") else each.path
-        has_dot = inside and not (
-            is_of_rules and inside.startswith("[")
-        )  # only paths of the type check have a dot there
+        # before an index, only paths of the type check have a dot
+        has_dot = inside and not (is_of_rules and inside.startswith("["))
         errors.append(each._replace(path=f"{path}{'.' if has_dot else ''}{inside}"))

@@ -34,9 +34,8 @@ def exclusive_devices_have_one_holder(cluster: Cluster) -> None:
             )
         else:  # one claim can have a device twice
             clash = one.party != other.party and one.takes.excludes(other.takes)
-        opened = (
-            (one.opened & other.opened) - (one.parts & other.parts) - {PORT}
-        )  # a port by which a holder has another device
+        # without a port by which a holder has another device
+        opened = (one.opened & other.opened) - (one.parts & other.parts) - {PORT}
         if clash or (one.party != other.party and opened):
             raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
 

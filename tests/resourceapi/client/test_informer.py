@@ -143,9 +143,8 @@ async def test_relist_requests_another_list() -> None:
         if request.is_watch:
             await asyncio.Event().wait()
         lists += 1
-        claims_page = claim_list(
-            claim(name=f"n{len(recorder.events) + 1}")
-        )  # on a slow machine the wait can be over already
+        # on a slow machine the wait can be over already
+        claims_page = claim_list(claim(name=f"n{len(recorder.events) + 1}"))
         await (request.answer(status(403), 403) if lists == 3 else request.answer(claims_page))
 
     async with running_informer(script) as (informer, recorder):
