@@ -7,7 +7,6 @@ whatever version of YAML another tool uses.
 import re
 from collections.abc import Collection, Iterable
 from collections.abc import Mapping as Keys
-from functools import cache
 from typing import Any, TypeAlias
 
 import msgspec.inspect as mi
@@ -53,7 +52,7 @@ class Document:
         self._marks: dict[Path, tuple[int, int]] = {}
         self._key_marks: dict[Path, tuple[int, int]] = {}
         self._wrong: list[Path] = []
-        found = self._value(root, type_of(wanted), (), "")
+        found = self._value(root, mi.type_info(wanted), (), "")
         self.value: dict[str, Any] = {} if found is _MISSING else found
 
     def at(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
@@ -175,12 +174,6 @@ class Document:
     def _wrong_type(self, path: Path, message: str, hint: str) -> Any:
         self.at(path, message, hint)
         return _MISSING
-
-
-@cache
-def type_of(struct: type) -> mi.Type:
-    """Return the description of a Struct's types. Computing that of the whole file takes more than a millisecond."""
-    return mi.type_info(struct)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ Source: encoding/json (Unmarshal), sigs.k8s.io/yaml.
 
 import msgspec.inspect as mi
 
-from nodeplug.config.document import options_of, type_of
+from nodeplug.config.document import options_of
 from nodeplug.config.tree import Mapping as Keys
 from nodeplug.config.tree import Node, Scalar, Sequence
 from nodeplug.convert.wrapping import with_text
@@ -17,7 +17,7 @@ _NOTHING = ("", "~", "null", "Null", "NULL")
 
 def tree_as_go_reads(root: Node, schema: type) -> Node:
     """Return a file's tree with keys spelt as in `schema`, and without keys that have no value."""
-    return _read(root, type_of(schema))
+    return _read(root, mi.type_info(schema))
 
 
 def _read(node: Node, wanted: mi.Type) -> Node:
