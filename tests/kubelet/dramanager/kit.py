@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -198,19 +198,22 @@ class Lab:
     async def until_registered(self, stub: DRAPluginStub) -> None:
         """Wait until the plugin watcher has registered a plugin once more, and it is connected."""
         self._registrations[stub] += 1
-        async with asyncio.timeout(30):
-            while True:
-                # one tick is enough, unless the watcher is still busy with earlier sockets
-                await self.clock.advance(1)
-                with contextlib.suppress(TimeoutError):
-                    await stub.until(lambda: stub.notified.count((True, "")) >= self._registrations[stub], 0.5)
-                    break
+        count = self._registrations[stub]
+        await self._tick_until(lambda: stub.until(lambda: stub.notified.count((True, "")) >= count, 0.5))
         await self.node.until(
             lambda: any(
                 plugin.is_connected and plugin.endpoint == str(stub.socket)
                 for plugin in self.node.dra_manager.plugins.instances(stub.info.name)
             )
         )
+
+    async def until_deregistered(self, driver: str) -> None:
+        """Wait until the plugin watcher has seen that the sockets of a driver are gone.
+
+        The clock moves by few seconds, so that a driver that returns can still be in time.
+        """
+        plugins = self.node.dra_manager.plugins
+        await self._tick_until(lambda: self.node.until(lambda: driver not in plugins.drivers(), 0.5))
 
     async def until_disconnected(self, driver: str) -> None:
         """Wait until no plugin of a driver is connected."""
@@ -246,6 +249,16 @@ class Lab:
             while len(self._failures) < count:
                 await self._event_received.wait()
         return self._failures
+
+    async def _tick_until(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Advance the clock by a second until `wait` returns before its timeout."""
+        async with asyncio.timeout(30):
+            while True:
+                # one tick of the watcher is enough, unless it has not seen the change yet
+                await self.clock.advance(1)
+                with contextlib.suppress(TimeoutError):
+                    await wait()
+                    return
 
     async def _watch(self) -> None:
         async for event in self.node.events():

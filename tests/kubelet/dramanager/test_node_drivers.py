@@ -18,7 +18,7 @@ async def test_restarted_driver_is_registered_again(lab: Lab) -> None:
     stub = await lab.driver()
     await stub.stop()
     await lab.until_disconnected(DRIVER)
-    await lab.advance_until(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await lab.until_deregistered(DRIVER)
     await stub.start()
     await lab.until_registered(stub)
     assert stub.notified == [(True, "")] * 2
@@ -144,7 +144,7 @@ async def test_slices_are_deleted_at_start_and_after_driver_is_lost(lab: Lab) ->
     deleted = lab.cluster.deleted_slices
     assert deleted == [("realnode", None)]
     await stub.stop()
-    await lab.advance_until(1, lambda: lab.node.dra_manager.plugins.drivers() == [])
+    await lab.until_deregistered(DRIVER)
     await lab.clock.advance(10)
     await stub.start()
     await lab.until_registered(stub)
