@@ -84,6 +84,7 @@ class PluginFolder:
 
     def report_unanswered(self, reason: str) -> str:
         """Return a text for an unanswered socket of the kubelet; it is logged once, not for each resource."""
+        self._note_restart()  # the change of the folder might not have been reported yet
         kubelet, message = self.kubelet(), f"waiting for the kubelet: {reason}"
         if kubelet is not None and kubelet != self._unanswered_socket:
             self._unanswered_socket = kubelet

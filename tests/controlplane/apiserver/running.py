@@ -266,11 +266,12 @@ def device_class(name: str = "gpu", **metadata: Any) -> Plain:
 
 def wait_until_deleted(api: Http, name: str) -> None:
     """Wait until a device class no longer exists."""
-    found = api.send("GET", f"{CLASSES}/{name}")
-    if found.status == 404:
-        return
-    version = found.body["metadata"]["resourceVersion"]
     selector = f"metadata.name={name}"
+    found = api.ok("GET", f"{CLASSES}?fieldSelector={selector}")
+    if not found["items"]:
+        return
+    # a server that was started again has no history from before, so the object's own version can be too old
+    version = found["metadata"]["resourceVersion"]
     with api.watch(CLASSES, resourceVersion=version, fieldSelector=selector, timeoutSeconds="10") as events:
         assert any(event["type"] == "DELETED" for event in events)
 
