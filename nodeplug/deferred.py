@@ -30,6 +30,7 @@ _MODULES = (
     "textwrap",  # traceback
     "tokenize",  # inspect and linecache, for the source of a traceback
     "typing_extensions",  # msgspec, if it is installed
+    "yaml.cyaml",  # yaml, for parsers in C; the configuration is read in Python, for the positions in its messages
 )
 _TYPING = ("NotRequired", "Required", "get_type_hints")
 """The names that msgspec imports from typing_extensions, and that Python's own typing has as well."""

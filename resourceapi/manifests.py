@@ -18,6 +18,13 @@ import yaml
 from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.strict import Members
 
+try:
+    from yaml.cyaml import CSafeLoader
+except ImportError:  # PyYAML without libyaml
+    _Loader: Any = yaml.SafeLoader
+else:
+    _Loader = CSafeLoader
+
 MAX_REPEATED = 2**20
 """The most bytes that the aliases of one document can stand for; each value counts as its characters plus 16."""
 
@@ -36,7 +43,6 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _MAX_DIGITS = 400  # the smallest and the largest float have fewer
 _MIN_EXPONENT_FORM = 1e21  # from here on Go writes a float with an exponent
 _BASES = {"x": 16, "o": 8, "b": 2}
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ManifestError(ValueError):

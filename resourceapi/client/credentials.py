@@ -15,7 +15,6 @@ import yaml
 
 from resourceapi.client.errors import ClientError
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a request waits for it once a minute
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -68,17 +67,14 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
 def from_kubeconfig(path: Path, context: str = "") -> Source:
     """Return a source of the credentials of a kubeconfig's context, by default the current one."""
 
+    known: tuple[str, dict[str, Any]] = "", {}  # the text that was read last, and its document
+
     def read() -> Credentials:
-        try:
-            document = yaml.load(_text(path), _Loader)  # noqa: S506 - a safe one
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
-            place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-            raise CredentialsError(f"{path}{place}: this is not YAML: {error.problem or error.context}") from error
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: for example an invalid date
-            raise CredentialsError(f"{path}: {error}") from error
-        if not isinstance(document, dict):
-            raise CredentialsError(f"{path}: not a kubeconfig")
+        nonlocal known
+        text = _text(path)
+        if text != known[0]:  # parsing in Python takes up to 20 ms; the parser in C would take 0.5 MiB for good
+            known = text, _document(path, text)
+        document = known[1]
         name = context or document.get("current-context") or ""
         chosen = _named(path, document, "contexts", name, "context")
         cluster = _named(path, document, "clusters", str(chosen.get("cluster")), "cluster")
@@ -86,6 +82,20 @@ def from_kubeconfig(path: Path, context: str = "") -> Source:
         return _credentials(path, cluster, user, str(chosen.get("namespace") or "default"))
 
     return read
+
+
+def _document(path: Path, text: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise CredentialsError(f"{path}{place}: this is not YAML: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: for example an invalid date
+        raise CredentialsError(f"{path}: {error}") from error
+    if not isinstance(document, dict):
+        raise CredentialsError(f"{path}: not a kubeconfig")
+    return document
 
 
 def _credentials(path: Path, cluster: dict[str, Any], user: dict[str, Any], namespace: str) -> Credentials:

@@ -134,6 +134,10 @@ print(list(Path({str(tmp_path)!r}).iterdir()), type(sys.modules["shutil"]) is _D
             "import inspect; from typing_extensions import TypedDict, get_type_hints; print(inspect.isclass(len))",
             "False\n",
         ),
+        (
+            "import yaml, resourceapi.manifests as m; print(m._Loader.__name__, m.read_yaml('a: yes'))",
+            "CSafeLoader {'a': True}\n",
+        ),
         ("import platform as p; print(p.system(), p.python_implementation())", "Linux CPython\n"),
         ("import hmac, ssl; print(hmac.new(b'k', b'm', 'sha256').digest_size, ssl.HAS_TLSv1_3)", "32 True\n"),
     ],
