@@ -3,6 +3,7 @@
 import fcntl
 import functools
 import gc
+import logging
 import os
 import shutil
 import tarfile
@@ -52,6 +53,16 @@ def pytest_collection() -> Generator[None, None, None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """Restore the logging of this process after each test: commands and daemons in the process set up their own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,6 @@ from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.machine import Machine, in_cluster
 
 StartDaemon = Callable[..., Awaitable[Process]]
-
-
-@pytest.fixture
-def own_logging() -> Iterator[None]:
-    """Restore the logging of this process after the test."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ for _ in range(2_000):
 FILE_OFFSET = 1 << 40
 """Bytes; only a sparse file of ours is written there. The limit that simulates a full disk is for the whole process."""
 log = logging.getLogger("tests.logs")
-pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 def written(form: logs.LogFormat) -> str:

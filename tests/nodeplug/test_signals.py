@@ -65,7 +65,6 @@ async def test_instance_with_a_full_log_pipe_serves_and_stops_on_sigterm(start: 
     os.close(reader)
 
 
-@pytest.mark.usefixtures("own_logging")
 async def test_instance_that_cannot_start_threads_stops_on_sigterm(
     made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:
@@ -89,7 +88,6 @@ async def test_instance_that_cannot_start_threads_stops_on_sigterm(
         assert not list(node.device_plugins.glob("nodeplug-*"))
 
 
-@pytest.mark.usefixtures("own_logging")
 async def test_warnings_about_states_end_with_the_daemon_that_logged_them(
     made_up: MadeUpHost, socket_dir: Path, tmp_path: Path
 ) -> None:

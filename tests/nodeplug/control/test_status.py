@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -205,7 +204,6 @@ async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machi
     await until_registered(True)
 
 
-@pytest.mark.usefixtures("own_logging")
 async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: DaemonUnderTest, socket_dir: Path) -> None:
     async def recent() -> list[str]:
         found = json.loads((await daemon.run("status", "-o", "json")).stdout)
