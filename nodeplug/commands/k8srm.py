@@ -33,7 +33,7 @@ PORT = 55441
     ),
 )
 def k8srm() -> None:
-    """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
+    """The k8srm prototype of device claims: its API server, its scheduler, and pools for experiments."""
 
 
 @k8srm.command(epilog=examples("nodeplug k8srm schedule --kubeconfig kubeconfig default/train"))
