@@ -125,7 +125,7 @@ async def test_topology_shows_the_resources_of_the_daemon(daemon: DaemonUnderTes
 async def test_topology_of_a_recording_shows_nothing_of_the_daemon(daemon: DaemonUnderTest, tmp_path: Path) -> None:
     await daemon.start(FUSE)
     recording = tmp_path / "node.gz"
-    assert CliRunner().invoke(main, ["capture", str(recording), "--root", daemon.root]).exit_code == 0
+    assert CliRunner().invoke(main, ["capture", str(recording), "--root", str(daemon.root)]).exit_code == 0
     found = await daemon.run("topology", "--root", str(recording))
     assert "    + misc-fuse  misc" in found.stdout.splitlines()
     assert found.stderr == ""
