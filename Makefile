@@ -3,11 +3,14 @@ PY := .venv/bin/python
 WORKERS := $(shell expr 3 \* `nproc`)# tests wait more than they compute
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all demo test long check site dist pyz deb lock audit node e2e bench proto clean
+.PHONY: all help demo test long check site dist pyz deb lock audit node e2e bench proto clean
 export K8S ?= 1.36
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)# builds have the time of their source
 
 all: check test             ## what CI does
+
+help:                       ## list the targets
+	@sed -n 's/^\([a-z0-9]*\):[^#]*## \(.*\)/\1	\2/p' Makefile | expand -t 10
 
 demo: .venv/.run            ## demonstrate nodeplug with this machine's devices: make demo ARGS=--watch
 	$(PY) -m nodeplug demo $(ARGS)

@@ -118,7 +118,7 @@ class PluginFolder:
         if not problem and self._kubelet is None and KUBELET_SOCKET not in self._names:
             problem = f"waiting for the kubelet: there is no {self.kubelet_socket} yet"
         if problem and problem != self._problem:
-            text = "%s; set settings.kubeletRoot to the kubelet's folder"
+            text = "%s; if the kubelet has another folder, set settings.kubeletRoot"
             log.warning(text, problem, extra={"is_current": lambda: self._problem == problem})
         self._problem = problem
         self._note_restart()

@@ -160,7 +160,9 @@ class WatcherRegistration:
         self.last_error = reason
         extra = {"resource": self.resource_name}
         if is_missing(self._folder):
-            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
+            text = (
+                "waiting for the kubelet: there is no %s; if the kubelet has another folder, set settings.kubeletRoot"
+            )
             log.warning(text, self._folder, extra={**extra, "is_current": lambda: is_missing(self._folder)})
         else:
             log.error("cannot serve: %s; nodeplug tries again", reason, extra=extra)

@@ -18,10 +18,12 @@ NAVIGATION = {
     "Guides": [
         "recipes",
         "install",
+        "nvidia-gpus",
         "network-functions",
         "virtual-machines",
         "claims",
         "operating",
+        "monitoring",
         "troubleshooting",
         "migration",
     ],

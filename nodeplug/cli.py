@@ -48,8 +48,12 @@ _SECTIONS: Final = {
     },
 }
 """The commands by section, each with its line of the help page. A listing does not import the commands."""
-_LIBRARIES: Final = {"grpc": "grpcio"}
-"""Libraries that nodeplug.pyz does not contain: import name to package name."""
+_LIBRARIES: Final = {
+    "grpc": ("grpcio", "grpcio"),
+    "starlette": ("starlette", "nodeplug[controlplane]"),
+    "uvicorn": ("uvicorn", "nodeplug[controlplane]"),
+}
+"""Libraries that nodeplug.pyz does not contain: import name to the package, and what to install for it."""
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a file that is full. If the standard output is a closed pipe, the program ends silently."""
 _COMMANDS: Final = {name: says for section in _SECTIONS.values() for name, says in section.items()}
@@ -91,11 +95,11 @@ class _Lazy(CommandGroup):
         except click.ClickException as error:
             raise in_requested_output(ctx, error) from None
         except ModuleNotFoundError as error:
-            package = _LIBRARIES.get((error.name or "").partition(".")[0])
-            if package is None:
+            package, wanted = _LIBRARIES.get((error.name or "").partition(".")[0], ("", ""))
+            if not package:
                 raise
             words = f"this command needs {package}, which is not installed"
-            raise click.ClickException(f"{words}: pip install {package}, or install nodeplug's wheel") from None
+            raise click.ClickException(f"{words}: pip install '{wanted}'") from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [CompletionItem(name, help=says) for name, says in _COMMANDS.items() if name.startswith(incomplete)]

@@ -174,7 +174,9 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
 
     def log_reason(reason: str) -> None:
         if is_missing(folder):
-            text = "waiting for the kubelet: there is no %s; set settings.kubeletRoot to the kubelet's folder"
+            text = (
+                "waiting for the kubelet: there is no %s; if the kubelet has another folder, set settings.kubeletRoot"
+            )
             log.warning(text, folder, extra={"is_current": lambda: is_missing(folder)})
         else:
             log.error("cannot serve %s: %s; nodeplug tries again", what, reason)

@@ -70,10 +70,10 @@ ACCEL = Reader(
     read,
     one_per="accel, habanalabs, neuron, apex, hailo or tenstorrent class device",
     attributes=attributes("""
-        type    text     the class
+        type    text     the class in sysfs: "accel", "habanalabs"
         model   text
-        module  integer  Gaudi's place on the board
-        index   integer  the number in the node's name
+        module  integer  of a Gaudi: its place on the board
+        index   integer  the number in the name of the node
     """),
     presets={"accel": PresetFacts("compute accelerators: accel class, Gaudi, Neuron, Coral, Hailo, Tenstorrent")},
     signals=state("device/status", "operational"),

@@ -159,13 +159,13 @@ BLOCK = Reader(
     read_block,
     one_per="disk, partition, loop device",
     attributes=attributes("""
-        size       integer  bytes
-        readOnly   boolean  always there
-        removable  boolean  always there
+        size       integer  in bytes
+        readOnly   boolean
+        removable  boolean
         model      text
         serial     text
-        wwid       text
-        partition  integer
+        wwid       text     the world-wide identifier
+        partition  integer  of a partition: its number
     """),
     presets={
         "block": PresetFacts("disks, partitions and loop devices", is_dangerous=True),
@@ -182,8 +182,8 @@ NVME = Reader(
         model             text
         serial            text
         firmwareRevision  text
-        transport         text
-        state             text
+        transport         text  "pcie", "tcp", "rdma", "fc"
+        state             text  "live" if it works
     """),
     presets={"nvme": PresetFacts("NVMe controllers", is_dangerous=True)},
     signals=state("state", "live"),

@@ -140,8 +140,8 @@ class SmallClass(Struct, frozen=True):
 
 _INPUT = """
     model    text
-    phys     text
-    unique   text
+    phys     text         where it is connected: "usb-0000:00:14.0-3/input0"
+    unique   text         its serial number or hardware address
     vendor   hexadecimal
     product  hexadecimal
 """
@@ -178,7 +178,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         r"(video|v4l-subdev|vbi|radio|swradio|v4l-touch)\d+",
         _video,
         "video4linux nodes, all of them",
-        described="model text\nindex integer",
+        described="model text\nindex integer the number of the node among those of its hardware, from 0",
         role=_video_role,
         more_presets={"camera": _CAMERA},
     ),
@@ -207,7 +207,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         r"i2c-\d+",
         _i2c,
         "I2C buses",
-        described="model text\nsmbus boolean true: it is the board's own, with memory modules and regulators",
+        described="model text\nsmbus boolean true if it is the board's own bus, with memory modules and regulators",
     ),
     SmallClass(
         "spi", "/sys/class/spidev", r"spidev\d+\.\d+", _model("device/modalias"), "SPI devices", role=_chip_select
@@ -219,7 +219,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         r"tpm\d+",
         _tpm,
         "TPMs, each with its resource manager's node",
-        described="model text\nversion integer",
+        described="model text\nversion integer 1 or 2",
         more_nodes=_resource_manager,
         subsystems=("tpmrm",),
         is_dangerous=True,
@@ -236,7 +236,7 @@ SMALL_CLASSES: tuple[SmallClass, ...] = (
         r"uio\d+",
         _uio,
         "user space I/O devices",
-        described="model text\nunconfined boolean true: registers of a PCI function, whose DMA no IOMMU confines",
+        described="model text\nunconfined boolean true if no IOMMU confines the DMA of its PCI function",
     ),
     SmallClass(
         "iio", "/sys/bus/iio/devices", r"iio:device\d+", _model("label", "name"), "industrial I/O: converters, sensors"

@@ -144,26 +144,26 @@ GPU = Reader(
     read,
     one_per="GPU, partition of an AMD GPU, or MIG instance",
     attributes=attributes("""
-        type              text         "gpu", "mig"; "display": it computes nothing; "npu", "fpga"
+        type              text         "gpu", "mig" (a MIG instance), "display" (no computing), "npu", "fpga"
         vendor            hexadecimal
-        model             text
+        model             text         the name of the product
         uuid              text
-        index             integer      NVIDIA's device minor
+        index             integer      the minor number of NVIDIA's device node
         driverVersion     version
-        memory            integer      bytes; NVIDIA's with `settings.nvml`
-        memoryNode        integer      NUMA node of its memory
-        gfx               text         what AMD's compilers call it
-        hive              text         GPUs that xGMI joins have the same; with `settings.nvml` those that NVLink joins
-        computePartition  text         mode of an AMD GPU: "SPX", "CPX"
-        memoryPartition   text
-        partition         integer      of an AMD GPU that is several
-        render            boolean      always there: it has a render node
-        partitioned       boolean      true: its MIG instances or virtual functions are the devices
-        parentUUID        text         of partitions and MIG instances
-        gpuInstance       integer      of MIG instances
-        computeInstance   integer      of MIG instances
+        memory            integer      in bytes; of NVIDIA's GPUs with `settings.nvml`
+        memoryNode        integer      the NUMA node of its memory
+        gfx               text         the target name of AMD's compilers
+        hive              text         the same value for GPUs that xGMI joins, or NVLink with `settings.nvml`
+        computePartition  text         of an AMD GPU: the compute partition mode, "SPX", "CPX"
+        memoryPartition   text         of an AMD GPU: the memory partition mode, "NPS1", "NPS4"
+        partition         integer      of a partition of an AMD GPU: its number
+        render            boolean      it has a render node
+        partitioned       boolean      true if its MIG instances or virtual functions are offered in its place
+        parentUUID        text         of partitions and MIG instances: the UUID of the GPU
+        gpuInstance       integer      of MIG instances: the number of the GPU instance
+        computeInstance   integer      of MIG instances: the number of the compute instance
         profile           text         of MIG instances, with `settings.nvml`: "1g.10gb"
-        placement         text         of MIG instances, with `settings.nvml`: first slice and how many, "4:1"
+        placement         text         of MIG instances, with `settings.nvml`: the first slice and how many, "4:1"
     """),
     presets={
         "gpu": _preset(

@@ -148,8 +148,8 @@ QAT = Reader(
     read_qat,
     one_per="QAT function that vfio holds",
     attributes=attributes("""
-        services  text
-        state     text  of the physical function
+        services  text  of the physical function: "sym;asym", "dc"
+        state     text  of the physical function: "up"
     """),
     presets={"qat": PresetFacts("Intel QuickAssist functions")},
     signals=qat_signals,
@@ -163,9 +163,9 @@ DSA = Reader(
     attributes=attributes("""
         type      text     "dsa", "iax"
         mode      text     "dedicated", "shared"
-        size      integer
+        size      integer  the number of entries of the queue
         priority  integer
-        label     text
+        label     text     the name that the administrator chose
     """),
     presets={
         "dsa": PresetFacts("user work queues of Intel's Data Streaming Accelerator", {"type": "dsa"}),

@@ -25,24 +25,24 @@ _FOLDERS = ("input", "spi_master", "rc", "sound")  # of the kernel's, between a 
 
 
 EVERYWHERE = attributes("""
-    name                             text     the kernel's name today
+    name                             text     the kernel's name for it now, which may differ after a reboot
     bus                              text     "pci", "usb", "platform", "virtual", "mdev"
-    driver                           text
-    resource.kubernetes.io/pcieRoot  text
-    resource.kubernetes.io/numaNode  integer
+    driver                           text     the kernel driver that is bound to it
+    resource.kubernetes.io/pcieRoot  text     the PCIe root complex: "pci0000:3a"
+    resource.kubernetes.io/numaNode  integer  the nearest NUMA node; of several the first
 """)
 """The attributes of devices of every kind."""
 
 ON_PCI = attributes("""
-    resource.kubernetes.io/pciBusID  text         "0000:3b:00.0"
+    resource.kubernetes.io/pciBusID  text         the address of the function: "0000:3b:00.0"
     vendor                           hexadecimal
     device                           hexadecimal
-    sriov                            text         "pf", "vf"
-    pf                               text         of a virtual function: the physical one's address
-    pfName                           text         and its interface, which sub-functions say, too
-    auxiliary                        text         of a sub-function: "mlx5_core.sf.4"
-    sfIndex                          integer      of a sub-function: the number that it was given (sfnum)
-    vfIndex                          integer
+    sriov                            text         "pf" (physical function), "vf" (virtual function)
+    pf                               text         of a virtual function: the address of its physical function
+    pfName                           text         of a virtual or sub-function: the interface of its physical function
+    auxiliary                        text         of a sub-function: its name on the auxiliary bus, "mlx5_core.sf.4"
+    sfIndex                          integer      of a sub-function: its user-defined number (sfnum)
+    vfIndex                          integer      of a virtual function: its number on its physical function, from 0
 """)
 """The attributes of devices on a PCI function."""
 
@@ -50,9 +50,9 @@ ON_USB = attributes("""
     vendor     hexadecimal
     product    hexadecimal
     serial     text
-    port       text         chain of ports: "2.3"
-    byPath     text         the place as links below by-path have it: "pci-0000:00:14.0-usb-0:2.3:1.0"
-    interface  integer
+    port       text         the chain of ports to the device: "2.3"
+    byPath     text         the port in the notation of udev: "pci-0000:00:14.0-usb-0:2.3:1.0"
+    interface  integer      the number of the USB interface
 """)
 """The attributes of devices on a USB device."""
 

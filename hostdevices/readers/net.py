@@ -81,22 +81,22 @@ NIC = Reader(
     read,
     one_per="network interface",
     attributes=attributes("""
-        mac            text
-        mtu            integer
-        speed          integer  Mbit/s
-        carrier        boolean  always there
-        operstate      text
-        linkType       text     "ethernet", "infiniband", "can", "loopback"
-        devType        text     "bond", "wlan"
-        virtual        boolean  always there
-        uplink         boolean  it carries the node's routes: never offered; always there unless it is unknown
-        uplinkUnknown  boolean  true: it cannot be told from the one that does
-        otherDefaultRoute  boolean  true: a default route of another table than main leads over it
-        devPort        integer
-        physPort       text
-        representor    boolean  true: it is another function's port in the card's switch (switchdev)
-        physSwitch     text
-        master         text     the interface of the node that it is a part of: a bond, bridge, VRF and the like
+        mac                text     the hardware address
+        mtu                integer
+        speed              integer  in Mbit/s
+        carrier            boolean  the link is up
+        operstate          text     "up", "down", "unknown"
+        linkType           text     "ethernet", "infiniband", "can", "loopback"
+        devType            text     "bond", "wlan"
+        virtual            boolean  there is no hardware behind it
+        uplink             boolean  it is the node's uplink, which is never offered; missing if this is unknown
+        uplinkUnknown      boolean  true if it may be the uplink, because nodeplug cannot see the routes
+        otherDefaultRoute  boolean  true if it carries a default route of another table than main
+        devPort            integer  the number of the port of a card with several ports (dev_port)
+        physPort           text     the name of the physical port (phys_port_name)
+        representor        boolean  true if it is the port of another function in the card's switch (switchdev)
+        physSwitch         text     the id of the card's switch (phys_switch_id)
+        master             text     the bond, bridge, VRF or other interface of the node that it is a part of
     """),
     presets={
         "nic": PresetFacts(

@@ -1,7 +1,7 @@
 """The catalogue as a page: `python -m hostdevices.readers.page docs/device-classes.md` writes it."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hostdevices.readers import BY_KIND
@@ -15,7 +15,8 @@ This page lists what `nodeplug discover` finds, class by class. It is generated 
 `python -m hostdevices.readers.page docs/device-classes.md`.
 [Adding a device class](add-a-device-class.md) takes one file.
 
-- A device has an attribute only if the host provides its value. Some booleans are always there.
+- A device has an attribute only if the host provides its value. A boolean that is described as "true if" is missing
+  otherwise; other booleans are always there.
 - Ids of vendors and models (hexadecimal) are lower-case digits without 0x. Put them in quotes if YAML would read them
   as numbers. Texts have at most 64 bytes.
 - A preset selects all devices of a kind, or some of them.
@@ -27,7 +28,9 @@ This page lists what `nodeplug discover` finds, class by class. It is generated 
 
 def page() -> str:
     """Return the page."""
-    return "\n".join((_HEAD, *_common(), *(line for reader in BY_KIND.values() for line in _section(reader))))
+    small = [reader for reader in BY_KIND.values() if set(reader.attributes) == {"model"}]
+    sections = (line for reader in BY_KIND.values() if reader not in small for line in _section(reader))
+    return "\n".join((_HEAD, *_common(), *sections, *_small(small)))
 
 
 def _common() -> Iterator[str]:
@@ -53,9 +56,20 @@ def _section(reader: Reader) -> Iterator[str]:
     yield from _table(reader.attributes)
 
 
+def _small(readers: Sequence[Reader]) -> Iterator[str]:
+    yield "## Other kinds\n"
+    yield "One device per device node of the class. The only attribute besides the common ones is `model`.\n"
+    yield "| kind | preset | devices |"
+    yield "|---|---|---|"
+    for reader in readers:
+        ((preset, facts),) = reader.presets.items()
+        yield f"| `{reader.kind}` | `{preset}` | {facts.help}{' (dangerous)' if facts.is_dangerous else ''} |"
+    yield ""
+
+
 def _table(attributes: Mapping[str, Attribute]) -> Iterator[str]:
     if attributes:
-        yield "| attribute | type | |"
+        yield "| attribute | type | meaning |"
         yield "|---|---|---|"
         yield from (f"| `{name}` | {attribute.type} | {attribute.about} |" for name, attribute in attributes.items())
         yield ""

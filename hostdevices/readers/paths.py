@@ -115,7 +115,7 @@ PATH = Reader(
     lambda _: iter(()),  # only a configuration has globs
     one_per="file below /dev that a configured glob matches",
     attributes=attributes("""
-        path       text
-        subsystem  text  of the node
+        path       text  the path below /dev
+        subsystem  text  of the device behind the node
     """),
 )

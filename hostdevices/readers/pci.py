@@ -271,23 +271,23 @@ PCI = Reader(
     read,
     one_per="PCI function",
     attributes=attributes("""
-        class            hexadecimal  "020000"
-        subsystemVendor  hexadecimal
-        subsystemDevice  hexadecimal
-        revision         hexadecimal
-        iommuGroup       integer
-        acpiIndex        integer      of a network function: the firmware's number of it
-        linkType         text         of a network function, a virtual one by its physical one: "ethernet", "infiniband"
-        rdma             boolean      true: of a network function that has an RDMA device
-        pKey             hexadecimal  of an InfiniBand function: its first partition key
-        ddpProfile       text         of Intel's network functions, with `settings.devlink`: their card's package
-        vdpa             text         of a function with a vDPA device: what it is called
-        vdpaType         text         of a function with a vDPA device: "vhost", "virtio", by who drives it
-        totalVFs         integer
-        numVFs           integer
-        uplink           boolean      true: it carries the node's routes
-        uplinkUnknown    boolean      true: it cannot be told from the function that does
-        otherDefaultRoute boolean     true: a default route of another table than main leads over its interface
+        class              hexadecimal  the PCI class: "020000"
+        subsystemVendor    hexadecimal
+        subsystemDevice    hexadecimal
+        revision           hexadecimal
+        iommuGroup         integer      the number of its IOMMU group now
+        acpiIndex          integer      of a network function: its index in the firmware
+        linkType           text         of a network function, or of its physical function: "ethernet", "infiniband"
+        rdma               boolean      true if a network function has an RDMA device
+        pKey               hexadecimal  of an InfiniBand function: its first partition key
+        ddpProfile         text         of Intel's network functions, with `settings.devlink`: the card's DDP package
+        vdpa               text         the name of its vDPA device
+        vdpaType           text         the kind of driver of its vDPA device: "vhost", "virtio"
+        totalVFs           integer      how many virtual functions it can have
+        numVFs             integer      how many virtual functions it has
+        uplink             boolean      true if it is the node's uplink
+        uplinkUnknown      boolean      true if it may be the uplink, because nodeplug cannot see the routes
+        otherDefaultRoute  boolean      true if its interface carries a default route of another table than main
     """),
     presets={
         "sriov-vf": PresetFacts(

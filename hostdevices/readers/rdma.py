@@ -107,19 +107,19 @@ RDMA = Reader(
     read,
     one_per="RDMA device with its uverbs, umad, issm, rdma_cm nodes",
     attributes=attributes("""
-        nodeType      text
+        nodeType      text         "CA"
         nodeGUID      text
         sysImageGUID  text
-        hcaType       text
-        boardID       text
+        hcaType       text         the model of the card: "MT4123"
+        boardID       text         the id of the board (PSID)
         firmware      version
-        ports         integer
+        ports         integer      how many ports it has
         pKey          hexadecimal  the first partition key of port 1
-        linkLayer     text
-        state         text
-        physState     text
-        rate          text
-        netdev        text
+        linkLayer     text         "InfiniBand", "Ethernet"
+        state         text         of the first active port: "ACTIVE"
+        physState     text         of that port: "LinkUp"
+        rate          text         of that port: "100 Gb/sec (4X EDR)"
+        netdev        text         the network interface of the same hardware
     """),
     presets={"rdma": PresetFacts("RDMA devices with their verbs nodes")},
     signals=signals,

@@ -52,9 +52,9 @@ SOUND = Reader(
     read,
     one_per="sound card, all its nodes",
     attributes=attributes("""
-        card      text     the card's id
-        capture   boolean  always there
-        playback  boolean  always there
+        card      text     the id of the card: "PCH"
+        capture   boolean  it can record
+        playback  boolean  it can play
     """),
     presets={"sound": PresetFacts("sound cards, each with all its nodes")},
 )

@@ -65,7 +65,7 @@ TTY = Reader(
     frozenset({"tty", "usb"}),
     read,
     one_per="serial port with hardware behind it",
-    attributes=attributes("console  boolean  true: it is the node's console"),
+    attributes=attributes("console  boolean  true if it is the node's console"),
     presets={
         "serial": PresetFacts("serial ports of every bus"),
         "usb-serial": PresetFacts("USB serial ports", {"bus": "usb"}),

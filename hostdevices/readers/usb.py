@@ -237,15 +237,15 @@ USB = Reader(
         vendor            hexadecimal
         product           hexadecimal
         serial            text
-        port              text         chain of ports: "2.3"
-        byPath            text         the place as udev names it: "pci-0000:00:14.0-usb-0:2.3"
-        class             hexadecimal
-        interfaceClasses  text         "03,0e"
-        speed             integer      Mbit/s
-        revision          hexadecimal
-        busnum            integer      the kernel's numbers today, which change when it is plugged in again
-        devnum            integer
-        usbAddress        text         both: "1:7"
+        port              text         the chain of ports to the device: "2.3"
+        byPath            text         the port in the notation of udev: "pci-0000:00:14.0-usb-0:2.3"
+        class             hexadecimal  the USB class of the device
+        interfaceClasses  text         the USB classes of its interfaces: "03,0e"
+        speed             integer      in Mbit/s
+        revision          hexadecimal  the version of the device (bcdDevice)
+        busnum            integer      the number of the bus now
+        devnum            integer      the number of the device on the bus, which changes whenever it is plugged in
+        usbAddress        text         `busnum` and `devnum`: "1:7"
     """),
     presets={
         "usb": PresetFacts("USB devices, without hubs", lacking={"class": "09"}),

@@ -185,12 +185,12 @@ VFIO = Reader(
     read_vfio,
     one_per="IOMMU group held by a vfio driver, or vfio cdev",
     attributes=attributes("""
-        class       hexadecimal
-        iommuGroup  integer
-        functions   integer      how many the group has
-        noiommu     boolean      always there
-        viable      boolean      always there: every function of the group is free for it
-        iommufd     boolean      always there: it has the nodes for iommufd
+        class       hexadecimal  the PCI class of its first function
+        iommuGroup  integer      the number of the IOMMU group now
+        functions   integer      how many functions the group has
+        noiommu     boolean      no IOMMU protects the node from it
+        viable      boolean      no function of the group has another driver
+        iommufd     boolean      it has device nodes for iommufd
         vgpuType    integer      of a vGPU that is a virtual function: the number of its type
     """),
     presets={"vfio": PresetFacts("IOMMU groups held by a vfio driver, each with all its functions")},
@@ -205,11 +205,11 @@ MDEV = Reader(
     one_per="mediated device",
     attributes=attributes("""
         uuid        text
-        mdevUUID    text     the same, as KubeVirt asks for it
-        parent      text     the address of the function that it is a part of
-        type        text
-        model       text
-        iommuGroup  integer
+        mdevUUID    text     the same, under KubeVirt's name
+        parent      text     the address of its parent function
+        type        text     the name of its type in sysfs: "nvidia-222"
+        model       text     the readable name of its type: "GRID T4-1B"
+        iommuGroup  integer  the number of the IOMMU group now
     """),
     presets={"mdev": PresetFacts("mediated devices, e.g. vGPUs")},
     needs_node=True,

@@ -73,11 +73,9 @@ def apiserver(
     """
     if not host:  # which would mean every address of the machine
         raise click.BadParameter("an address to listen on, such as 127.0.0.1.", param_hint="--host")
-    try:
-        from controlplane.apiserver import JournalError, Server, ServerError
-        from controlplane.k8srm.definitions import definitions
-    except ImportError as error:
-        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    from controlplane.apiserver import JournalError, Server, ServerError
+    from controlplane.k8srm.definitions import definitions
+
     try:
         server = Server(
             host=host,

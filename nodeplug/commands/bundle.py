@@ -22,7 +22,7 @@ from nodeplug.report.bundle import collect, pack
     epilog=examples(
         "nodeplug bundle",
         "nodeplug bundle report.tar.gz --config /etc/nodeplug/config.yaml",
-        "kubectl exec -n nodeplug ds/nodeplug -- python3 -m nodeplug bundle - >report.tar.gz",
+        "kubectl exec -n nodeplug ds/nodeplug -- nodeplug bundle - >report.tar.gz",
     )
 )
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))

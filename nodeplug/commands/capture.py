@@ -17,7 +17,7 @@ from resources.resource import VHOST_NET
 @click.command(
     epilog=examples(
         "nodeplug capture --mask node.gz",
-        "kubectl exec -n nodeplug ds/nodeplug -- python3 -m nodeplug capture - >node.gz",
+        "kubectl exec -n nodeplug ds/nodeplug -- nodeplug capture - >node.gz",
     )
 )
 @click.argument("file", type=click.Path(allow_dash=True, dir_okay=False, path_type=Path))

@@ -95,7 +95,7 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
         names = [resource.name for resource in resources]
         began = time.perf_counter()
         await _until_offered(node, names, running)
-        step(console, "Register", f"{len(names)} resources in {ms(began)}, this is what the kubelet sees:")
+        step(console, "Register", f"{len(names)} resources in {ms(began)}; the kubelet has these:")
         console.print(_resources(node, names))
         await _show_device_plugin(console, node, names, folder / "cdi", running)
         if client is None:

@@ -49,7 +49,7 @@ async def show_claim(console: Console, node: Node, client: Client, resource: Res
     made = device_class(resource, driver)
     text = yaml.safe_dump(write_object(made), sort_keys=False, width=1000)
     text += "---\n" + _OBJECTS.format(device_class=made.metadata.name)
-    step(console, "Claim", f"the same through DRA: kubectl create a class, a claim template and pod {_POD}")
+    step(console, "Claim", f"the same through DRA; this creates a DeviceClass, a claim template and pod {_POD}:")
     _show(console, text, "yaml")
     began = time.perf_counter()
     await asyncio.to_thread(_create, client, list(yaml.safe_load_all(text)))

@@ -54,10 +54,12 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
     rows = ((x.unit, *((x.device, ",".join(map(str, x.numa_nodes))) if is_wide else ())) for x in found.units)
     yield from aligned((f"UNIT (OF {found.free} FREE)", *more), rows)
     yield ""
-    yield from aligned(("GIVEN", "IN THE CONTAINER", "VALUE"), _rows(found))
+    yield from aligned(("PART", "IN THE CONTAINER", "VALUE"), _rows(found))
     if found.pre_start:
         yield ""
-        yield "before it starts the kubelet asks once more" + (", and the devices are reset" if found.reset else "")
+        yield "before each start of the container the kubelet calls PreStartContainer" + (
+            ", which resets the devices" if found.reset else ""
+        )
 
 
 def _rows(found: Answer) -> Iterator[tuple[str, str, str]]:

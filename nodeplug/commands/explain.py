@@ -50,6 +50,6 @@ def _lines(found: Answer, *, is_wide: bool) -> Iterator[str]:
         devices = ((x.id, x.api, x.health, str(x.leased), x.reason) for x in found.devices)
         yield from ("", *aligned(("DEVICE", "API", "HEALTH", "LEASED", "REASON"), devices))
     if found.near:
-        yield from ("", *aligned(("NOT AMONG IT", "WHY"), ((x.device, x.reason) for x in found.near)))
+        yield from ("", *aligned(("OTHER DEVICE", "WHY NOT"), ((x.device, x.reason) for x in found.near)))
     if found.leases:
         yield from ("", *lease_lines(found.leases, is_wide=is_wide))

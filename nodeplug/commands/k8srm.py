@@ -33,7 +33,7 @@ PORT = 55441
     ),
 )
 def k8srm() -> None:
-    """Device claims as the k8srm prototype imagined them: an API server, a scheduler, and pools to try them with."""
+    """The k8srm prototype of device claims: its API server, its scheduler, and pools for experiments."""
 
 
 @k8srm.command(epilog=examples("nodeplug k8srm schedule --kubeconfig kubeconfig default/train"))
@@ -103,10 +103,7 @@ def schedule(pod: str, kubeconfig: Path, verbose: bool, timeout: float) -> None:
 )
 def apiserver(port: int, kubeconfig: Path, data: Path | None, load: tuple[Path, ...]) -> None:
     """Serve what `nodeplug apiserver` serves, on the prototype's port, until SIGINT or SIGTERM."""
-    try:
-        from controlplane.apiserver import JournalError, Server, ServerError
-    except ImportError as error:
-        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    from controlplane.apiserver import JournalError, Server, ServerError
     from controlplane.k8srm.definitions import definitions
     from nodeplug.commands.apiserver import serve
 
@@ -139,8 +136,6 @@ def gen(shape: str, nodes: int, output: Output) -> None:
 @k8srm.command("definitions", epilog=examples("nodeplug k8srm definitions | kubectl apply -f -"))
 def print_definitions() -> None:
     """Print the prototype's kinds as CustomResourceDefinitions, for any other API server."""
-    try:
-        from controlplane.k8srm.definitions import definitions
-    except ImportError as error:
-        raise click.ClickException(f"{error}; install nodeplug[controlplane]") from error
+    from controlplane.k8srm.definitions import definitions
+
     click.echo(yaml.safe_dump_all(definitions(), sort_keys=False), nl=False)

@@ -72,7 +72,7 @@ def _as_node_name(text: str) -> str:
     ),
 )
 def kubelet() -> None:
-    """A kubelet for devices, without Kubernetes: run plugins against it, and read what a real one wrote."""
+    """A stand-in kubelet: run device plugins and DRA drivers with it, and show the files of a real kubelet."""
 
 
 @kubelet.command(epilog=examples("nodeplug kubelet run --dir /tmp/node"))

@@ -64,7 +64,7 @@ async def bundled_cluster(
         from controlplane.apiserver import JournalError, Server, ServerError, write_kubeconfig
     except ImportError as error:
         if is_wanted:
-            raise ClusterUnavailable(f"{error}; install nodeplug[controlplane]") from error
+            raise ClusterUnavailable(f"{error}: pip install 'nodeplug[controlplane]'") from error
         yield None
         return
     try:
@@ -91,7 +91,7 @@ async def api_server_with_node(
     try:
         from controlplane.apiserver import Server, ServerError, write_kubeconfig
     except ImportError as error:
-        raise ClusterUnavailable(f"{error}; install nodeplug[controlplane]") from error
+        raise ClusterUnavailable(f"{error}: pip install 'nodeplug[controlplane]'") from error
     requests = ApiRequests()
 
     def observe(each: "AnsweredRequest") -> None:

@@ -36,7 +36,7 @@ class _Shown(Struct, frozen=True):
     epilog=examples("nodeplug leases list", "nodeplug leases show default/train-0", "nodeplug leases release misc-kvm"),
 )
 def leases() -> None:
-    """Show who has which device, and end a lease that nobody gives back."""
+    """Show which pod or claim has which device, and end a lease by hand."""
 
 
 @leases.command(

@@ -47,8 +47,8 @@ class _Shown(Struct, frozen=True):
 def topology(form: str, is_all: bool, output: Output, root: Path, state: Path) -> None:
     """Show NUMA nodes, PCI roots and devices, with health and holders.
 
-    The running daemon provides resources, health and holders. Without a daemon the command shows all devices of the
-    host.
+    The running daemon provides resources, health and holders. Without a daemon, and for a file of `nodeplug capture`,
+    the command shows all devices of the host.
     """
     if form == "svg" and output != "table":
         raise click.UsageError(f"--svg and -o {output} exclude each other: leave one out")
@@ -58,7 +58,8 @@ def topology(form: str, is_all: bool, output: Output, root: Path, state: Path) -
         raise click.ClickException(str(error)) from None
     status: Answer | None = None
     try:
-        status = client.ask(state, Question(), Answer)
+        if not root.is_file():  # the daemon knows nothing about the machine of a recording
+            status = client.ask(state, Question(), Answer)
     except (NotRunning, Refusal) as error:
         click.echo(f"leases and resources are not shown: {error}", err=True)
     nodes = layout(devices, status, is_all=is_all)

@@ -276,7 +276,7 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         Mapping[str, Texts],
         Meta(
             description="Labels: only nodes that have all of them offer the resource. Values are globs, `{zone: [a, "
-            "b*]}`; `*` matches every value. Needs the API server, see [above](#unlike-nodes)."
+            "b*]}`; `*` matches every value. Needs the API server, see [above](#nodes-that-differ)."
         ),
     ] = {}
     select: Annotated[
@@ -356,7 +356,7 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         Userspace | UnsetType,
         Meta(
             description="The driver whose libraries and tools containers get from the host: `nvidia`, see "
-            "[above](#nvidia-with-nothing-else-installed). It uses CDI, so not with `cdi: false`."
+            "[the page](nvidia-gpus.md#the-drivers-files-without-the-toolkit). It uses CDI, so not with `cdi: false`."
         ),
     ] = UNSET
     mps: Annotated[
@@ -442,7 +442,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     dangerous: Annotated[
         bool,
         Meta(
-            description="Also offer devices that can harm the node: block devices, /dev/mem and [others](#one-owner)."
+            description="Also offer devices that can harm the node: block devices, /dev/mem and "
+            "[others](#one-owner-and-dangerous-devices)."
         ),
     ] = False
     api: Annotated[

@@ -52,14 +52,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         bool,
         Meta(
             description="Ask NVIDIA's management library for memory, MIG profiles and health of its GPUs, see "
-            "[above](#what-nvidias-library-says)."
+            "[the page](nvidia-gpus.md#health-memory-and-profiles-from-nvml)."
         ),
     ] = False
     devlink: Annotated[
         bool,
         Meta(
             description="Ask the drivers of Intel's network cards which DDP package they run, see "
-            "[above](#what-network-cards-run)."
+            "[above](#ddp-packages-of-network-cards)."
         ),
     ] = False
     ignored_xids: Annotated[
@@ -85,7 +85,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         Meta(
             pattern="^(/.*)?$",
             description="A folder in which your own probes mark devices as unhealthy, see "
-            "[above](#health-that-your-own-probes-know). Empty: none.",
+            "[above](#health-from-your-own-probes). Empty: none.",
         ),
     ] = ""
     health_seconds: Annotated[int, Meta(ge=1, le=3600, description="How often the daemon samples health.")] = 5

@@ -194,7 +194,7 @@ def _selector_values(rule: str, field: str, key: str | None, text: str) -> Value
     if field in ("ATTR", "ATTRS", "ENV") and key in _ATTRIBUTES and (field == "ENV") == key.isupper():
         return {"attributes": {_ATTRIBUTES[key]: one_or_all(texts)}}
     shown = f"{field}{{{key}}}" if key is not None else field
-    raise _NotConvertible(f"{rule}: nothing here stands for {shown} with `{text}`{_CLOSE.get(shown, '')}")
+    raise _NotConvertible(f"{rule}: nodeplug has no equivalent of {shown} with `{text}`{_CLOSE.get(shown, '')}")
 
 
 def _path(name: str) -> str:

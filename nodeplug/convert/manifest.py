@@ -118,6 +118,11 @@ def _recognised(root: Node, known: Mapping[str, Sequence[str]]) -> str:
     found = [name for name, wanted in known.items() if keys.intersection(wanted)]
     if len(found) != 1:
         raise Unreadable(
-            Finding(root.line, root.column, "this is not a known configuration", f"--from {' | '.join(known)}")
+            Finding(
+                root.line,
+                root.column,
+                "this is not a configuration of a known plugin",
+                f"name the plugin with --from: {', '.join(known)}",
+            )
         )
     return found[0]

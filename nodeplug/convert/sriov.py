@@ -93,7 +93,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if len({selector.need_vhost_net for selector in selectors}) > 1:
             unknown.append("needVhostNet for some of a pool")
         if unknown:
-            yield LeftOut(name, f"nothing here stands for {', '.join(dict.fromkeys(unknown))}")
+            yield LeftOut(name, f"nodeplug has no equivalent of {', '.join(dict.fromkeys(unknown))}")
             continue
         remarks = []
         if not pool.resource_prefix:

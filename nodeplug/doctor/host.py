@@ -77,5 +77,8 @@ def _watching(host: Host) -> Iterator[Finding]:
         yield Finding("note", _SUBJECT, "the kernel has no inotify instance left", do)
     if host.is_live() and not host.exists("/run/udev/control"):
         yield Finding(
-            "note", _SUBJECT, "no udevd runs here", "the kernel's own events are enough, but names can differ"
+            "note",
+            _SUBJECT,
+            "no udevd runs here",
+            "the kernel's own events are enough, but there are no links like those in /dev/serial/by-id",
         )

@@ -142,7 +142,7 @@ async def test_missing_kubelet_is_shown_in_the_status_and_logged_once(
         x.getMessage() for x in caplog.records if x.name == "nodeplug.deviceplugin" and x.levelname == "WARNING"
     ]
     assert warnings == [
-        f"waiting for the kubelet: there is no {folder}; set settings.kubeletRoot to the kubelet's folder",
+        f"waiting for the kubelet: there is no {folder}; if the kubelet has another folder, set settings.kubeletRoot",
         f"waiting for the kubelet: {path}: cannot connect: Connection refused",
     ]
     async with kubelet_end(folder) as kubelet:

@@ -1,4 +1,4 @@
-"""The recipes for NVIDIA's GPUs in docs/configuration.md, run by a daemon on a made-up machine."""
+"""The recipes for NVIDIA's GPUs on the pages, run by a daemon on a made-up machine."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.nvml.library import LibraryControl, build_library
 from tests.running import until
 from tests.userspace.driver_root import install, remove
 
-DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
+DOCS = Path(__file__).parents[2] / "docs"
 OLD, NEW = "535.104.05", "550.54.14"
 
 
@@ -30,9 +30,9 @@ def made_up(tmp_path: Path) -> MadeUpHost:
     return host
 
 
-def recipe(heading: str) -> Any:
-    """The resources of a section."""
-    section = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+def recipe(heading: str, page: str = "nvidia-gpus.md") -> Any:
+    """The resources of a section of a page."""
+    section = (DOCS / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     found = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return yaml.safe_load(found[1])["resources"]
@@ -51,7 +51,7 @@ async def test_mig_instances_get_host_libraries_and_follow_driver_upgrades(
     """From the host's libraries to two containers, with an upgrade of the driver while they run."""
     install(made_up.root, OLD)
     async with Node(socket_dir) as node:
-        await start(recipe("NVIDIA with nothing else installed"), rescanSeconds=1)
+        await start(recipe("The driver's files without the toolkit"), rescanSeconds=1)
         await node.until(lambda: node.allocatable().get("example.com/mig") == 2, 30)
         assert (await node.admit(pod("a", "example.com/mig"))).phase == "Running"
 
@@ -79,7 +79,7 @@ async def test_mig_profiles_uuids_and_errors_come_from_nvml(
     library = LibraryControl(tmp_path / "commands")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
-        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
+        await start(recipe("Health, memory and profiles from NVML"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/mig-1g.10gb") == 1, 30)
         assert (await node.admit(pod("a", "example.com/mig-1g.10gb"))).phase == "Running"
         assert node.allocations("a", "c") == {"example.com/mig-1g.10gb": ["MIG-1"]}
@@ -95,7 +95,7 @@ async def test_gpu_shares_follow_memory_and_end_in_mig_mode(
     library.set_commands("whole")
     build_library(made_up.root / "usr/lib64/libnvidia-ml.so.1")
     async with Node(socket_dir) as node:
-        await start(recipe("What NVIDIA's library says"), {"FAKE_NVML": str(library.path)}, nvml=True)
+        await start(recipe("Health, memory and profiles from NVML"), {"FAKE_NVML": str(library.path)}, nvml=True)
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 4, 30)  # of 80 GiB
         library.set_commands()  # a GPU in MIG mode is unusable as a whole, even without instances
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 0, 30)
@@ -104,7 +104,7 @@ async def test_gpu_shares_follow_memory_and_end_in_mig_mode(
 async def test_cdi_device_of_the_toolkit_is_used(start: StartDaemon, made_up: MadeUpHost, socket_dir: Path) -> None:
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
     async with Node(socket_dir) as node:
-        await start(recipe("CDI devices of others"))
+        await start(recipe("CDI devices of others", "configuration.md"))
         await node.until(lambda: node.allocatable().get("example.com/gpu") == 1, 30)
         gpu = pod("a", "example.com/gpu")
         assert (await node.admit(gpu)).phase == "Running"
@@ -118,7 +118,7 @@ async def test_mps_shares_are_healthy_while_the_control_daemon_runs(
     """The recipe, and its effect in a container; a pod keeps its share when the service stops."""
     shutil.rmtree(made_up.root / "proc/driver/nvidia/capabilities/gpu3/mig")
     install(made_up.root, OLD)
-    section = (DOCUMENT.parent / "recipes.md").read_text().partition("## A GPU shared through MPS")[2]
+    section = (DOCS / "recipes.md").read_text().partition("## A GPU shared through MPS")[2]
     (text, *_) = re.findall(r"(?s)```yaml\n(.*?)```", section)
     control = made_up.root / "run/nvidia-mps/pipe/control"
     async with Node(socket_dir) as node:

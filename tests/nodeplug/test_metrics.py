@@ -88,8 +88,8 @@ def test_samples_have_the_values_of_their_sources() -> None:
     assert all(found[key] == value for key, value in samples(render(collect([FUSE, AWAY]))).items() if key in found)
 
 
-def test_operating_page_lists_every_metric_with_type_and_labels() -> None:
-    page = (Path(__file__).parents[2] / "docs/operating.md").read_text()
+def test_monitoring_page_lists_every_metric_with_type_and_labels() -> None:
+    page = (Path(__file__).parents[2] / "docs/monitoring.md").read_text()
     rows = re.findall(r"^\| `(nodeplug_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     defined = [(each.name, each.type, {name for labels, _ in each.samples for name in labels}) for each in everything()]
     assert [(name, type_, set(re.findall(r"\w+", labels))) for name, type_, labels in rows] == defined

@@ -104,7 +104,7 @@ async def test_device_marked_unhealthy_is_not_allocatable(start: StartDaemon, so
 
 def test_probe_script_of_the_page_marks_a_hot_gpu(probed: Probed, tmp_path: Path) -> None:
     """The page's script, with a tool whose output the test sets."""
-    section = PAGE.read_text().partition("\n## Health that your own probes know\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("\n## Health from your own probes\n")[2].partition("\n## ")[0]
     found = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
     assert found is not None
     script = found[1].replace("/var/lib/nodeplug/health", str(probed.folder))

@@ -278,6 +278,21 @@ def test_own_kustomization_works_on_every_overlay(
     assert container["image"] == "registry.example.com/nodeplug:0.1.0"
 
 
+def test_kustomization_for_nvml_makes_the_container_privileged(
+    tmp_path: Path, kustomize: Callable[[str], Objects]
+) -> None:
+    page = (DEPLOY.parent / "docs/nvidia-gpus.md").read_text()
+    (own,) = re.findall(r"(?s)```yaml\n# own/kustomization.yaml\n(.*?)```", page)
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("image", "chart"))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/kustomization.yaml").write_text(own)
+    pod = kustomize(str(tmp_path / "own"))["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"]["privileged"]
+    assert "allowPrivilegeEscalation" not in container["securityContext"]  # which would be refused beside it
+    assert "/host" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
 def test_systemd_cluster_manifests_are_the_rights_of_the_daemonset(kustomize: Callable[[str], Objects]) -> None:
     """The DaemonSet's rights, without the DaemonSet."""
     base = kustomize("base")

@@ -123,8 +123,8 @@ def test_every_alert_has_severity_texts_and_existing_commands() -> None:
             assert word in main.list_commands(Context(main))
 
 
-def test_operating_page_lists_every_alert() -> None:
-    page = (ROOT / "docs/operating.md").read_text()
+def test_monitoring_page_lists_every_alert() -> None:
+    page = (ROOT / "docs/monitoring.md").read_text()
     rows = re.findall(r"^\| `(Nodeplug\w+)` \| (\w+) \|", page, re.MULTILINE)
     assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in ALERTS]
 

@@ -30,6 +30,13 @@ def all_commands(group: click.Group, *above: str) -> dict[tuple[str, ...], click
     return found
 
 
+def test_command_without_its_library_says_what_to_install() -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from nodeplug.cli import main; main(['apiserver'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "this command needs uvicorn, which is not installed: pip install 'nodeplug[controlplane]'"
+    assert (done.returncode, done.stderr) == (1, f"Error: {expected}\n")
+
+
 def test_help_lists_every_command_without_truncation() -> None:
     for words, command in all_commands(main).items():
         if isinstance(command, click.Group):

@@ -475,13 +475,13 @@ def test_ddp_profiles_enable_devlink_and_match_exactly(tree: Tree) -> None:
     [
         (
             "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {ddpProfiles: [x]}}]",
-            "nothing here stands for ddpProfiles",
+            "nodeplug has no equivalent of ddpProfiles",
         ),
         (
             "resourceList: [{resourceName: a, deviceType: auxNetDevice, selectors: {auxTypes: [eth], vdpaType: x}}]",
-            "nothing here stands for vdpaType, auxTypes eth",
+            "nodeplug has no equivalent of vdpaType, auxTypes eth",
         ),
-        ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nothing here stands for auxTypes"),
+        ("resourceList: [{resourceName: a, selectors: {auxTypes: [sf]}}]", "nodeplug has no equivalent of auxTypes"),
         (
             "resourceList: [{resourceName: a, selectors: {vendors: ['0x8086']}}]",
             "no function has the id 0x8086: the plugin",
@@ -541,7 +541,7 @@ def test_unconvertible_entries_are_left_out_with_a_reason(tree: Tree, text: str,
     [
         (
             "a: 1",
-            ":1:1: this is not a known configuration; --from akri | amd | generic | habana | host-device | ",
+            ":1:1: this is not a configuration of a known plugin; name the plugin with --from: akri, amd, ",
         ),
         (
             '{"resourceList": [{"resourceName": "a", "selector": {}}]}',

@@ -280,18 +280,18 @@ def test_akri_property_from_a_secret_is_refused(tree: Tree) -> None:
             'ATTRS{idVendor}=="0403"',
             "it matches every part of such a device; select some with SUBSYSTEM or KERNEL",
         ),
-        ("udev", 'SUBSYSTEM=="tty", TAG=="x"', "nothing here stands for TAG with `x`"),
+        ("udev", 'SUBSYSTEM=="tty", TAG=="x"', "nodeplug has no equivalent of TAG with `x`"),
         (
             "udev",
             'KERNEL=="video[0-9]*", ENV{ID_V4L_CAPABILITIES}==":capture:"',
-            "nothing here stands for ENV{ID_V4L_CAPABILITIES} with `:capture:`; the preset `camera` is close",
+            "nodeplug has no equivalent of ENV{ID_V4L_CAPABILITIES} with `:capture:`; the preset `camera` is close",
         ),
         (
             "udev",
             'KERNEL=="ttyUSB*", ENV{ID_VENDOR_ID}!="0403"',
             "an exclusion needs a kind of devices",
         ),
-        ("udev", 'SUBSYSTEM=="net"', "nothing here stands for SUBSYSTEM with `net`"),
+        ("udev", 'SUBSYSTEM=="net"', "nodeplug has no equivalent of SUBSYSTEM with `net`"),
         ("udev", 'KERNEL=="a", RUN{program}+="x"', 'what begins with `RUN{program}+="x"` is not a known match'),
     ],
 )

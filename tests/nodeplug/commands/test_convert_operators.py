@@ -95,7 +95,10 @@ def test_amd_device_config_with_the_plugin_off_is_refused(tree: Tree) -> None:
 
 
 def test_device_config_of_nodeplug_is_not_taken_for_amds(tree: Tree) -> None:
-    assert "not a known configuration" in converted(tree, "{apiVersion: nodeplug.dev/v1, kind: DeviceConfig}").stderr
+    assert (
+        "not a configuration of a known plugin"
+        in converted(tree, "{apiVersion: nodeplug.dev/v1, kind: DeviceConfig}").stderr
+    )
 
 
 def test_amd_driver_type_flag_selects_virtual_functions(tree: Tree) -> None:
@@ -165,5 +168,5 @@ def test_unsupported_object_error_names_what_to_convert(tree: Tree, text: str, m
 
 def test_kind_of_another_api_group_is_ignored(tree: Tree) -> None:
     policy = "{apiVersion: kyverno.io/v1, kind: ClusterPolicy, spec: {}}"
-    assert "this is not a known configuration" in converted(tree, policy).stderr
+    assert "this is not a configuration of a known plugin" in converted(tree, policy).stderr
     assert "another object" not in converted(tree, f"{policy}\n---{NIC_CLUSTER_POLICY}").stdout

@@ -144,8 +144,8 @@ async def test_event_numbers_of_another_log_are_ignored(daemon: DaemonUnderTest)
     assert (messages[-1], is_incomplete) == ("999", True)
 
 
-def test_operating_page_lists_every_event_kind() -> None:
-    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+def test_monitoring_page_lists_every_event_kind() -> None:
+    page = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
     rows = re.findall(
         r"^\| `([a-z-]+)` \| (warning|) ?\|", page.partition("## Events")[2].partition("\n## ")[0], re.MULTILINE
     )

@@ -212,7 +212,7 @@ async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: Dae
     logs.setup("warning")
     await daemon.start(FUSE)
     missing = f"pod-resources socket {socket_dir}/pod-resources/kubelet.sock not found"
-    waiting = f"waiting for the kubelet: there is no {socket_dir}/device-plugins; set settings.kubeletRoot"
+    waiting = f"waiting for the kubelet: there is no {socket_dir}/device-plugins; if the kubelet has another"
     shown = await recent()
     assert [any(each.startswith(text) for each in shown) for text in (missing, waiting)] == [True, True]
     async with Node(socket_dir) as node:

@@ -3,14 +3,17 @@
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
 from hostdevices import Device
 from hostdevices.device import Health
 from hostdevices.readers.pci import PCIE_ROOT
 from kubelet.node import Node
+from nodeplug.cli import main
 from nodeplug.topology import svg
 from nodeplug.topology.layout import Item, NumaNode, Root, layout
 from nodeplug.topology.svg import MOST_DEVICES, draw
@@ -117,6 +120,15 @@ async def test_topology_shows_the_resources_of_the_daemon(daemon: DaemonUnderTes
     assert [item["id"] for root in numa["roots"] for item in root["items"]] == ["misc-fuse"]
     refused = await daemon.run("topology", "--svg", "-o", "yaml")
     assert (refused.exit_code, "--svg and -o yaml exclude each other" in refused.stderr) == (2, True)
+
+
+async def test_topology_of_a_recording_shows_nothing_of_the_daemon(daemon: DaemonUnderTest, tmp_path: Path) -> None:
+    await daemon.start(FUSE)
+    recording = tmp_path / "node.gz"
+    assert CliRunner().invoke(main, ["capture", str(recording), "--root", str(daemon.root)]).exit_code == 0
+    found = await daemon.run("topology", "--root", str(recording))
+    assert "    + misc-fuse  misc" in found.stdout.splitlines()
+    assert found.stderr == ""
 
 
 async def test_leased_share_is_not_shown_as_another_device(
