@@ -79,6 +79,11 @@ class PodRun:
         return self.is_in_source and self.state in ACTIVE_STATES
 
     @property
+    def is_static(self) -> bool:
+        """Whether the pod comes from a manifest on the node."""
+        return self.source == "file"
+
+    @property
     def is_terminated(self) -> bool:
         """Whether the kubelet has finished with the pod."""
         return self.state is State.TERMINATED
