@@ -35,7 +35,7 @@ class NodeObject:
         """
         self.name = name
         self.capacity: Mapping[str, Quantity] = {
-            key: _quantity(key, amount) for key, amount in (DEFAULT_CAPACITY | dict(capacity)).items()
+            key: _quantity(key, amount) for key, amount in {**DEFAULT_CAPACITY, **capacity}.items()
         }
         """The capacity without devices. All of it is allocatable."""
         self.api_server: Callable[[bool], Awaitable[Node | None]] | None = None

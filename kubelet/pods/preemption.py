@@ -16,6 +16,13 @@ from resourceapi.objects.qos import QosClass, qos_class
 
 PREEMPTING = "Preempting"
 MESSAGE = "Preempted in order to admit critical pod"
+CONDITION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "TerminationByKubelet",
+    "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
+}
+"""The condition of a pod that was ended for another one, without its time."""
 
 _SYSTEM_CRITICAL = 2_000_000_000  # the lowest priority of the system's classes
 _CLASSES: tuple[QosClass, ...] = ("BestEffort", "Burstable", "Guaranteed")

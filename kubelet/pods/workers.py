@@ -22,12 +22,13 @@ from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.manifests import for_admission
 from kubelet.pods.node_fit import Rejection
-from kubelet.pods.preemption import MESSAGE, PREEMPTING
+from kubelet.pods.preemption import CONDITION, MESSAGE, PREEMPTING
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.release import Release
 from resourceapi.objects.core import Pod, PodStatus
+from resourceapi.objects.meta import Unknown
 
 log = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class PodWorkers:
 
     async def _preempt(self, run: PodRun) -> None:
         self._notify(Event(PREEMPTING, run.name, MESSAGE))
+        run.set(unknown_fields=Unknown({"conditions": [CONDITION]}))
         if run.state is State.SYNCING:
             run.transition(Change.ENDED)
             run.wake.set()

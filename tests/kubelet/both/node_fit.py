@@ -19,7 +19,7 @@ NOTHING_TO_PREEMPT = (
     "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to"
     " preempt: no set of running pods found to reclaim resources: [(res: {}, q: {}), ]",
 )
-CRITICAL = {"priorityClassName": "system-node-critical", "priority": 2_000_001_000}
+CRITICAL: Json = {"priorityClassName": "system-node-critical", "priority": 2_000_001_000}
 TEBIBYTE = 2**40
 
 
@@ -140,7 +140,10 @@ async def node_affinity_of_pods(stage: Stage) -> None:
     await stage.world.set_node({"both.example/disk": "ssd", "both.example/age": "5"})
     older = {"key": "both.example/age", "operator": "Gt", "values": ["4"]}
     other = {"key": "metadata.name", "operator": "In", "values": ["other"]}
-    fitting = [{"nodeSelector": {"both.example/disk": "ssd"}}, {"affinity": affinity(matchExpressions=[older])}]
+    fitting: list[Json] = [
+        {"nodeSelector": {"both.example/disk": "ssd"}},
+        {"affinity": affinity(matchExpressions=[older])},
+    ]
     misfits: list[Json] = [
         {"nodeSelector": {"both.example/disk": "hdd"}},
         {"affinity": affinity(matchExpressions=[older | {"values": ["5"]}])},

@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from tests.controlplane.scheduler.kit import SECONDS, pod
+from tests.controlplane.scheduler.kit import SECONDS, Json, condition, pod
 from tests.nodeplug.cluster import NODE, ClusterStand
 
 
 async def test_labels_and_taints_on_the_server_count(socket_dir: Path) -> None:
-    selecting = {"nodeName": NODE, "nodeSelector": {"disk": "ssd"}}
+    selecting: Json = {"nodeName": NODE, "nodeSelector": {"disk": "ssd"}}
 
     async def is_registered() -> bool:
         return "capacity" in (await stand.get("Node", NODE)).get("status", {})
@@ -44,3 +44,17 @@ async def test_capacity_on_the_server_is_the_nodes(socket_dir: Path) -> None:
         text = "Node didn't have enough resource: cpu, requested: 1001000, used: 0, capacity: 1000000"
         assert (failed["reason"], failed["message"]) == ("OutOfcpu", f"Pod was rejected: {text}")
         await stand.until_event("OutOfcpu", text)
+
+
+async def test_preempted_pod_has_the_condition(socket_dir: Path) -> None:
+    async with ClusterStand(socket_dir, capacity={"pods": 1}) as stand:
+        await stand.create(pod("p"))
+        await stand.until_phase("p", "Running")
+        await stand.create(pod("q", priorityClassName="system-node-critical", nodeName=NODE))
+        await stand.until_phase("q", "Running")
+        await stand.until_event("Preempting", "Preempted in order to admit critical pod")
+        ended = await stand.until_phase("p", "Failed")
+        assert (condition(ended, "DisruptionTarget")["reason"], ended["status"]["containerStatuses"][0]["ready"]) == (
+            "TerminationByKubelet",
+            False,
+        )
