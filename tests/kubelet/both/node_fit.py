@@ -137,7 +137,7 @@ async def resource_that_appears_later(stage: Stage) -> None:
 @both
 async def node_affinity_of_pods(stage: Stage) -> None:
     name = stage.name
-    await stage.world.set_node({"both.example/disk": "ssd", "both.example/age": "5"})
+    await stage.set_node({"both.example/disk": "ssd", "both.example/age": "5"})
     older = {"key": "both.example/age", "operator": "Gt", "values": ["4"]}
     other = {"key": "metadata.name", "operator": "In", "values": ["other"]}
     fitting: list[Json] = [
@@ -160,10 +160,10 @@ async def node_affinity_of_pods(stage: Stage) -> None:
 @both
 async def label_of_the_node_is_gone_at_a_restart(stage: Stage) -> None:
     name = stage.name
-    await stage.world.set_node({"both.example/disk": "ssd"})
+    await stage.set_node({"both.example/disk": "ssd"})
     await stage.run(asking(name, nodeSelector={"both.example/disk": "ssd"}))
     await stage.run(asking(f"{name}2"))
-    await stage.world.set_node({})
+    await stage.set_node({})
     await stage.world.restart_kubelet(refused=name)
     assert await stage.world.warned(name) == NO_AFFINITY
     await stage.world.until_ended(name)
@@ -192,7 +192,7 @@ async def taints_of_the_node(stage: Stage) -> None:
     """Only NoExecute matters, and not to static pods. In a cluster, the pods that a kubelet rejects are deleted."""
     name = stage.name
     no_execute = Taint(key="both.example/t", value="v", effect="NoExecute")
-    await stage.world.set_node({}, [no_execute, Taint(key="both.example/u", effect="NoSchedule")])
+    await stage.set_node({}, [no_execute, Taint(key="both.example/u", effect="NoSchedule")])
     equal = {"key": "both.example/t", "value": "v", "effect": "NoExecute"}
     for number, tolerations in enumerate(([], [equal | {"value": "w"}], [equal | {"effect": "NoSchedule"}])):
         await stage.bind(asking(f"{name}{number}", tolerations=tolerations))

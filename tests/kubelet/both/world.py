@@ -325,6 +325,11 @@ class Stage:
         self._pods.append(pod.metadata.name)
         await self.world.bind(pod)
 
+    async def set_node(self, labels: Mapping[str, str], taints: Sequence[Taint] = ()) -> None:
+        """Set labels and taints of the node, which are removed at the end."""
+        self.stack.push_async_callback(self.world.set_node, {})
+        await self.world.set_node(labels, taints)
+
     async def run_static(self, pod: Pod) -> None:
         """Add a static pod, which is removed at the end."""
         self._static_pods.append(pod.metadata.name)
