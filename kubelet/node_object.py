@@ -18,9 +18,9 @@ from resourceapi.objects.core import Node, NodeStatus
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 DEFAULT_CAPACITY: Mapping[str, str] = MappingProxyType(
-    {"cpu": "1000", "memory": "10Ti", "ephemeral-storage": "10Ti", "pods": "110"}
+    {"cpu": "1000", "memory": "10Ti", "ephemeral-storage": "10Ti", "pods": "10000"}
 )
-"""What a node has, unless it is created with other amounts. 110 pods are a real kubelet's default."""
+"""What a node has, unless it is created with other amounts."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names, if they differ
 

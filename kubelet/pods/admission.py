@@ -59,7 +59,7 @@ class Admission:
 
     def _compare(self, run: PodRun, node: Node, managers: Managers) -> tuple[list[Shortage], list[Rejection]]:
         node = _with_allocated_devices(node, run, managers)
-        others = [each.pod for each in self._others(run)]
+        others = [each.taken for each in self._others(run)]
         short = shortages(run.pod, node, others, self._release)
         return short, misfits(run.pod, node, others, is_static=run.is_static)
 

@@ -6,8 +6,8 @@ cluster can provide it.
 Source: the kubelet's `lifecycle/predicate.go` and the scheduler's `AdmissionCheck`; compared with 1.36 and 1.37.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -31,6 +31,18 @@ class Rejection(NamedTuple):
 
     reason: str
     message: str
+
+
+class Taken(NamedTuple):
+    """What a pod takes of its node: what it requests, and (address, protocol, number) of its host ports."""
+
+    requests: Mapping[str, int]
+    ports: frozenset[tuple[str, str, int]]
+
+    @classmethod
+    def by(cls, pod: Pod) -> "Taken":
+        """Return what a pod takes; ports only of containers that keep running."""
+        return cls(pod_requests(pod), frozenset(_host_ports(pod)))
 
 
 class Shortage(NamedTuple):
@@ -63,12 +75,13 @@ def other_system(pod: Pod) -> Rejection | None:
     return None
 
 
-def shortages(pod: Pod, node: Node, others: Sequence[Pod], release: Release) -> list[Shortage]:
+def shortages(pod: Pod, node: Node, others: Sequence[Taken], release: Release) -> list[Shortage]:
     """Return the resources of which the node has too little left for the pod."""
     capacity = units(node.status.allocatable)
-    used = Counter[str]()
+    used: defaultdict[str, int] = defaultdict(int)
     for other in others:
-        used.update(pod_requests(other))
+        for name, amount in other.requests.items():
+            used[name] += amount
     wanted = pod_requests(_without_missing(pod, node, release))
     first = ("cpu", "memory", "ephemeral-storage")
     in_order = {name: wanted[name] for name in first if name in wanted} | wanted
@@ -77,7 +90,7 @@ def shortages(pod: Pod, node: Node, others: Sequence[Pod], release: Release) -> 
     return [each for each in found if each.missing > 0]
 
 
-def misfits(pod: Pod, node: Node, others: Iterable[Pod], *, is_static: bool) -> list[Rejection]:
+def misfits(pod: Pod, node: Node, others: Iterable[Taken], *, is_static: bool) -> list[Rejection]:
     """Return what other than resources makes the pod not fit. A static pod tolerates all taints."""
     found = []
     if not _has_affinity(pod, node):
@@ -137,17 +150,17 @@ def _has_affinity(pod: Pod, node: Node) -> bool:
         return False
 
 
-def _has_free_ports(pod: Pod, others: Iterable[Pod]) -> bool:
-    used = {port for other in others for port in _host_ports(other)}
-    return not any(
+def _has_free_ports(pod: Pod, others: Iterable[Taken]) -> bool:
+    wanted = Taken.by(pod).ports
+    return not wanted or not any(
         port[1:] == other[1:] and (port[0] == other[0] or _EVERY_ADDRESS in (port[0], other[0]))
-        for port in _host_ports(pod)
-        for other in used
+        for port in wanted
+        for taken in others
+        for other in taken.ports
     )
 
 
 def _host_ports(pod: Pod) -> Iterator[tuple[str, str, int]]:
-    """Yield the address, the protocol and the number of each host port of containers that keep running."""
     sidecars = [each for each in pod.spec.init_containers if each.is_sidecar]
     for container in (*sidecars, *pod.spec.containers):
         for port in container.ports:

@@ -11,7 +11,6 @@ from kubelet.errors import KubeletError
 from kubelet.pods.node_fit import Shortage
 from kubelet.pods.run import PodRun
 from resourceapi.objects.core import Pod
-from resourceapi.objects.pod_requests import pod_requests
 from resourceapi.objects.qos import QosClass, qos_class
 
 PREEMPTING = "Preempting"
@@ -98,4 +97,4 @@ def _without(needed: Mapping[str, int], runs: Iterable[PodRun]) -> dict[str, int
 
 
 def _freed(run: PodRun) -> dict[str, int]:
-    return {**pod_requests(run.pod), "pods": 1}
+    return {**run.taken.requests, "pods": 1}

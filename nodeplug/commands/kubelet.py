@@ -110,7 +110,7 @@ def kubelet() -> None:
     multiple=True,
     metavar="NAME=AMOUNT",
     callback=lambda _context, _option, texts: _as_capacity(texts),
-    help="What the node has of cpu, memory, ephemeral-storage or pods.  [default: 1000, 10Ti, 10Ti and 110]",
+    help="What the node has of cpu, memory, ephemeral-storage or pods.  [default: 1000, 10Ti, 10Ti and 10000]",
 )
 @click.option(
     "--static-pods",

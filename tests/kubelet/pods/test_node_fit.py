@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kubelet import RELEASES, FakeClock, Node, NodeError, Pod, container, decode_pod, pod
 from kubelet.devicemanager import Device
-from kubelet.pods.node_fit import Shortage, misfits, shortages
+from kubelet.pods.node_fit import Shortage, Taken, misfits, shortages
 from kubelet.release import LATEST
 from kubelet.stubs import DevicePluginStub
 from resourceapi.objects import ObjectMeta, Quantity, core
@@ -38,7 +38,7 @@ def asking(of_container: Any = None, **spec: Any) -> Pod:
 )
 def test_overhead_and_limits_of_the_pod_count(of_pod: Pod, milli: int) -> None:
     assert shortages(of_pod, node_with(cpu="100m"), (), LATEST) == [Shortage("cpu", milli, 0, 100)]
-    assert shortages(asking(), node_with(cpu="100m"), (of_pod,), LATEST) == []
+    assert shortages(asking(), node_with(cpu="100m"), (Taken.by(of_pod),), LATEST) == []
 
 
 @pytest.mark.parametrize(("release", "is_checked"), [("1.35", True), ("1.36", False)])
@@ -54,8 +54,8 @@ def test_extended_resource_of_a_claim_is_not_checked(release: Any, is_checked: b
 def test_ports_of_a_pod_in_the_host_network_are_host_ports() -> None:
     open_port = {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}
     other = asking(hostNetwork=True, **open_port)
-    assert [x.reason for x in misfits(other, node_with(), (other,), is_static=False)] == ["NodePorts"]
-    assert misfits(asking(**open_port), node_with(), (other,), is_static=False) == []
+    assert [x.reason for x in misfits(other, node_with(), (Taken.by(other),), is_static=False)] == ["NodePorts"]
+    assert misfits(asking(**open_port), node_with(), (Taken.by(other),), is_static=False) == []
 
 
 async def test_pod_for_another_node_is_rejected(node: Node) -> None:

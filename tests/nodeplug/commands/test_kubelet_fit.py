@@ -35,7 +35,7 @@ async def test_capacity_on_the_server_is_the_nodes(socket_dir: Path) -> None:
     async with ClusterStand(socket_dir) as stand:
         await stand.plugin("example.com/x", "d0")
         node = await stand.get("Node", NODE)
-        amounts = {"cpu": "1k", "memory": "10Ti", "ephemeral-storage": "10Ti", "pods": "110", "example.com/x": "1"}
+        amounts = {"cpu": "1k", "memory": "10Ti", "ephemeral-storage": "10Ti", "pods": "10k", "example.com/x": "1"}
         assert node["status"]["capacity"] == amounts
         made = pod("p", nodeName=NODE)
         made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1001"}}
