@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class Event(Struct, frozen=True):
-    """An event: `kind` is what happened, `about` the resource, driver or pod, `text` the details."""
+    """An event: `kind` is what happened, `about` the resource, driver or pod, `text` the details.
+
+    A `kind` with a capital is the reason of a warning about a pod, which a kubelet also records in the API server.
+    """
 
     kind: str
     about: str

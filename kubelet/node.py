@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from kubelet.devicemanager.server import BeforeRegister
 from kubelet.dramanager import Cluster, DRAManager, MemoryCluster
 from kubelet.errors import NodeError
 from kubelet.events import Event, Events
+from kubelet.node_object import NodeObject
 from kubelet.node_status import NodeStatus
 from kubelet.pods.cgroups import CgroupDriver, PodCgroups
 from kubelet.pods.sources import PodSources, static_pod
@@ -65,6 +66,7 @@ class Node:
         plugin_handlers: Mapping[str, PluginHandler] | None = None,
         cluster: Cluster | None = None,
         node_name: str = "node",
+        capacity: Mapping[str, str | int] = MappingProxyType({}),
         static_pods: Sequence[Pod] = (),
         api_delay: float = 0.0,
         cgroups: Path | None = None,
@@ -86,10 +88,14 @@ class Node:
             plugin_handlers: additional handlers by plugin type, for types other than `DevicePlugin` and `DRAPlugin`.
             cluster: reads claims and deletes ResourceSlices; by default a `MemoryCluster`.
             node_name: the node's name, for its ResourceSlices.
+            capacity: resources apart from devices, all allocatable: `{"cpu": 4, "memory": "16Gi", "pods": 20}`. By
+                default `kubelet.node_object.DEFAULT_CAPACITY`, which is large. Pods that do not fit are rejected.
             static_pods: the static pod manifests on the node; see `run_static_pod`.
             api_delay: seconds until a starting kubelet gets its pods from the API server; a real one takes 1.
             cgroups: the folder of the pods' cgroups; none by default.
             cgroup_driver: the kubelet's `cgroupDriver`.
+
+        Raises `NodeError` if an amount of `capacity` is invalid.
         """
         self.directory = directory.absolute()
         self.clock: Clock = clock or SystemClock()
@@ -117,7 +123,8 @@ class Node:
         self._events = Events()
         self._status = NodeStatus(self._events.notify)
         self._cgroups = PodCgroups(cgroups, cgroup_driver)
-        self._workers = PodWorkers(self.clock, self._events.notify, self.allocatable, self._cgroups)
+        self.object = NodeObject(node_name, capacity, self.allocatable)
+        self._workers = PodWorkers(self.clock, self._events.notify, self.object, self._cgroups, self.release)
         self._process: KubeletProcess | None = None
         for each in static_pods:
             self._workers.bind(static_pod(each, node_name), "file")

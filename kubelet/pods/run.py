@@ -4,6 +4,7 @@ Containers, sandbox and status belong to the node and outlive the kubelet; the s
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from kubelet.errors import NodeError
 from kubelet.events import Event
 from kubelet.pods.lifecycle import ACTIVE_STATES, Change, State, next_state
+from kubelet.pods.node_fit import Taken
 from kubelet.pods.sources import Source
 from resourceapi.objects.core import (
     Container,
@@ -77,6 +79,16 @@ class PodRun:
     def is_active(self) -> bool:
         """Whether the pod is one of the kubelet's active pods."""
         return self.is_in_source and self.state in ACTIVE_STATES
+
+    @functools.cached_property
+    def taken(self) -> Taken:
+        """What the pod takes of its node."""
+        return Taken.by(self.pod)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the pod comes from a manifest on the node."""
+        return self.source == "file"
 
     @property
     def is_terminated(self) -> bool:

@@ -74,10 +74,14 @@ class PodSources:
 
 
 def static_pod(manifest: Pod, node_name: str) -> Pod:
-    """Return the static pod for a manifest on a node. Raises `NodeError` for one with claims, like the kubelet."""
+    """Return the static pod for a manifest on a node, whatever node it names.
+
+    Raises `NodeError` for one with claims, like the kubelet.
+    """
     if manifest.spec.resource_claims:
         raise NodeError(f"static pod {manifest.metadata.name}: static pods may not use ResourceClaims")
     meta = manifest.metadata
     digest = hashlib.blake2b(msgspec.json.encode(to_dict(manifest)) + node_name.encode(), digest_size=16).hexdigest()
     named = msgspec.structs.replace(meta, name=f"{meta.name}-{node_name.lower()}", uid=meta.uid or digest)
-    return msgspec.structs.replace(manifest, metadata=named)
+    spec = msgspec.structs.replace(manifest.spec, node_name=node_name)
+    return msgspec.structs.replace(manifest, metadata=named, spec=spec)

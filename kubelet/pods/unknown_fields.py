@@ -15,22 +15,20 @@ from resourceapi.objects.strict import problems
 
 OF_SPEC = frozenset(
     (
-        *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig", "dnsPolicy"),
-        *("enableServiceLinks", "ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC", "hostNetwork"),
-        *("hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "os", "overhead"),
-        *("preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resources", "runtimeClassName"),
-        *("schedulingGates", "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName"),
-        *("setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations"),
-        *("topologySpreadConstraints", "volumes"),
+        *("activeDeadlineSeconds", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "enableServiceLinks"),
+        *("ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC", "hostPID", "hostUsers", "hostname"),
+        *("hostnameOverride", "imagePullSecrets", "preemptionPolicy", "priorityClassName", "readinessGates"),
+        *("runtimeClassName", "schedulingGates", "schedulingGroup", "securityContext", "serviceAccount"),
+        *("serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain"),
+        *("terminationGracePeriodSeconds", "topologySpreadConstraints", "volumes"),
     )
 )
 """Valid members of a pod's spec that this kubelet does not read."""
 OF_CONTAINER = frozenset(
     (
-        *("args", "command", "env", "envFrom", "imagePullPolicy", "lifecycle", "livenessProbe", "ports"),
-        *("readinessProbe", "resizePolicy", "restartPolicyRules", "securityContext", "startupProbe", "stdin"),
-        *("stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts"),
-        *("workingDir",),
+        *("args", "command", "env", "envFrom", "imagePullPolicy", "lifecycle", "livenessProbe", "readinessProbe"),
+        *("resizePolicy", "restartPolicyRules", "securityContext", "startupProbe", "stdin", "stdinOnce"),
+        *("terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts", "workingDir"),
     )
 )
 """Valid members of a container that this kubelet does not read."""

@@ -13,18 +13,22 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kubelet.clock import Clock
-from kubelet.devicemanager import NodeInfo, PodAdmitAttributes
 from kubelet.dramanager.references import has_claims
-from kubelet.errors import AllocationError, NodeError, PluginCallError
+from kubelet.errors import NodeError
 from kubelet.events import Event
+from kubelet.node_object import NodeObject
+from kubelet.pods.admission import Admission
 from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.manifests import for_admission
+from kubelet.pods.node_fit import Rejection
+from kubelet.pods.preemption import CONDITION, MESSAGE, PREEMPTING
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
-from kubelet.topology import TopologyAffinityError
+from kubelet.release import Release
 from resourceapi.objects.core import Pod, PodStatus
+from resourceapi.objects.meta import Unknown
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +40,15 @@ class PodWorkers:
         self,
         clock: Clock,
         notify: Callable[[Event], None],
-        allocatable: Callable[[], dict[str, int]],
+        node: NodeObject,
         cgroups: PodCgroups,
+        release: Release,
     ) -> None:
-        """Start without pods. `notify` is called for their events; `allocatable` returns the node's."""
+        """Start without pods. `notify` is called for their events; `node` is where they must fit."""
         self.sources = PodSources(self._sources_changed)
         self._clock = clock
         self._notify = notify
-        self._allocatable = allocatable
+        self._admission = Admission(node, release, self._others, self._preempt)
         self._cgroups = cgroups
         self._runs: dict[str, PodRun] = {}
         self._managers: Managers | None = None
@@ -182,15 +187,10 @@ class PodWorkers:
 
     async def _add(self, run: PodRun, managers: Managers, workers: asyncio.TaskGroup) -> None:
         run.transition(Change.DELIVERED)
-        try:
-            await managers.topology.admit(run.pod, managers.devices.allocate_container)
-        except TopologyAffinityError as error:
-            self._reject(run, "TopologyAffinityError", str(error))
+        rejection = await self._admission.rejection(run, managers)
+        if rejection is not None:
+            self._reject(run, rejection)
             return
-        except (AllocationError, PluginCallError) as error:
-            self._reject(run, "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-            return
-        managers.devices.update_plugin_resources(NodeInfo(self._allocatable()), PodAdmitAttributes(run.pod))
         self._notify(Event("admitted", run.name))
         run.transition(Change.ADMITTED)
         if run.is_deleted:
@@ -200,11 +200,22 @@ class PodWorkers:
         worker = PodWorker(run, managers, self._cgroups, self._clock, self._notify, self._terminated)
         workers.create_task(worker.run(), name=f"pod {run.name}")
 
-    def _reject(self, run: PodRun, reason: str, text: str) -> None:
-        run.reject(reason, text)
+    def _reject(self, run: PodRun, rejection: Rejection) -> None:
+        run.reject(*rejection)
         run.transition(Change.REJECTED)
-        self._notify(Event(reason, run.name, text))
+        self._notify(Event(rejection.reason, run.name, rejection.message))
         self._terminated(run)
+
+    def _others(self, run: PodRun) -> list[PodRun]:
+        return [each for each in self._runs.values() if each.is_active and each is not run]
+
+    async def _preempt(self, run: PodRun) -> None:
+        self._notify(Event(PREEMPTING, run.name, MESSAGE))
+        run.set(unknown_fields=Unknown({"conditions": [CONDITION]}))
+        if run.state is State.SYNCING:
+            run.transition(Change.ENDED)
+            run.wake.set()
+        await run.request_end()
 
     def _end_deleted(self) -> None:
         """End deleted pods, and the containers of unknown pods that no source has.

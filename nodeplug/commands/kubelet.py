@@ -62,6 +62,15 @@ def _as_node_name(text: str) -> str:
     return name
 
 
+def _as_capacity(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return resource name -> amount. Raises `click.BadParameter`."""
+    pairs = [each.partition("=") for each in texts]
+    for name, sign, _ in pairs:
+        if not (name and sign):
+            raise click.BadParameter(f"{name!r} is not of the form NAME=AMOUNT, such as cpu=4")
+    return {name: amount for name, _, amount in pairs}
+
+
 @click.group(
     cls=CommandGroup,
     epilog=examples(
@@ -95,6 +104,13 @@ def kubelet() -> None:
     show_default=True,
     callback=lambda _context, _option, name: _as_node_name(name),
     help="The node's name in the cluster.",
+)
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="NAME=AMOUNT",
+    callback=lambda _context, _option, texts: _as_capacity(texts),
+    help="What the node has of cpu, memory, ephemeral-storage or pods.  [default: 1000, 10Ti, 10Ti and 10000]",
 )
 @click.option(
     "--static-pods",
@@ -145,6 +161,7 @@ def run(
     kubernetes: Version,
     in_order: bool,
     node_name: str,
+    capacity: dict[str, str],
     static_pods: tuple[Path, ...],
     cgroup_root: Path | None,
     cgroup_driver: CgroupDriver,
@@ -187,6 +204,7 @@ def run(
             cluster=claims,
             node_name=node_name,
             kubernetes=kubernetes,
+            capacity=capacity,
             static_pods=[pod for path in static_pods for pod in read_pods(path)],
             cgroups=cgroup_root,
             cgroup_driver=cgroup_driver,

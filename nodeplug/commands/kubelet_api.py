@@ -17,6 +17,7 @@ from kubelet.pods.run import UNREPORTED_STATUS, full_name
 from nodeplug.commands.kubelet_events import EventRecorder
 from nodeplug.commands.kubelet_lease import NodeLease
 from nodeplug.commands.kubelet_node_sync import NodeSync
+from nodeplug.commands.kubelet_node_watch import NodeWatch
 from nodeplug.commands.kubelet_status import pod_status
 from resourceapi.client import ClientError, Event, Informer, Refused
 from resourceapi.client.backoff import delay
@@ -28,13 +29,6 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_WARNINGS = (
-    "Failed",
-    "FailedCreatePodContainer",
-    "FailedPrepareDynamicResources",
-    "TopologyAffinityError",
-    "UnexpectedAdmissionError",
-)
 
 
 class ClusterNode:
@@ -50,6 +44,7 @@ class ClusterNode:
         self._events = EventRecorder(client, node.node_name)
         self._lease = NodeLease(node, client)
         self._node_sync = NodeSync(node, client)
+        self._node_watch = NodeWatch(node, client)
         self._bound: dict[str, Pod] = {}  # uid -> the server's pod
         self._admitted: dict[str, Pod] = {}  # uid -> the pod as the kubelet admitted it
         self._ending: dict[str, PodStatus | None] = {}  # uid of a pod being removed -> its last status, once it is gone
@@ -71,6 +66,7 @@ class ClusterNode:
                 self._group.create_task(self._listen())
                 self._group.create_task(self._keep_lease())
                 self._group.create_task(self._node_sync.run(self._changed.set))
+                self._group.create_task(self._node_watch.run(self._changed.set))
                 self._group.create_task(self._keep_comparing())
                 self._start_informer()
         finally:
@@ -127,7 +123,7 @@ class ClusterNode:
         """Compare after every change, and keep the events that users need."""
         async for event in self._node.events():
             self._changed.set()
-            if event.kind in _WARNINGS:
+            if event.kind[0].isupper():
                 self._unsent_events.append((event.about, "Warning", event.kind, event.text))
             elif event.kind == "container" and event.text.endswith(" running"):
                 self._unsent_events.append((event.about, "Normal", "Started", "Container started"))
@@ -151,7 +147,7 @@ class ClusterNode:
 
     def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield self._node_sync.sync()
-        if self._is_listed:
+        if self._is_listed and self._node_watch.is_synced:
             for uid, pod in list(self._bound.items()):
                 self._admit(uid, pod)
             self._has_admitted.set()

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubelet import Node
-from nodeplug.commands.kubelet_node import NODE_ANNOTATIONS, is_reported, node_labels, node_status, with_heartbeat
+from kubelet.node_object import node_labels
+from nodeplug.commands.kubelet_node import NODE_ANNOTATIONS, is_reported, node_status, with_heartbeat
 from resourceapi.client import Refused
 from resourceapi.client.blocking import Client
 from resourceapi.objects import format_time
@@ -46,11 +47,11 @@ class NodeSync:
 
     async def sync(self) -> None:
         """Write the status if it differs; register the node first if needed. Raises `ClientError`, `DecodeError`."""
-        name, now = self._node.node_name, format_time(datetime.now(UTC))
+        now = format_time(datetime.now(UTC))
         if self._is_due:
             await self._read()
         devices = self._node.capacity(), self._node.allocatable()
-        reported = node_status(name, RELEASES[self._node.release.version], *devices, self._status, now)
+        reported = node_status(self._node.object, RELEASES[self._node.release.version], *devices, self._status, now)
         if is_reported(reported, self._status):
             return
         if not self._status:

@@ -36,7 +36,8 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
             status_json[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     was_initialized = earlier.get("Initialized", {}).get("status") == "True"
-    observed = _conditions(pod, status_json, release, was_initialized=was_initialized)
+    given = status.unknown_fields.get("conditions", ()) if status.unknown_fields is not None else ()
+    observed = (*given, *_conditions(pod, status_json, release, was_initialized=was_initialized))
     status_json["conditions"] = [stamped(each | seen, earlier.get(each["type"], {}), now) for each in observed]
     return status_json
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from resourceapi.objects import v1
-from resourceapi.objects.core import Pod, PodResourceClaim
+from resourceapi.objects.core import Pod, PodResourceClaim, Taint, Toleration
 
 
 class ClaimLookupError(ValueError):
@@ -54,8 +54,8 @@ def config_for_result(
     return [x for x in configs if x.opaque is not None and (not x.requests or not names.isdisjoint(x.requests))]
 
 
-def tolerates(toleration: v1.DeviceToleration, taint: v1.DeviceTaint) -> bool:
-    """Return whether a toleration tolerates a taint."""
+def tolerates(toleration: v1.DeviceToleration | Toleration, taint: v1.DeviceTaint | Taint) -> bool:
+    """Return whether a toleration tolerates a taint of a device or a node."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", v1.EQUAL):

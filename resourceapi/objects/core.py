@@ -7,7 +7,7 @@ and the kubelet use the same pod type.
 import functools
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -98,11 +98,22 @@ class ResourceRequirements(Record, frozen=True):
     claims: tuple[ResourceClaimUse, ...] = ()
 
 
+class ContainerPort(Record, frozen=True):
+    """A port of a container, which can have a port of its node, the `host_port`."""
+
+    name: str = ""
+    host_port: int = 0
+    container_port: Always[int] = 0
+    protocol: str = ""
+    host_ip: str = msgspec.field(name="hostIP", default="")
+
+
 class Container(Record, frozen=True):
     """One container of a pod; `restart_policy` Always makes an init container a sidecar."""
 
     name: Always[str] = ""
     image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
     resources: Always[ResourceRequirements] = ResourceRequirements()
     restart_policy: str | None = None
 
@@ -120,6 +131,37 @@ class PodResourceClaim(Record, frozen=True, omit_defaults=True):
     resource_claim_template_name: str | None = None
 
 
+class NodeAffinity(Record, frozen=True):
+    """The nodes on which a pod may run, and those that it prefers."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: Any = None
+
+
+class Affinity(Record, frozen=True):
+    """Where a pod may run. Only the affinity for nodes has a type."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: Any = None
+    pod_anti_affinity: Any = None
+
+
+class Toleration(Record, frozen=True):
+    """A condition on taints, which the pod tolerates if they meet it; operator Equal, Exists, Lt or Gt."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PodOS(Record, frozen=True):
+    """The operating system that a pod needs."""
+
+    name: Always[str] = ""
+
+
 class PodSpec(Record, frozen=True):
     """What a pod runs and where."""
 
@@ -128,7 +170,14 @@ class PodSpec(Record, frozen=True):
     restart_policy: str = ""
     node_name: str = ""
     node_selector: Mapping[str, str] = {}
+    host_network: bool = False
+    affinity: Affinity | None = None
     scheduler_name: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int | None = None
+    overhead: Mapping[str, Quantity] = {}
+    os: PodOS | None = None
+    resources: ResourceRequirements | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
 
 

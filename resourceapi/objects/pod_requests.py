@@ -1,12 +1,13 @@
 """The resources that a pod's containers need in total.
 
-Source: KEP-753 (sidecar containers), "Resource calculation". The scheduler and the kubelet use the same calculation,
-each with its own amounts for a container.
+Source: KEP-753 (sidecar containers), "Resource calculation"; KEP-2837 (resources of a pod); KEP-688 (overhead). The
+scheduler and the kubelet use the same calculation, each with its own amounts for a container.
 """
 
 from collections.abc import Callable, Mapping
 
-from resourceapi.objects.core import Container, Pod
+from resourceapi.objects.core import Container, Pod, ResourceRequirements
+from resourceapi.objects.quantity import Quantity
 
 
 def container_limits(container: Container) -> dict[str, int]:
@@ -34,3 +35,34 @@ def peak(pod: Pod, needs: Callable[[Container], Mapping[str, int]]) -> dict[str,
             running[resource] = running.get(resource, 0) + amount
     most = {name: max(running.get(name, 0), before.get(name, 0)) for name in running | before}
     return {name: amount for name, amount in most.items() if amount}
+
+
+def pod_requests(pod: Pod) -> dict[str, int]:
+    """Return what the pod requests of its node: resource name -> thousandths of a cpu, whole units of anything else.
+
+    A limit without a request counts as a request. Requests of the pod as a whole replace those of its containers. The
+    overhead of its runtime class is added.
+    """
+    most = peak(pod, lambda container: units(_requested(container.resources)))
+    if pod.spec.resources is not None:
+        requests, limits = (
+            {name: amount for name, amount in units(amounts).items() if _is_pod_level(name)}
+            for amounts in (pod.spec.resources.requests, pod.spec.resources.limits)
+        )
+        most = limits | most | requests
+    for name, amount in units(pod.spec.overhead).items():
+        most[name] = most.get(name, 0) + amount
+    return most
+
+
+def units(amounts: Mapping[str, Quantity]) -> dict[str, int]:
+    """Return resource name -> thousandths of a cpu, whole units of anything else, rounded up."""
+    return {name: amount.milli_value() if name == "cpu" else amount.value() for name, amount in amounts.items()}
+
+
+def _requested(resources: ResourceRequirements) -> dict[str, Quantity]:
+    return {**resources.limits, **resources.requests}
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in ("cpu", "memory") or name.startswith("hugepages-")

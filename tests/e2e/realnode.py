@@ -35,6 +35,8 @@ HOME = Path(os.environ.get("REALNODE_HOME", _BUILT))
 CRI = os.environ.get("CRI", "containerd")
 """Its container runtime, one of `node/runtimes`."""
 NODE = "realnode"
+STATIC_PODS = HOME / "run" / "conf" / "static"
+"""The kubelet's `staticPodPath`."""
 CGROUP = os.environ.get("REALNODE_CGROUP", "realnode")
 BUSYBOX = "localhost/realnode/busybox:1"
 

@@ -210,10 +210,12 @@ def test_second_kubelet_in_folder_is_refused(folder: Path) -> None:
 
 def test_hold_and_release_with_static_pod_in_1_36(folder: Path) -> None:
     (folder / "pods.yaml").write_text(POD.partition("---")[0])
-    (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
+    for name, file in (("s", "static.yaml"), ("third", "third.yaml")):
+        (folder / file).write_text(f"metadata: {{name: {name}}}\nspec: {{containers: [{{name: c}}]}}")
     process = Background(
         *(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver"),
         *("--kubernetes", "1.36", "--static-pods", str(folder / "static.yaml"), "--node-name", "N"),
+        *("--capacity", "pods=2"),
         *("--cgroup-root", str(folder / "cgroup"), "--cgroup-driver", "cgroupfs"),
     )
     process.until("container default/s-n c running")
@@ -229,6 +231,8 @@ def test_hold_and_release_with_static_pod_in_1_36(folder: Path) -> None:
     assert len(list(cgroups.rglob("pod*"))) == 2
     assert nodeplug("release", "--dir", folder).exit_code == 0
     process.until("admitted default/demo")
+    too_many = nodeplug("admit", "--dir", folder, folder / "third.yaml")
+    assert "Failed OutOfpods: Pod was rejected: Node didn't have enough resource: pods" in too_many.output
     assert process.end() == 0
 
 
@@ -247,6 +251,15 @@ def test_status_without_kubelet_suggests_run(folder: Path) -> None:
     found = nodeplug("status", "--dir", folder)
     assert found.exit_code == 1
     assert "is `nodeplug kubelet run` running there?" in found.output
+
+
+@pytest.mark.parametrize(
+    ("capacity", "text"), [("cpu", "'cpu' is not of the form NAME=AMOUNT"), ("cpu=lots", "capacity cpu: 'lots': ")]
+)
+def test_invalid_capacity_is_refused(folder: Path, capacity: str, text: str) -> None:
+    refused = nodeplug("run", "--dir", folder, "--no-apiserver", "--capacity", capacity)
+    assert refused.exit_code
+    assert text in refused.output
 
 
 @pytest.mark.parametrize("name", ["", "a node", "n" * 64])

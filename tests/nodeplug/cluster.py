@@ -1,7 +1,7 @@
 """A cluster in a test: API server, scheduler, the stand-in kubelet as its node, and drivers."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -21,15 +21,22 @@ NODE = "n1"
 class ClusterStand(Stand):
     """The cluster of this module. The kubelet's clock moves only when a test advances it."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, capacity: Mapping[str, str | int] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._folder = folder
+        self._capacity = capacity or {}
         self.clock = FakeClock()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         await self.create(slice_(NODE, "gone", name="stale"))
-        self.node = Node(self._folder, clock=self.clock, cluster=ApiCluster(self.client), node_name=NODE)
+        self.node = Node(
+            self._folder,
+            clock=self.clock,
+            cluster=ApiCluster(self.client),
+            node_name=NODE,
+            capacity=self._capacity,
+        )
         self._stack = AsyncExitStack()
         await self._stack.enter_async_context(self.node)
         await self._stack.enter_async_context(background(ClusterNode(self.node, self.client).run()))

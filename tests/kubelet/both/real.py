@@ -15,9 +15,10 @@ from kubelet.pods import stays
 from resourceapi.client import Credentials, Refused
 from resourceapi.client.blocking import Client
 from resourceapi.client.connections import Connections
-from resourceapi.objects import to_dict, v1
-from resourceapi.objects.core import Container, Pod, PodStatus
-from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RELEASE, RealNode
+from resourceapi.objects import core, to_dict, v1
+from resourceapi.objects.core import Container, Pod, PodStatus, Taint
+from resourceapi.objects.pod_requests import units
+from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RELEASE, STATIC_PODS, RealNode
 from tests.kubelet.both.world import (
     INJECTED,
     Meanwhile,
@@ -45,7 +46,9 @@ class Real:
         self._pods = client.raw("v1", "pods", namespaced=True)
         self._events = client.raw("v1", "events", namespaced=True)
         self._claims = client.resource(v1.ResourceClaim)
+        self._labels: set[str] = set()  # that scenarios set on the node
         self.release = RELEASE
+        self.node_name = NODE
         self.kubelet_folder = node.kubelet_dir
         self.cdi_folder = node.cdi_dir
 
@@ -61,6 +64,39 @@ class Real:
             for name, count in status["capacity"].items()
             if "/" in name
         }
+
+    async def allocatable(self) -> Mapping[str, int]:
+        found = await asyncio.to_thread(self._client.resource(core.Node).get, NODE)
+        return units(found.status.allocatable)
+
+    async def set_node(self, labels: Mapping[str, str], taints: Sequence[Taint] = ()) -> None:
+        """The kubelet's copy cannot be observed. A pod takes longer to reach the kubelet."""
+        changed = dict.fromkeys(self._labels) | dict(labels)
+        self._labels = set(labels)
+        made = {"metadata": {"labels": changed}, "spec": {"taints": [to_dict(each) for each in taints] or None}}
+        await asyncio.to_thread(self._node.kubectl, "patch", "node", NODE, "--type=merge", "-p", json.dumps(made))
+
+    async def run_static(self, pod: Pod) -> None:
+        (STATIC_PODS / f"{pod.metadata.name}.json").write_text(json.dumps(_manifest(pod)))
+
+    async def remove_static(self, name: str) -> None:
+        (STATIC_PODS / f"{name}.json").unlink()
+        mirror = f"{name}-{NODE}"
+
+        def is_gone() -> bool:
+            return all(each["metadata"]["name"] != mirror for each in self._pods.list("default").items)
+
+        await asyncio.to_thread(self._node.until, is_gone, f"{mirror} is gone")
+
+    async def warned(self, pod: str) -> tuple[str, str]:
+        def first() -> tuple[str, str] | None:
+            found = self._events.list("default", field_selector=f"involvedObject.name={pod},type=Warning").items
+            by_kubelet = [each for each in found if each["source"].get("component") == "kubelet"]
+            return next(((x["reason"], x["message"]) for x in by_kubelet if x["reason"] != "MissingClusterDNS"), None)
+
+        found = await asyncio.to_thread(self._node.until, first, f"a warning about {pod}")
+        assert found is not None
+        return found
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         await asyncio.to_thread(self._bind, pod)
@@ -172,7 +208,10 @@ class Real:
 
     async def until_state(self, pod: str, container: str, state: str) -> None:
         def shown() -> bool:
-            status = self._pods.get(pod, "default").get("status", {})
+            try:
+                status = self._pods.get(pod, "default").get("status", {})
+            except Refused:  # the mirror of a static pod, which the kubelet creates later
+                return False
             known = [*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())]
             return [list(each["state"]) for each in known if each["name"] == container] == [[state]]
 

@@ -8,6 +8,7 @@ from tests.kubelet.both import (
     drivers,
     health,
     metrics,
+    node_fit,
     registration,
     restarts,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "drivers",
     "health",
     "metrics",
+    "node_fit",
     "registration",
     "restarts",
 ]

@@ -14,8 +14,9 @@ import msgspec
 
 from kubelet import RELEASES, ClusterError, MemoryCluster, Node, NodeError, SystemClock, Timeouts, Version
 from kubelet.clock import Timer
-from resourceapi.objects import to_dict, v1
-from resourceapi.objects.core import Pod
+from resourceapi.objects import ObjectMeta, core, to_dict, v1
+from resourceapi.objects.core import Pod, Taint
+from resourceapi.objects.pod_requests import units
 from telemetry.exposition import render
 from tests.kubelet.both.world import (
     Meanwhile,
@@ -60,7 +61,13 @@ class StandIn:
             kubernetes=kubernetes,
             cgroups=folder / "cgroup",
             cgroup_driver="cgroupfs",
+            capacity={"cpu": 2, "memory": "16Gi", "ephemeral-storage": 0},
         )
+        self.node_name = self._node.node_name
+        self._object = core.Node(metadata=ObjectMeta(name=self.node_name))  # as an API server would have it
+        self._node.object.api_server = self._read_node
+        # pod -> the first warning about it
+        self._warnings: defaultdict[str, asyncio.Future[tuple[str, str]]] = defaultdict(asyncio.Future)
         # pod -> the first event about its claims
         self._failures: defaultdict[str, asyncio.Future[str]] = defaultdict(asyncio.Future)
         self._connected: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)  # by endpoint
@@ -89,6 +96,26 @@ class StandIn:
     async def resources(self) -> Mapping[str, tuple[int, int]]:
         allocatable = self._node.allocatable()
         return {name: (count, allocatable[name]) for name, count in self._node.capacity().items()}
+
+    async def allocatable(self) -> Mapping[str, int]:
+        return units((await self._node.object.read()).status.allocatable)
+
+    async def set_node(self, labels: Mapping[str, str], taints: Sequence[Taint] = ()) -> None:
+        metadata = ObjectMeta(name=self.node_name, labels=labels)
+        self._object = core.Node(metadata=metadata, spec=core.NodeSpec(taints=tuple(taints)))
+
+    async def _read_node(self, _: bool) -> core.Node:
+        return self._object
+
+    async def run_static(self, pod: Pod) -> None:
+        await self._node.run_static_pod(pod)
+
+    async def remove_static(self, name: str) -> None:
+        await self._node.remove_static_pod(name)
+
+    async def warned(self, pod: str) -> tuple[str, str]:
+        async with asyncio.timeout(30):
+            return await self._warnings[f"default/{pod}"]
 
     async def run(self, pod: Pod, until: str = "Running") -> PodView:
         name, uid = pod.metadata.name, str(uuid.uuid4())
@@ -227,5 +254,7 @@ class StandIn:
                 self._connected[event.text].set()
             elif event.kind in ("driver disconnected", "driver deregistered"):
                 self._connected[event.text].clear()
+            if event.kind[0].isupper() and not self._warnings[event.about].done():
+                self._warnings[event.about].set_result((event.kind, event.text))
             if event.kind == "FailedPrepareDynamicResources" and not self._failures[event.about].done():
                 self._failures[event.about].set_result(event.text)

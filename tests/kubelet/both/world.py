@@ -20,7 +20,7 @@ from kubelet.stubs import DevicePluginStub
 from kubeletapi.podresources.v1 import api_pb2 as api
 from resourceapi.objects import v1
 from resourceapi.objects.claim_status_rules import MAX_USERS
-from resourceapi.objects.core import Pod
+from resourceapi.objects.core import Pod, Taint
 
 _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 
@@ -86,6 +86,27 @@ class World(Protocol):
     kubelet_folder: Path
     cdi_folder: Path
     release: Release
+    node_name: str
+
+    async def allocatable(self) -> Mapping[str, int]:
+        """What the node has for pods: resource -> thousandths of a cpu, whole units of anything else."""
+        ...
+
+    async def set_node(self, labels: Mapping[str, str], taints: Sequence[Taint] = ()) -> None:
+        """Set the node's taints, and its labels of `both.example`; the kubelet knows them when this returns."""
+        ...
+
+    async def run_static(self, pod: Pod) -> None:
+        """Add a static pod manifest."""
+        ...
+
+    async def remove_static(self, name: str) -> None:
+        """Remove a static pod manifest, and wait until the pod is gone."""
+        ...
+
+    async def warned(self, pod: str) -> tuple[str, str]:
+        """Wait for the kubelet's warning about a pod; return its reason and its message."""
+        ...
 
     async def until_offered(self, resource: str, capacity: int, allocatable: int) -> None:
         """Wait until the node's status contains these numbers."""
@@ -229,6 +250,7 @@ class Stage:
         self._plugins = 0
         self._markers = 0
         self._pods: list[str] = []
+        self._static_pods: list[str] = []
 
     async def close(self) -> None:
         """Remove everything that the scenario created."""
@@ -250,6 +272,8 @@ class Stage:
         async with asyncio.TaskGroup() as removing:
             for pod in self._pods:
                 removing.create_task(self.world.remove(pod))
+            for pod in self._static_pods:
+                removing.create_task(self.world.remove_static(pod))
 
     async def plugin(
         self, devices: Sequence[Device], *, folder: Path | None = None, register: bool = True, **options: Any
@@ -300,6 +324,20 @@ class Stage:
         """Give a pod to the kubelet without waiting. It is removed at the end."""
         self._pods.append(pod.metadata.name)
         await self.world.bind(pod)
+
+    async def set_node(self, labels: Mapping[str, str], taints: Sequence[Taint] = ()) -> None:
+        """Set labels and taints of the node, which are removed at the end."""
+        self.stack.push_async_callback(self.world.set_node, {})
+        await self.world.set_node(labels, taints)
+
+    async def run_static(self, pod: Pod) -> None:
+        """Add a static pod, which is removed at the end."""
+        self._static_pods.append(pod.metadata.name)
+        await self.world.run_static(pod)
+
+    def static_name(self, name: str) -> str:
+        """The name of the pod of a static pod manifest."""
+        return f"{name}-{self.world.node_name}"
 
     async def all_listed(self) -> list[str]:
         """The names of the pods in the pod resources API."""

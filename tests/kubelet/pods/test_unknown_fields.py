@@ -7,7 +7,18 @@ from kubelet.pods import container, decode_pod, pod, unknown_fields
 from kubelet.pods.unknown_fields import OF_CONTAINER, OF_SPEC
 from resourceapi.objects import ObjectMeta, Record
 from resourceapi.objects.codec import json_fields
-from resourceapi.objects.core import Container, PodResourceClaim, PodSpec, ResourceClaimUse, ResourceRequirements
+from resourceapi.objects.core import (
+    Affinity,
+    Container,
+    ContainerPort,
+    NodeAffinity,
+    PodOS,
+    PodResourceClaim,
+    PodSpec,
+    ResourceClaimUse,
+    ResourceRequirements,
+    Toleration,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +26,11 @@ from resourceapi.objects.core import Container, PodResourceClaim, PodSpec, Resou
     [
         ("v1.PodSpec", PodSpec, OF_SPEC),
         ("v1.Container", Container, OF_CONTAINER),
+        ("v1.ContainerPort", ContainerPort, frozenset()),
+        ("v1.Affinity", Affinity, frozenset()),
+        ("v1.NodeAffinity", NodeAffinity, frozenset()),
+        ("v1.PodOS", PodOS, frozenset()),
+        ("v1.Toleration", Toleration, frozenset()),
         ("v1.PodResourceClaim", PodResourceClaim, frozenset()),
         ("v1.ResourceClaim", ResourceClaimUse, frozenset()),
         ("v1.ResourceRequirements", ResourceRequirements, frozenset()),
