@@ -410,7 +410,8 @@ class Application:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
                 try:
-                    await write_off_loop(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
+                    delete = partial(Rest.delete, target=one, options=options, is_named=False)
+                    await write_off_loop(self._rest, one, 0, delete)
                 except ApiError as error:
                     if error.code != 404:  # 404: deleted meanwhile
                         raise

@@ -29,7 +29,7 @@ _ORDER = (
 """The built-in groups by priority."""
 
 
-BINDINGS = (Unstored("bindings", "Binding", is_namespaced=True),)
+_OF_CORE = (Unstored("bindings", "Binding", is_namespaced=True),)
 
 
 class _Part(NamedTuple):
@@ -243,7 +243,7 @@ def _response_kind(kind: str, group: str, version: str) -> Plain:
 
 def _unstored(group: str, version: str) -> tuple[Unstored, ...]:
     """The resources whose objects are not stored: reviews, and core's bindings."""
-    return BINDINGS if (group, version) == ("", "v1") else REVIEWS.get(group, {}).get(version, ())
+    return _OF_CORE if (group, version) == ("", "v1") else REVIEWS.get(group, {}).get(version, ())
 
 
 def _parts(kind: Kind) -> list[_Part]:

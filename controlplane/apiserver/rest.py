@@ -80,6 +80,8 @@ from resourceapi.objects.release import Release
 
 MANAGER = "kube-apiserver"
 """The field manager of the server's own writes."""
+BINDINGS = "bindings"
+"""The resource of Bindings; as a target's subresource, it stands for a Binding that was sent there."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
@@ -212,20 +214,25 @@ class Rest:
     def admit_sent(self, target: Target, sent: Plain, *, is_dry_run: bool) -> tuple[str, ...]:
         """Return the warnings of policies for a body that is not stored, such as an Eviction. Raises ApiError."""
         obj = {**sent, "metadata": {**sent["metadata"], "namespace": target.namespace}}
-        where, user = (target.namespace, target.name, target.subresource), target.caller.user
-        write = Write("CREATE", target.kind, target.version, *where, user, obj, None, is_dry_run, is_sent=True)
-        return self._admission.check(write)
+        is_collection = target.subresource == BINDINGS  # a resource of its own, beside the pods' subresource
+        where = (target.namespace, target.name, "" if is_collection else target.subresource)
+        about = (target.kind, target.version, *where, target.caller.user, obj, None, is_dry_run)
+        return self._admission.check(Write("CREATE", *about, is_sent=True, sent_to=BINDINGS if is_collection else ""))
 
-    def delete(self, target: Target, options: DeleteOptions, *, is_admitted: bool = False) -> Outcome:
+    def delete(
+        self, target: Target, options: DeleteOptions, *, is_admitted: bool = False, is_named: bool = True
+    ) -> Outcome:
         """Delete an object, or mark it as deleted if finalizers delay its removal.
 
-        `is_admitted`: policies have been applied to the request already, which was not a DELETE.
+        `is_admitted`: policies have been applied to the request already, which was not a DELETE. `is_named`: the
+        request names the object; that of a collection does not, also for policies.
         """
         old = self.get(target)
         if target.kind.id == NAMESPACES and target.name in _UNDELETABLE_NAMESPACES:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
-        warnings = () if is_admitted else self._admit(target, None, old, is_dry_run=options.dry_run)
+        asked = target if is_named else target._replace(name="")
+        warnings = () if is_admitted else self._admit(asked, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             warnings += (_ORPHANED_PODS_WARNING,)
         finalizers = finalizers_for(target.kind, old, options)

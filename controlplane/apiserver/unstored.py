@@ -17,7 +17,6 @@ from controlplane.apiserver.access.reviews import (
 )
 from controlplane.apiserver.access.tokens import AUDIENCE
 from controlplane.apiserver.bodies import read_unstored_body
-from controlplane.apiserver.discovery import BINDINGS
 from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.negotiation import VIEWS, encode_answer
@@ -25,7 +24,7 @@ from controlplane.apiserver.options import WriteOptions, write_options
 from controlplane.apiserver.pods.binding import bind
 from controlplane.apiserver.pods.eviction import evict
 from controlplane.apiserver.responses import answered, form_of
-from controlplane.apiserver.rest import Outcome, Rest
+from controlplane.apiserver.rest import BINDINGS, Outcome, Rest
 from controlplane.apiserver.status import bad_request, method_not_allowed, success
 from controlplane.apiserver.target import Target
 
@@ -45,7 +44,7 @@ class Unstored:
         if len(steps) != 1 and not is_namespaced:
             return None
         namespace, plural = (steps[1], steps[2]) if is_namespaced else ("", steps[0])
-        if (group, version, plural) == ("", "v1", BINDINGS[0].plural) and is_namespaced:
+        if (group, version, plural) == ("", "v1", BINDINGS) and is_namespaced:
             return await self._bind(request, namespace)
         kind = kind_of_review(group, version, plural, is_namespaced=is_namespaced)
         return await self._review(request, kind, f"{group}/{version}", namespace) if kind else None
@@ -77,7 +76,7 @@ class Unstored:
             raise bad_request("Name parameter required.")
         pods = self._rest.registry.find("", "v1", "pods")
         assert pods is not None, "it is built in"
-        target = Target(pods, "v1", namespace, name, "binding", request.state.caller)
+        target = Target(pods, "v1", namespace, name, BINDINGS, request.state.caller)
         return await self._write(request, target, bind, body)
 
     async def _write(
