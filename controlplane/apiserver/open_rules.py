@@ -172,6 +172,8 @@ class OpenRules(Rules):
         if self._is_validated:
             return obj
         ordered = self._as_type({name: item for name, item in obj.items() if name not in _TYPE})
+        if "status" not in obj:  # older releases have kinds without the status of newer ones
+            ordered.pop("status", None)
         typed: Plain = _with_types(ordered, obj)
         return {name: obj[name] for name in _TYPE if name in obj} | typed
 
