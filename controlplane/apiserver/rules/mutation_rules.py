@@ -26,7 +26,7 @@ def check_mutating_policy(errors: ErrorList, new: Plain, old: Plain | None) -> N
     environment = environment_of(
         known,
         has_params=spec.get("paramKind") is not None,
-        has_variables=bool(spec.get("variables")),
+        has_variables=True,
         has_patches=True,
     )
     for index, mutation in enumerate(mutations):

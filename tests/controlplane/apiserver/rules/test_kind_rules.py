@@ -96,6 +96,7 @@ INVALID_VALUES = [
         "[JSONPatch{what: 1}]",
         "expected type of field 'what' is '' but provided type is 'int'",
     ),
+    ("MutatingAdmissionPolicy/change", "spec.variables", None, "undefined field 'node'"),
     ("MutatingAdmissionPolicyBinding/changes", "spec.matchResources.resourceRules.0.operations", ["DELETE"], "DELETE"),
     (
         "ValidatingAdmissionPolicy/policy",
