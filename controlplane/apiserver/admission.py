@@ -40,6 +40,13 @@ class Write(NamedTuple):
     is_dry_run: bool
     is_sent: bool = False
     """Whether the object is an Eviction or a Binding, as it was sent, with its own kind."""
+    sent_to: str = ""
+    """The resource to which it was sent, if that is not the kind's."""
+
+    @property
+    def resource(self) -> str:
+        """The resource of the request."""
+        return self.sent_to or self.kind.plural
 
 
 class Admission:
@@ -198,37 +205,41 @@ def _authorizers(write: Write, authorizer: Authorizer) -> Plain:
         return cel.Decision(found.is_allowed, found.reason)
 
     kind = write.kind
-    here = Question(None, "", kind.group, kind.plural, write.subresource, write.namespace, write.name)
+    here = Question(None, "", kind.group, write.resource, write.subresource, write.namespace, write.name)
     return {"authorizer": cel.Authorizer(decide), "authorizer.requestResource": cel.ResourceCheck(decide, here)}
 
 
 def _request(write: Write, version: str) -> Plain:
-    """The variable `request` of expressions, without empty members."""
+    """The variable `request` of expressions. Empty members that upstream's type leaves out are missing."""
     kind = write.kind
 
     def named(word: str, value: str, which: str) -> Plain:
-        return {name: text for name, text in (("group", kind.group), ("version", which), (word, value)) if text}
+        return {"group": kind.group, "version": which, word: value}
 
     type_, type_sent = named("kind", kind.kind, version), named("kind", kind.kind, write.version)
     if write.is_sent and write.object is not None:
         group, _, which = write.object["apiVersion"].rpartition("/")
-        parts = {"group": group, "version": which, "kind": write.object["kind"]}
-        type_ = type_sent = {name: text for name, text in parts.items() if text}
+        type_ = type_sent = {"group": group, "version": which, "kind": write.object["kind"]}
 
     user = write.user
     info: Plain = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     info["extra"] = {key: list(values) for key, values in user.extra.items()}
     request: Plain = {
         "kind": type_,
-        "resource": named("resource", kind.plural, version),
+        "resource": named("resource", write.resource, version),
         "subResource": write.subresource,
         "requestKind": type_sent,
-        "requestResource": named("resource", kind.plural, write.version),
+        "requestResource": named("resource", write.resource, write.version),
         "requestSubResource": write.subresource,
         "name": write.name,
         "namespace": write.namespace,
         "operation": write.operation,
         "userInfo": {name: item for name, item in info.items() if item},
+        "options": {
+            "kind": f"{write.operation.capitalize()}Options",
+            "apiVersion": "meta.k8s.io/v1",
+            **({"dryRun": ["All"]} if write.is_dry_run else {}),
+        },
     }
     return {name: item for name, item in request.items() if item} | {"dryRun": write.is_dry_run}
 
@@ -243,9 +254,9 @@ def _version_of(rule: Plain, write: Write, *, is_exact: bool) -> str | None:
         return None
     if rule.get("resourceNames") and write.name not in rule["resourceNames"]:
         return None
-    meant = (f"{kind.plural}/{write.subresource}", f"{kind.plural}/*", f"*/{write.subresource}", "*/*")
+    meant = (f"{write.resource}/{write.subresource}", f"{write.resource}/*", f"*/{write.subresource}", "*/*")
     if not write.subresource:
-        meant = (kind.plural, "*", "*/*", "*/*")
+        meant = (write.resource, f"{write.resource}/*", "*", "*/*")
     if not any(each in meant for each in rule.get("resources") or ()):
         return None
     if _contains(rule, "apiVersions", write.version):
@@ -261,7 +272,7 @@ def _contains(rule: Plain, member: str, value: str) -> bool:
 
 def _refusal(write: Write, message: str, denial: Denial) -> ApiError:
     """A refusal with the policy's reason and, as upstream, the text of a Forbidden error."""
-    error = forbidden(write.kind.group, write.kind.plural, write.name or "Unknown", message)
+    error = forbidden(write.kind.group, write.resource, write.name or "Unknown", message)
     code = _CODES.get(denial.reason, 422)
     body = error.body | {"reason": denial.reason, "code": code}
     body["details"] = body["details"] | {"causes": [{"message": message}]}

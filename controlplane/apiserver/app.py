@@ -5,7 +5,6 @@ It leaves every decision to the other modules where possible.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
@@ -14,22 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 from controlplane.apiserver import discovery, health, listing
 from controlplane.apiserver.access.authentication import Authenticator
-from controlplane.apiserver.access.authorization import Authorizer, attributes_of, refusal
-from controlplane.apiserver.access.identity import Caller, User
-from controlplane.apiserver.access.reviews import (
-    access_review,
-    kind_of_review,
-    rules_review,
-    subject_review,
-    token_review,
-)
-from controlplane.apiserver.access.tokens import ACCOUNTS, AUDIENCE
+from controlplane.apiserver.access.authorization import VERBS, Authorizer, attributes_of, refusal
+from controlplane.apiserver.access.identity import Caller
+from controlplane.apiserver.access.tokens import ACCOUNTS
 from controlplane.apiserver.bodies import (
     LARGE_BODY,
     body_of,
     drain_body,
     kind_checked,
-    read_unstored_body,
     run_off_loop_if_large,
 )
 from controlplane.apiserver.decoding import decode
@@ -60,9 +51,7 @@ from controlplane.apiserver.patch import (
     patch_type_of,
     read_patch,
 )
-from controlplane.apiserver.pods.binding import bind
-from controlplane.apiserver.pods.eviction import evict
-from controlplane.apiserver.pods.streams import STREAMS, refuse_stream
+from controlplane.apiserver.pods.streams import PROXIED_KINDS, PROXY, STREAMS, proxied_name, refuse_proxy, refuse_stream
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, encode_off_loop, form_of, listed, refused, warn
 from controlplane.apiserver.rest import Outcome, Rest
@@ -82,6 +71,7 @@ from controlplane.apiserver.status import (
 )
 from controlplane.apiserver.stored_size import refuse_early
 from controlplane.apiserver.target import Target
+from controlplane.apiserver.unstored import PARTS, Unstored
 from controlplane.apiserver.views import View
 from controlplane.apiserver.watching import watch
 
@@ -101,6 +91,7 @@ class Application:
         self._rest, self._observe = rest, observe
         self._registry, self._store = rest.registry, rest.store
         self._authenticator, self._authorizer = authenticator, authorizer
+        self._unstored = Unstored(rest, authenticator, authorizer)
         self._openapi = OpenApi(rest.registry, rest.release)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,15 +193,17 @@ class Application:
         return answered(request, document, is_aggregated=bool(group) and not rest)
 
     async def _resource(self, request: Request, group: str, version: str, steps: list[str]) -> Response:
-        review = kind_of_review(group, version, steps[0]) if len(steps) == 1 else ""
-        if review:
-            return await self._review(request, review, f"{group}/{version}")
+        response = await self._unstored.answer(request, group, version, steps)
+        if response is not None:
+            return response
         is_watch, namespace = False, ""
         if steps[0] == "watch" and len(steps) > 1:
             is_watch, steps = True, steps[1:]
         if steps[0] == "namespaces" and len(steps) > 2 and self._registry.find(group, version, steps[2]):
             namespace, steps = steps[1], steps[2:]
         kind = self._registry.find(group, version, steps[0])
+        is_proxied = kind is not None and kind.id in PROXIED_KINDS and steps[2:3] == [PROXY]  # with a path of its own
+        steps = steps[:3] if is_proxied else steps
         if kind is None or len(steps) > (2 if is_watch else 3) or bool(namespace) > kind.namespaced:
             if self._is_custom(group):
                 raise PlainNotFound
@@ -233,7 +226,8 @@ class Application:
 
     def _is_custom(self, group: str) -> bool:
         """Return whether all kinds of a group come from definitions."""
-        return bool(group) and all(each.from_definition for each in self._registry if each.group == group)
+        kinds = [each for each in self._registry if each.group == group]
+        return bool(group and kinds) and all(each.from_definition for each in kinds)
 
     async def _collection(self, request: Request, target: Target) -> Response:
         everywhere = target.kind.namespaced and not target.namespace
@@ -288,33 +282,25 @@ class Application:
         raise method_not_allowed()
 
     async def _subresource(self, request: Request, target: Target) -> Response:
-        if target.kind.id == "pods" and target.subresource in ("binding", "eviction"):
-            if request.method != "POST":
-                raise method_not_allowed()
-            options = write_options(request.query_params, _dry_runs(request), "CreateOptions")
-            form = self._form(request, target.kind)
-            write: Callable[[Rest, Target, Plain, WriteOptions], Outcome]
-            if target.subresource == "binding":
-                body = await read_unstored_body(request, self._registry, "Binding", "v1")
-                write = partial(bind, target=target, binding=body, options=options)
-            else:
-                body = await read_unstored_body(request, self._registry, "Eviction", "policy/v1", "policy/v1beta1")
-                write = partial(evict, target=target, eviction=body, options=options)
-            request.state.warnings = (await write_off_loop(self._rest, target, 0, write)).warnings
-            await self._store.commit()
-            return Response(encode_answer({**success(), "code": 201}, form), 201, media_type=form.media_type)
+        if target.kind.id == "pods" and target.subresource in PARTS:
+            return await self._unstored.write_part(request, target)
+        if target.subresource == PROXY and target.kind.id in PROXIED_KINDS:
+            kind_id, name = target.kind.id, proxied_name(target.kind.id, target.name)
+            find = partial(self._rest.get, target._replace(name=name, subresource=""))
+            refuse_proxy(kind_id, name, request.method, find)
         if target.kind.id == "pods" and target.subresource in STREAMS:
             pod = self._rest.get(target._replace(subresource=""))
             refuse_stream(pod, target.subresource, request.method, request.query_params.get("container", ""))
             return Response(status_code=204)
         if target.kind.id == ACCOUNTS and target.subresource == "token":
-            return await self._token(request, target)
+            return await self._unstored.issue_token(request, target)
         served, version = target.kind, target.kind.served(target.version)
         if target.subresource == "scale" and version is not None and version.scale is not None:
             return await self._scale(request, target._replace(subresource=""), version.scale)
+        verbs = discovery.PART_VERBS.get(target.subresource, discovery.STATUS_VERBS)
         if target.subresource not in served.parts:
             raise not_found(served.group, served.plural, target.name) if served.from_definition else no_such_resource()
-        if request.method not in ("GET", "PUT", "PATCH"):
+        if VERBS.get(request.method) not in verbs:
             if served.from_definition:
                 raise not_supported(served.group, served.plural, request.method)
             raise method_not_allowed()
@@ -424,7 +410,8 @@ class Application:
                 metadata = obj["metadata"]
                 one = target._replace(namespace=metadata.get("namespace", ""), name=metadata["name"])
                 try:
-                    await write_off_loop(self._rest, one, 0, partial(Rest.delete, target=one, options=options))
+                    delete = partial(Rest.delete, target=one, options=options, is_named=False)
+                    await write_off_loop(self._rest, one, 0, delete)
                 except ApiError as error:
                     if error.code != 404:  # 404: deleted meanwhile
                         raise
@@ -432,30 +419,6 @@ class Application:
             await self._store.commit()
         value = View(form, target, "", self._rest.clock).many(page.objects, page.metadata)
         return Response(await encode_off_loop(value, form), media_type=form.media_type)
-
-    async def _review(self, request: Request, kind: str, api_version: str) -> Response:
-        if request.method != "POST":
-            raise method_not_allowed()
-        user: User = request.state.caller.user
-        question = await read_unstored_body(request, self._registry, kind, api_version)
-        if kind == "SelfSubjectReview":
-            answer = subject_review(user, self._rest.clock())
-        elif kind == "TokenReview":
-            token = (question.get("spec") or {}).get("token")
-            found = self._authenticator.of_token(token.encode()) if token else None
-            answer = token_review(question, found, AUDIENCE)
-        elif kind == "SelfSubjectRulesReview":
-            answer = rules_review(question, user, self._authorizer)
-        else:
-            answer = access_review(kind, question, user, self._authorizer)
-        return answered(request, answer, 201)
-
-    async def _token(self, request: Request, target: Target) -> Response:
-        """Issue a token for a service account."""
-        if request.method != "POST":
-            raise method_not_allowed()
-        asked = await read_unstored_body(request, self._registry, "TokenRequest", "authentication.k8s.io/v1")
-        return answered(request, self._authenticator.tokens.issue(target.namespace, target.name, asked), 201)
 
     async def _written(self, form: Form, request: Request, target: Target, outcome: Outcome, code: int) -> Response:
         """The answer with one object, once everything that it shows is durable."""

@@ -225,6 +225,24 @@ def _parameter(obj: Plain) -> str:
     return f"{found.get('namespace') or '*'}/{found['name']}" if found.get("name") else "<unset>"
 
 
+def _address_parent(obj: Plain) -> str:
+    parent = at("spec", "parentRef")(obj)
+    if not parent:
+        return "<none>"
+    resource = ".".join(filter(None, (parent.get("resource", ""), parent.get("group", "")))).lower()
+    return "/".join((resource, *filter(None, (parent.get("namespace"),)), parent.get("name", "")))
+
+
+def _migrated(obj: Plain) -> str:
+    asked = at("spec", "resource")(obj) or {}
+    return ".".join(filter(None, (asked.get("resource"), asked.get("group"))))
+
+
+def _migration_state(obj: Plain) -> str:
+    true = [each.get("type") for each in at("status", "conditions")(obj) or () if each.get("status") == "True"]
+    return next((str(kind) for kind in reversed(true) if kind in ("Running", "Failed", "Succeeded")), "Unknown")
+
+
 def _controller(obj: Plain) -> str:
     owner = next((each for each in obj["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     if owner is None:
@@ -257,6 +275,7 @@ def _queuing(name: str) -> Column:
 
 
 _WEBHOOKS = (Column("Webhooks", _length("webhooks"), "integer"), AGE)
+_BINDING = (Column("PolicyName", at("spec", "policyName")), Column("ParamRef", _parameter), AGE)
 COLUMNS_BY_KIND: dict[str, tuple[Column, ...]] = {
     "APIService": (Column("Service", _serving), Column("Available", _available), AGE),
     "CSIDriver": (
@@ -305,6 +324,7 @@ COLUMNS_BY_KIND: dict[str, tuple[Column, ...]] = {
         Column("Replicas", count("status", "currentReplicas")),
         AGE,
     ),
+    "IPAddress": (Column("ParentRef", _address_parent), AGE._replace(name="")),  # a mistake in upstream's columns
     "Ingress": (
         Column("Class", or_else("<none>", "spec", "ingressClassName")),
         Column("Hosts", _hosts),
@@ -321,6 +341,12 @@ COLUMNS_BY_KIND: dict[str, tuple[Column, ...]] = {
         *pods_made("spec", "template"),
     ),
     "LimitRange": (Column("Created At", at("metadata", "creationTimestamp"), "date"),),
+    "MutatingAdmissionPolicy": (
+        Column("Mutations", _length("spec", "mutations"), "integer"),
+        Column("ParamKind", _parameter_kind),
+        AGE,
+    ),
+    "MutatingAdmissionPolicyBinding": _BINDING,
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "NetworkPolicy": (Column("Pod-Selector", lambda obj: selector_text(at("spec", "podSelector")(obj))), AGE),
     "PersistentVolume": (
@@ -364,16 +390,18 @@ COLUMNS_BY_KIND: dict[str, tuple[Column, ...]] = {
         AGE,
     ),
     "ResourceQuota": (Column("Request", _quota(of_limits=False)), Column("Limit", _quota(of_limits=True)), AGE),
+    "ServiceCIDR": (Column("CIDRs", lambda obj: ",".join(at("spec", "cidrs")(obj) or ())), AGE),
+    "StorageVersionMigration": (
+        Column("Name", at("metadata", "name")),
+        Column("Resource", _migrated),
+        Column("Status", _migration_state),
+    ),
     "ValidatingAdmissionPolicy": (
         Column("Validations", _length("spec", "validations"), "integer"),
         Column("ParamKind", _parameter_kind),
         AGE,
     ),
-    "ValidatingAdmissionPolicyBinding": (
-        Column("PolicyName", at("spec", "policyName")),
-        Column("ParamRef", _parameter),
-        AGE,
-    ),
+    "ValidatingAdmissionPolicyBinding": _BINDING,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
     "VolumeAttachment": (
         Column("Attacher", at("spec", "attacher"), format="name"),

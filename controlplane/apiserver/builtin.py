@@ -12,6 +12,7 @@ from typing import Any
 from controlplane.apiserver import columns
 from controlplane.apiserver.access.authorization import Authorizer
 from controlplane.apiserver.access.certificates import certificates_kind
+from controlplane.apiserver.access.pod_certificates import pod_certificate_kind, trust_bundle_kind
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.definitions.custom_kinds import definition_kind
 from controlplane.apiserver.events import events_kind
@@ -59,6 +60,9 @@ def install(
         registry.add(kind)
     registry.add(definition_kind(release))
     registry.add(certificates_kind(clock, authorizer))
+    if release.has_pod_certificates:
+        registry.add(trust_bundle_kind(authorizer))
+        registry.add(pod_certificate_kind(clock, authorizer, release))
 
     def typed(form: type[KubernetesObject], plural: str, beta1: type[KubernetesObject] | None, **more: Any) -> None:
         rules = TypedRules(form, clock, has_admin_access, authorizer)
@@ -83,6 +87,7 @@ def install(
                 rules=rules,
                 delete_returns_object=True,
                 has_status_table=False,
+                hashed_as="resource.k8s.io/v1beta2" if form.KIND in _NEW else "",
                 **more,
             )
         )
@@ -158,6 +163,7 @@ def _core(release: Release) -> list[Kind]:
             fill=_namespace,
             advance=_with_finalizer,
             check=_check_namespace,
+            parts={"finalize": Part(_finalized, _check_finalizers, takes_metadata=True)},
             status_part=Part(as_written, _check_phase),
             name_rule=dns_label,
             fields={"status.phase": columns.at("status", "phase")},
@@ -244,12 +250,26 @@ def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
     return {**new, "spec": {"finalizers": finalizers} if finalizers else {}}
 
 
+def _finalized(new: Plain, old: Plain) -> Plain:
+    """A namespace with other finalizers in its spec, which only this subresource changes."""
+    return {**old, "spec": new["spec"]}
+
+
+def _check_finalizers(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    del old
+    for index, finalizer in enumerate(new["spec"].get("finalizers") or ()):
+        _check_finalizer(errors, f"spec.finalizers[{index}]", finalizer)
+
+
+def _check_finalizer(errors: ErrorList, path: str, finalizer: str) -> None:
+    label_name(errors, path, finalizer)
+    if "/" not in finalizer and finalizer != _NAMESPACE_FINALIZER:
+        errors.invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
+
+
 def _check_namespace(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for finalizer in new["spec"].get("finalizers") or () if old is None else ():
-        label_name(errors, "spec.finalizers", finalizer)
-        if "/" not in finalizer and finalizer != _NAMESPACE_FINALIZER:
-            why = "name is neither a standard finalizer name nor is it fully qualified"
-            errors.invalid("spec.finalizers", finalizer, why)
+        _check_finalizer(errors, "spec.finalizers", finalizer)
 
 
 def _check_phase(errors: ErrorList, new: Plain, old: Plain | None) -> None:

@@ -2,11 +2,12 @@
 
 import base64
 import hashlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from controlplane.apiserver.access.reviews import REVIEWS
+from controlplane.apiserver.access.reviews import REVIEWS, Unstored
 from controlplane.apiserver.kinds import Kind, Plain, Registry
 from controlplane.apiserver.preconditions import NAMESPACES
 from resourceapi.objects.release import Release
@@ -14,6 +15,48 @@ from resourceapi.objects.release import Release
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _VERBS_OF_DEFINITIONS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 STATUS_VERBS = ["get", "patch", "update"]
+PART_VERBS = {"finalize": ["update"]}
+"""The verbs of parts that have fewer than others."""
+_PROXY_VERBS = ["create", "delete", "get", "patch", "update"]
+_STREAM_VERBS = ["create", "get"]
+_ORDER = (
+    *("", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"),
+    *("autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io"),
+    *("storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io"),
+    *("coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io"),
+    "storagemigration.k8s.io",
+)
+"""The built-in groups by priority."""
+
+
+_OF_CORE = (Unstored("bindings", "Binding", is_namespaced=True),)
+
+
+class _Part(NamedTuple):
+    """A subresource, its verbs, and the kind of its objects; group and version are set if they are others."""
+
+    name: str
+    kind: str
+    verbs: list[str]
+    group: str = ""
+    version: str = ""
+
+
+_MORE_PARTS: Mapping[str, tuple[_Part, ...]] = {
+    "nodes": (_Part("proxy", "NodeProxyOptions", _PROXY_VERBS),),
+    "pods": (
+        _Part("attach", "PodAttachOptions", _STREAM_VERBS),
+        _Part("binding", "Binding", ["create"]),
+        _Part("eviction", "Eviction", ["create"], "policy", "v1"),
+        _Part("exec", "PodExecOptions", _STREAM_VERBS),
+        _Part("log", "Pod", ["get"]),
+        _Part("portforward", "PodPortForwardOptions", _STREAM_VERBS),
+        _Part("proxy", "PodProxyOptions", _PROXY_VERBS),
+    ),
+    "serviceaccounts": (_Part("token", "TokenRequest", ["create"], "authentication.k8s.io", "v1"),),
+    "services": (_Part("proxy", "ServiceProxyOptions", _PROXY_VERBS),),
+}
+"""Kind -> subresources that are no part of an object."""
 
 
 def version_info(release: Release) -> Plain:
@@ -61,12 +104,20 @@ def resource_list(registry: Registry, name: str, version: str) -> Plain | None:
     for kind in sorted(registry, key=lambda kind: kind.plural):
         if kind.group == name and kind.served(version):
             resources.extend(_resources(kind))
-    for plural, one in REVIEWS.get(name, {}).get(version, ()):
-        resources.append(
-            {"name": plural, "singularName": one.lower(), "namespaced": False, "kind": one, "verbs": ["create"]}
-        )
+    resources += [
+        {
+            "name": each.plural,
+            "singularName": each.kind.lower(),
+            "namespaced": each.is_namespaced,
+            "kind": each.kind,
+            "verbs": ["create"],
+        }
+        for each in _unstored(name, version)
+    ]
+    resources.sort(key=lambda each: str(each["name"]))
     api_version = f"{name}/{version}" if name else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
+    api = {"apiVersion": "v1"} if name else {}  # a real server leaves it out for the core group
+    return {"kind": "APIResourceList", **api, "groupVersion": api_version, "resources": resources}
 
 
 def aggregated(registry: Registry, *, core: bool) -> Plain:
@@ -109,7 +160,10 @@ def is_served(registry: Registry, name: str, version: str = "") -> bool:
 
 
 def _groups(registry: Registry) -> dict[str, tuple[str, ...]]:
-    return registry.groups() | {name: tuple(versions) for name, versions in REVIEWS.items()}
+    """Each group with its versions, in the order of a real server: by priority, those of definitions by name."""
+    groups = registry.groups() | {name: tuple(versions) for name, versions in REVIEWS.items()}
+    ranks = {name: rank for rank, name in enumerate(_ORDER)}
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (ranks.get(name, len(ranks)), name))}
 
 
 def _group_entry(name: str, versions: tuple[str, ...]) -> Plain:
@@ -131,22 +185,11 @@ def _resources(kind: Kind) -> list[Plain]:
         resource["categories"] = list(kind.categories)
     resource["storageVersionHash"] = _storage_hash(kind)
     found = [resource]
-    below: Plain = {"singularName": "", "namespaced": kind.namespaced}
-    found += [{"name": f"{kind.plural}/{x}", **below, "kind": kind.kind, "verbs": STATUS_VERBS} for x in kind.parts]
-    if kind.versions[0].scale:
-        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": STATUS_VERBS}
-        # built-in subresources are in the order of their names
-        found.insert(len(found) if kind.from_definition else 1, {"name": f"{kind.plural}/scale", **below, **scale})
-    if kind.id == "pods":
-        binding = {
-            "name": "pods/binding",
-            "singularName": "",
-            "namespaced": True,
-            "kind": "Binding",
-            "verbs": ["create"],
-        }
-        eviction = {**binding, "name": "pods/eviction", "group": "policy", "version": "v1", "kind": "Eviction"}
-        found[1:] = sorted([binding, eviction, *found[1:]], key=lambda each: str(each["name"]))
+    for part in _parts(kind):
+        below: Plain = {"name": f"{kind.plural}/{part.name}", "singularName": "", "namespaced": kind.namespaced}
+        if part.group:
+            below |= {"group": part.group, "version": part.version}
+        found.append({**below, "kind": part.kind, "verbs": part.verbs})
     return found
 
 
@@ -155,10 +198,11 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
     for kind in sorted(registry, key=lambda kind: kind.plural):
         if kind.group != name or not kind.served(version):
             continue
-        response = {"group": kind.group, "version": version, "kind": kind.kind}
+        # as a real server has it, built-in kinds leave out a group and version that are those of the document
+        group_version = (kind.group, version) if kind.from_definition else ("", "")
         resource: Plain = {
             "resource": kind.plural,
-            "responseKind": response,
+            "responseKind": _response_kind(kind.kind, *group_version),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "singularResource": kind.singular_name,
             "verbs": _verbs(kind),
@@ -167,38 +211,51 @@ def _aggregated_resources(registry: Registry, name: str, version: str) -> list[P
             resource["shortNames"] = list(kind.short_names)
         if kind.categories:
             resource["categories"] = list(kind.categories)
-        subresources = []
-        if kind.id == "pods":
-            binding = {"group": "", "version": "v1", "kind": "Binding"}
-            subresources.append({"subresource": "binding", "responseKind": binding, "verbs": ["create"]})
-            eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
-            subresources.append({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]})
-        subresources += [{"subresource": part, "responseKind": response, "verbs": STATUS_VERBS} for part in kind.parts]
-        if kind.id == "pods":
-            subresources.sort(key=lambda each: str(each["subresource"]))
-        if kind.versions[0].scale:
-            scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-            at = len(subresources) if kind.from_definition else 0
-            subresources.insert(at, {"subresource": "scale", "responseKind": scale, "verbs": STATUS_VERBS})
+        subresources = [
+            {
+                "subresource": part.name,
+                "responseKind": _response_kind(
+                    part.kind, *((part.group, part.version) if part.group else group_version)
+                ),
+                "verbs": part.verbs,
+            }
+            for part in _parts(kind)
+        ]
         if subresources:
             resource["subresources"] = subresources
         resources.append(resource)
-    for plural, one in REVIEWS.get(name, {}).get(version, ()):
-        response = {"group": name, "version": version, "kind": one}
-        resources.append(
-            {
-                "resource": plural,
-                "responseKind": response,
-                "scope": "Cluster",
-                "singularResource": one.lower(),
-                "verbs": ["create"],
-            }
-        )
-    return resources
+    resources += [
+        {
+            "resource": each.plural,
+            "responseKind": _response_kind(each.kind, "", ""),
+            "scope": "Namespaced" if each.is_namespaced else "Cluster",
+            "singularResource": each.kind.lower(),
+            "verbs": ["create"],
+        }
+        for each in _unstored(name, version)
+    ]
+    return sorted(resources, key=lambda each: str(each["resource"]))
+
+
+def _response_kind(kind: str, group: str, version: str) -> Plain:
+    return {"group": group, "version": version, "kind": kind}
+
+
+def _unstored(group: str, version: str) -> tuple[Unstored, ...]:
+    """The resources whose objects are not stored: reviews, and core's bindings."""
+    return _OF_CORE if (group, version) == ("", "v1") else REVIEWS.get(group, {}).get(version, ())
+
+
+def _parts(kind: Kind) -> list[_Part]:
+    """The subresources of a kind: of a built-in one in the order of their names."""
+    own = [_Part(name, kind.kind, PART_VERBS.get(name, STATUS_VERBS)) for name in kind.parts]
+    if kind.versions[0].scale:
+        own.append(_Part("scale", "Scale", STATUS_VERBS, "autoscaling", "v1"))
+    return own if kind.from_definition else sorted((*own, *_MORE_PARTS.get(kind.id, ())))
 
 
 def _storage_hash(kind: Kind) -> str:
-    text = f"{kind.group}/{kind.storage}/{kind.kind}"
+    text = f"{kind.hashed_as or f'{kind.group}/{kind.storage}'}/{kind.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 

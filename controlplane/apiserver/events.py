@@ -74,6 +74,7 @@ def events_kind(shown: tuple[Column, ...]) -> Kind:
         | {"reportingController": columns.at("reportingComponent")},
         hides_name=True,
         stored_as="events",
+        hashed_as="/v1",
         creates_on_update=True,
     )
 

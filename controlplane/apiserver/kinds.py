@@ -21,7 +21,10 @@ Key = tuple[str, str]
 
 
 class Column(NamedTuple):
-    """A table column after the name; `cell` computes its text (or number) from the stored object."""
+    """A table column after the name; `cell` computes its text (or number) from the stored object.
+
+    The cells of a column without a name are in the rows, but not among the columns.
+    """
 
     name: str
     cell: Callable[[Plain], Any]
@@ -125,6 +128,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     `fields` are the fields of field selectors besides name and namespace. Kinds `from_definition` differ in details of
     answers. `hides_name`: tables show no name. `stored_as` is the kind of another group that shares these objects.
+    `converts`: versions have different fields. `hashed_as` is the group and version that the hash of the stored version
+    is made from, if a real server stores another one.
     `other_parts` are subresources that are written like a status. `creates_on_update`: a PUT creates a missing object.
     `orphans`: dependents stay when such an object is deleted, unless the delete has another policy. `has_status_table`:
     a status can be shown as a table, like the object.
@@ -150,6 +155,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     from_definition: bool = False
     hides_name: bool = False
     stored_as: str = ""
+    converts: bool = False
+    hashed_as: str = ""
     creates_on_update: bool = False
     orphans: bool = False
     has_status_table: bool = True

@@ -1,7 +1,7 @@
 """metadata.managedFields: which manager owns which fields, kept up to date by every write (allocator.md 5.8)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -69,6 +69,8 @@ class Owned(NamedTuple):
 
 
 Managers = Mapping[Manager, Owned]
+InVersion = Callable[[str], tuple[Plain, Plain, Schema] | None]
+"""Returns the states before and after a write in a version, which has this schema; None for an unknown version."""
 
 
 def manager_name(field_manager: str, user_agent: str) -> str:
@@ -138,23 +140,35 @@ def track_update(
     *,
     is_new: bool,
     ignored: tuple[str, ...] = (),
+    in_version: InVersion | None = None,
 ) -> dict[Manager, Owned]:
     """Return the managers after an update: the writer owns what it changed; removed fields lose their owners.
 
-    `ignored` are the top-level fields that this write cannot change. An object without managers stays untracked. Raises
-    NotInSchema for an object that cannot be tracked.
+    `ignored` are the top-level fields that this write cannot change. `in_version` is set if the object has other fields
+    in other versions. An object without managers stays untracked. Raises NotInSchema for an object that cannot be
+    tracked.
     """
     if not managers and not is_new:
         return {}
-    found = compare(without_managed(old), without_managed(new), schema)
-    changes = Changes(*(tracked(fields, ignored) for fields in found))
+    changes = _changes(old, new, schema, ignored)
     taken = changes.added | changes.modified
-    result = release_fields(managers, {owned.api_version: changes for owned in managers.values()})
+    by_version = {owned.api_version: changes for owned in managers.values()}
+    if in_version is not None:
+        for version in by_version:
+            other = in_version(version)
+            if other is not None:
+                by_version[version] = _changes(other[0], other[1], other[2], ignored)
+    result = release_fields(managers, by_version)
     if taken:
         before = result.get(manager)
         fields = taken | (before.fields if before else NOTHING)
         result[manager] = Owned(fields, format_time(now), manager.api_version)
     return _capped(result)
+
+
+def _changes(old: Plain, new: Plain, schema: Schema, ignored: tuple[str, ...]) -> Changes:
+    found = compare(without_managed(old), without_managed(new), schema)
+    return Changes(*(tracked(fields, ignored) for fields in found))
 
 
 def release_fields(managers: Managers, changes: Mapping[str, Changes]) -> dict[Manager, Owned]:

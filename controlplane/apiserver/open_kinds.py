@@ -40,6 +40,7 @@ def open_kind(
     drop: Callable[[Plain], Plain] | None = None,
     status_part: Part | None = None,
     put_back: Callable[[Plain, Plain], None] | None = None,
+    hashed_as: str = "",
 ) -> Kind:
     """Return a kind of one version. `Kind` and `OpenRules` describe members. `deletes`: a delete returns the object."""
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
@@ -82,4 +83,5 @@ def open_kind(
         hides_name=hides_name,
         creates_on_update=creates_on_update,
         orphans=orphans,
+        hashed_as=hashed_as,
     )

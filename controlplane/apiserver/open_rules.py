@@ -45,10 +45,14 @@ Advance = Callable[[Plain, Plain | None], Plain]
 
 
 class Part(NamedTuple):
-    """A part of the spec with its own subresource: how a write changes the old object, and its rules."""
+    """A part of the spec with its own subresource: how a write changes the old object, and its rules.
+
+    `takes_metadata`: such a write can change labels and other metadata.
+    """
 
     take: Callable[[Plain, Plain], Plain]
     check: Check
+    takes_metadata: bool = False
 
 
 def as_written(new: Plain, old: Plain) -> Plain:
@@ -168,6 +172,8 @@ class OpenRules(Rules):
         if self._is_validated:
             return obj
         ordered = self._as_type({name: item for name, item in obj.items() if name not in _TYPE})
+        if "status" not in obj:  # older releases have kinds without the status of newer ones
+            ordered.pop("status", None)
         typed: Plain = _with_types(ordered, obj)
         return {name: obj[name] for name in _TYPE if name in obj} | typed
 
@@ -214,7 +220,7 @@ class OpenRules(Rules):
 
     def update_status(self, new: Plain, old: Plain, context: WriteContext) -> Plain:
         part = self._parts.get(context.subresource)
-        takes_metadata = self.takes_metadata_with_status and part is None
+        takes_metadata = self.takes_metadata_with_status if part is None else part.takes_metadata
         metadata = {**(new if takes_metadata else old)["metadata"]}
         for name, source in (("managedFields", new), ("resourceVersion", new), ("ownerReferences", old)):
             metadata.pop(name, None)
@@ -223,8 +229,9 @@ class OpenRules(Rules):
         result = {**old, "metadata": to_dict(from_dict(ObjectMeta, metadata))}
         if part is not None:
             result = {**part.take(self._drop(new) if self._drop else new, old), "metadata": result["metadata"]}
-            changed = not json_equal(self._as_stored(result).get("spec"), old.get("spec"))
-            result = _with_generation(result, old["metadata"].get("generation", 0) + changed)
+            if self._counts_generations:
+                changed = not json_equal(self._as_stored(result).get("spec"), old.get("spec"))
+                result = _with_generation(result, old["metadata"].get("generation", 0) + changed)
             return self._checked_update(result, old, context, check=part.check)
         result.pop("status", None)
         if "status" in new:

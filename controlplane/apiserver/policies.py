@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from controlplane.apiserver.kinds import Plain
 from resourceapi.cel import CelCompileError, CelEvalError, Environment, Expression, compile_expression
 from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.library import patches
 from resourceapi.cel.library.authorizer import AUTHORIZER, RESOURCE_CHECK
 from resourceapi.cel.macros import BINDINGS
+from resourceapi.cel.messages import MESSAGES
 from resourceapi.cel.types import BOOL, DYN, STRING, Kind, Type, equivalent, list_of, map_of
 
 MAX_MESSAGE = 5 * 1024
@@ -157,9 +159,17 @@ class Policy:
 
 
 def environment_of(
-    variables: Mapping[str, Type], *, has_params: bool, has_authorizer: bool = True, has_variables: bool = False
+    variables: Mapping[str, Type],
+    *,
+    has_params: bool,
+    has_authorizer: bool = True,
+    has_variables: bool = False,
+    has_patches: bool = False,
 ) -> Environment:
-    """Return the environment of a policy's expressions. `has_variables` declares `variables` even if it is empty."""
+    """Return the environment of a policy's expressions. `has_variables` declares `variables` even if it is empty.
+
+    `has_patches`: expressions can write parts of objects and operations of JSON patches.
+    """
     known = {"object": DYN, "oldObject": DYN, "request": _REQUEST, "namespaceObject": DYN}
     if variables or has_variables:
         known["variables"] = _VARIABLES
@@ -168,7 +178,14 @@ def environment_of(
     if has_params:
         known["params"] = DYN
     fields = {**_FIELDS, _VARIABLES.name: dict(variables)}
-    return build_environment(CURRENT, more_macros=BINDINGS, variables=known, fields=fields)
+    return build_environment(
+        CURRENT,
+        [patches.functions()] if has_patches else (),
+        more_macros=BINDINGS,
+        variables=known,
+        fields=fields,
+        find_message=patches.find_message if has_patches else MESSAGES.get,
+    )
 
 
 def _validation(value: Plain, environment: Environment, message_environment: Environment) -> _Validation:
@@ -185,7 +202,7 @@ def _validation(value: Plain, environment: Environment, message_environment: Env
 def compiled_as(source: str, environment: Environment, *wanted: Type) -> Expression:
     """Return a compiled expression of one of the types; of any type if there are none. Raises CelError."""
     expression = compile_expression(source, environment)
-    if wanted and not any(equivalent(expression.type, each) for each in (*wanted, DYN)):
+    if wanted and not any(equivalent(expression.type, each) for each in wanted):  # not even `dyn` is allowed
         names = " ".join(each.declared for each in wanted)
         words = names if len(wanted) == 1 else f"one of [{names}]"
         raise CelCompileError(f"must evaluate to {words} but got {expression.output_type}", "invalid")

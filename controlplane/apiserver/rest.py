@@ -19,7 +19,7 @@ from controlplane.apiserver.definitions.custom_kinds import Definitions
 from controlplane.apiserver.fieldsets import NotInSchema
 from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
-from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, WriteContext
+from controlplane.apiserver.kinds import Decoded, Key, Kind, Plain, Registry, Schema, WriteContext
 from controlplane.apiserver.limit_ranges import check_limits
 from controlplane.apiserver.managed import (
     Manager,
@@ -80,6 +80,8 @@ from resourceapi.objects.release import Release
 
 MANAGER = "kube-apiserver"
 """The field manager of the server's own writes."""
+BINDINGS = "bindings"
+"""The resource of Bindings; as a target's subresource, it stands for a Binding that was sent there."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_PREFIX = 58
 _TRIES = 8
@@ -212,20 +214,25 @@ class Rest:
     def admit_sent(self, target: Target, sent: Plain, *, is_dry_run: bool) -> tuple[str, ...]:
         """Return the warnings of policies for a body that is not stored, such as an Eviction. Raises ApiError."""
         obj = {**sent, "metadata": {**sent["metadata"], "namespace": target.namespace}}
-        where, user = (target.namespace, target.name, target.subresource), target.caller.user
-        write = Write("CREATE", target.kind, target.version, *where, user, obj, None, is_dry_run, is_sent=True)
-        return self._admission.check(write)
+        is_collection = target.subresource == BINDINGS  # a resource of its own, beside the pods' subresource
+        where = (target.namespace, target.name, "" if is_collection else target.subresource)
+        about = (target.kind, target.version, *where, target.caller.user, obj, None, is_dry_run)
+        return self._admission.check(Write("CREATE", *about, is_sent=True, sent_to=BINDINGS if is_collection else ""))
 
-    def delete(self, target: Target, options: DeleteOptions, *, is_admitted: bool = False) -> Outcome:
+    def delete(
+        self, target: Target, options: DeleteOptions, *, is_admitted: bool = False, is_named: bool = True
+    ) -> Outcome:
         """Delete an object, or mark it as deleted if finalizers delay its removal.
 
-        `is_admitted`: policies have been applied to the request already, which was not a DELETE.
+        `is_admitted`: policies have been applied to the request already, which was not a DELETE. `is_named`: the
+        request names the object; that of a collection does not, also for policies.
         """
         old = self.get(target)
         if target.kind.id == NAMESPACES and target.name in _UNDELETABLE_NAMESPACES:
             raise forbidden("", NAMESPACES, target.name, "this namespace may not be deleted")
         check_preconditions(target, old, options)
-        warnings = () if is_admitted else self._admit(target, None, old, is_dry_run=options.dry_run)
+        asked = target if is_named else target._replace(name="")
+        warnings = () if is_admitted else self._admit(asked, None, old, is_dry_run=options.dry_run)
         if target.kind.id == _JOBS and not options.policy and options.orphan is None:
             warnings += (_ORPHANED_PODS_WARNING,)
         finalizers = finalizers_for(target.kind, old, options)
@@ -363,7 +370,7 @@ class Rest:
             return Outcome(old, warnings)
         if options.dry_run:
             return Outcome(saved, warnings)
-        if is_finished(saved) and kind.id != NAMESPACES:
+        if is_finished(saved) and (kind.id != NAMESPACES or not saved["spec"].get("finalizers")):
             self.remove(kind, target.key)
             return Outcome(saved, warnings)
         return Outcome(self.put(kind, target.key, with_storable_size(saved), charged), warnings)
@@ -416,23 +423,30 @@ class Rest:
     ) -> Plain:
         """The object with managedFields after this write. `sent` has the places where empty values were sent."""
         kind = target.kind
-        schema = kind.served(kind.storage) or kind.versions[0]
-        before, after = old if old is not None else kind.rules.empty(kind.storage), new
-        if kind.stored_as:  # with other field names
-            before = kind.rules.encode(old, target.version) if old is not None else before
-            after = kind.rules.encode(new, target.version)
+
+        def in_version(api_version: str) -> tuple[Plain, Plain, Schema] | None:
+            version = api_version.rpartition("/")[2]
+            served = kind.served(version)
+            before = kind.rules.encode(old, version) if old is not None else kind.rules.empty(version)
+            return (before, kind.rules.encode(new, version), served.schema) if served is not None else None
+
+        served = kind.served(kind.storage) or kind.versions[0]
+        before, after, schema = old if old is not None else kind.rules.empty(kind.storage), new, served.schema
+        if kind.stored_as or kind.converts:  # with other fields
+            before, after, schema = in_version(target.api_version) or (before, after, schema)
         try:
             if kind.from_definition and target.subresource:  # the other parts of the body are ignored later
-                check_types(without_managed(after), schema.schema)
+                check_types(without_managed(after), schema)
             managers = track_update(
                 before,
                 with_written_empties(after, sent),
-                schema.schema,
+                schema,
                 starting_managers(new, old, target.subresource),
                 Manager(manager, "Update", target.api_version, target.subresource),
                 self.clock(),
                 is_new=old is None,
                 ignored=self._unowned_fields(target),
+                in_version=in_version if kind.converts else None,
             )
         except NotInSchema:
             return with_managed_of(new, old if self.release.keeps_owners_of_untyped else None)

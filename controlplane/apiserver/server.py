@@ -14,7 +14,7 @@ import uvicorn
 
 from controlplane.apiserver.access.authentication import Authenticator
 from controlplane.apiserver.access.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
-from controlplane.apiserver.access.certificates import GROUP, PLURAL
+from controlplane.apiserver.access.certificates import PLURAL
 from controlplane.apiserver.access.kept_credentials import (
     KeptCredentials,
     KeptCredentialsError,
@@ -22,6 +22,7 @@ from controlplane.apiserver.access.kept_credentials import (
     write_credentials,
 )
 from controlplane.apiserver.access.peers import recording_certificates
+from controlplane.apiserver.access.signers import GROUP
 from controlplane.apiserver.access.signing import Signer
 from controlplane.apiserver.access.tls import Certificate, TlsError, make_authority, make_certificate
 from controlplane.apiserver.access.tokens import Tokens

@@ -179,6 +179,11 @@ def version_in_the_future(requested: int, current: int) -> ApiError:
     return ApiError(504, message, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
 
 
+def unavailable(message: str) -> ApiError:
+    """Return the error 503."""
+    return ApiError(503, message, "ServiceUnavailable")
+
+
 def internal(message: str) -> ApiError:
     """Return the error 500 for a request that the reference refuses so; it has no reason."""
     return ApiError(500, message)

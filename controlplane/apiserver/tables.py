@@ -53,7 +53,7 @@ def table(
     definitions: list[Plain] | None = None
     if with_columns:
         definitions = [] if kind.hides_name else [_column("Name", "string", "name", _NAME, 0)]
-        for column in kind.columns:
+        for column in (each for each in kind.columns if each.name):
             text = column.description or f"{column.name} of the {kind.kind}."
             definitions.append(_column(column.name, column.type, column.format, text, column.priority))
     return {

@@ -15,7 +15,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/batch"
+	"k8s.io/kubernetes/pkg/apis/certificates"
 	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/apis/networking"
 	"k8s.io/kubernetes/pkg/apis/rbac"
 	"k8s.io/kubernetes/pkg/apis/storage"
 )
@@ -53,6 +57,8 @@ var roots = []pair{
 	pairOf[core.VolumeNodeAffinity, corev1.VolumeNodeAffinity](),
 	pairOf[core.ScopeSelector, corev1.ScopeSelector](),
 	pairOf[storage.VolumeAttachmentSpec, storagev1.VolumeAttachmentSpec](),
+	pairOf[networking.ParentReference, networkingv1.ParentReference](),
+	pairOf[certificates.PodCertificateRequestSpec, certificatesv1beta1.PodCertificateRequestSpec](),
 }
 
 var plain = map[reflect.Type]string{

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -35,6 +36,13 @@ var special = map[reflect.Type]string{
 // The group version of each Go package; those of the kinds are added.
 var groupOf = map[string]schema.GroupVersion{
 	reflect.TypeFor[schedulingv1alpha3.Workload]().PkgPath(): schedulingv1alpha3.SchemeGroupVersion, // a part of Job
+}
+
+// Types that no kind contains, but annotations in which a version keeps what it has no fields for.
+var inAnnotations = []reflect.Type{
+	reflect.TypeFor[autoscalingv1.HorizontalPodAutoscalerCondition](),
+	reflect.TypeFor[autoscalingv1.MetricSpec](),
+	reflect.TypeFor[autoscalingv1.MetricStatus](),
 }
 
 // The messages that are printed, or will be.
@@ -70,6 +78,9 @@ func printMessages() {
 			aliases = append(aliases, name+" = "+nameOf(t))
 		}
 	})
+	for _, t := range inAnnotations {
+		all.add(t, nil)
+	}
 	fmt.Println("# Made by proto/kubernetes, `go run . messages`, of k8s.io/api " + apiVersion() + "; do not edit.")
 	for len(all.queue) > 0 {
 		next := all.queue[0]

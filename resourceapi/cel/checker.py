@@ -6,7 +6,7 @@ positions this one reproduces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from resourceapi.cel.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, Struct, walk
 from resourceapi.cel.declarations import Function, Overload
@@ -48,7 +48,10 @@ _LITERALS: dict[type, Type] = {
 
 
 class Names:
-    """The declarations of an environment: functions, variables, types by name, and the fields of object types."""
+    """The declarations of an environment: functions, variables, types by name, and the fields of object types.
+
+    `find_message` returns the message of a literal's name.
+    """
 
     def __init__(
         self,
@@ -57,11 +60,13 @@ class Names:
         types: Mapping[str, Type],
         fields: Mapping[str, Mapping[str, Type]],
         opaque_types: frozenset[str] = frozenset(),
+        find_message: Callable[[str], Message | None] = MESSAGES.get,
     ) -> None:
         self.functions = functions
         self.variables = variables
         self.types = types
         self.fields = fields
+        self.find_message = find_message
         self.opaque_types = opaque_types  # names that the checker resolves, but that are no type values
 
 
@@ -313,7 +318,7 @@ class _Checker:
     def _struct(self, node: Struct) -> None:
         node.type = ERROR
         name = node.name.removeprefix(".")
-        message, found = MESSAGES.get(name), self._names.types.get(name)
+        message, found = self._names.find_message(name), self._names.types.get(name)
         if message is not None:
             self._message(node, name, message)
             return

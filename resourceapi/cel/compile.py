@@ -324,6 +324,8 @@ class _Compiler:
 
     def _struct(self, node: Struct) -> Run:
         runs = [(field.name, self._run(field.value), field.optional) for field in node.fields]
+        message = self._names.find_message(node.name)
+        assert message is not None, "the checker found it"
 
         def build(frame: Frame) -> Any:
             values: dict[str, Any] = {}
@@ -338,7 +340,7 @@ class _Compiler:
                     value = value.value
                 values.pop(name, None)
                 values[name] = value
-            return messages.build(frame, node.name, values)
+            return messages.build(frame, node.name, message, values)
 
         return lambda frame: charged(frame, build, cost.STRUCT)
 

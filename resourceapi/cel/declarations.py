@@ -72,6 +72,8 @@ def group(overloads: Iterable[Overload], guarded: bool = True) -> list[Function]
     return [Function(name, found, guarded=guarded) for name, found in by_name.items()]
 
 
+_PREFIXES = ("sets.", "lists.", "strings.", "optional.", "format.", "ip.", "cel.", "jsonpatch.")
+"""The beginnings of functions' names that look like members."""
 _OPERATOR = re.compile(r"^(?P<name>@?[_\[\]!?:%*/+<>=&|.-]+|@in|@not_strictly_false)\(")
 
 
@@ -81,7 +83,7 @@ def _read_signature(signature: str) -> tuple[bool, str, tuple[Type, ...], Type]:
         return False, operator["name"], _arguments(head[operator.end() : -1]), parse_type(result)
     opening = _matching_parenthesis(head)
     name, args = head[:opening], _arguments(head[opening + 1 : -1])
-    if not name.startswith(("sets.", "lists.", "strings.", "optional.", "format.", "ip.", "cel.")) and "." in name:
+    if not name.startswith(_PREFIXES) and "." in name:
         target, _, name = name.rpartition(".")
         return True, name, (parse_type(target), *args), parse_type(result)
     return False, name, args, parse_type(result)

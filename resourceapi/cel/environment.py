@@ -7,7 +7,7 @@ gate. Stored expressions can use everything that the binary supports. Source: al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from resourceapi.cel import macros
@@ -29,6 +29,7 @@ from resourceapi.cel.library import (
     times,
     urls,
 )
+from resourceapi.cel.messages import MESSAGES, Message
 from resourceapi.cel.parser import Macro, MacroKey
 from resourceapi.cel.types import (
     BOOL,
@@ -150,12 +151,23 @@ def build_environment(
     variables: Mapping[str, Type] | None = None,
     fields: Mapping[str, Mapping[str, Type]] | None = None,
     opaque_types: Mapping[str, Type] | None = None,
+    find_message: Callable[[str], Message | None] = MESSAGES.get,
 ) -> Environment:
-    """Return the environment with everything up to a version, extended by these declarations."""
+    """Return the environment with everything up to a version, extended by these declarations.
+
+    `find_message` returns the message of a literal's name.
+    """
     opaque = opaque_types or {}
     functions = _extended(_functions(available), libraries)
     return Environment(
-        names=Names(functions, variables or {}, _types(available) | dict(opaque), fields or {}, frozenset(opaque)),
+        names=Names(
+            functions,
+            variables or {},
+            _types(available) | dict(opaque),
+            fields or {},
+            frozenset(opaque),
+            find_message,
+        ),
         macros_=_macros(available) | dict(more_macros or {}),
         optional_syntax=available >= (1, 28),
         literal_validators=available >= (1, 29),

@@ -84,9 +84,12 @@ class Message(NamedTuple):
     build: Callable[[dict[str, Any]], Any]
 
 
-def build(frame: Frame, name: str, values: dict[str, Any]) -> Any:
+ANY = "any"
+"""The Go type of a field that keeps every value as it is."""
+
+
+def build(frame: Frame, name: str, message: Message, values: dict[str, Any]) -> Any:
     """Return the value of a message with these fields. Raises CelEvalError if a value cannot be converted."""
-    message = MESSAGES[name]
     return message.build({field: _field(frame, name, field, message.fields[field], values[field]) for field in values})
 
 
@@ -104,6 +107,8 @@ def _field(frame: Frame, message: str, name: str, field: Field, value: Any) -> A
 
 def _native(frame: Frame, value: Any, native: str) -> Any:
     """Convert a value to a Go type. Raises CelEvalError."""
+    if native == ANY:
+        return value
     kind = type(value)
     if kind is Optional:
         if not value.present:

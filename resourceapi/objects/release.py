@@ -98,6 +98,16 @@ class Release(Struct, frozen=True, kw_only=True):
     """Missing pod-level resources are filled in from those of the containers."""
     has_all_fields: bool
     """The features of 1.36 are enabled; older releases drop their fields (`disabled_fields`)."""
+    has_mutating_policies: bool
+    """MutatingAdmissionPolicies and their bindings are served."""
+    stores_beta_policies: bool
+    """These are stored as v1beta1, which the hash of their stored version shows."""
+    has_pod_certificates: bool
+    """ClusterTrustBundles and PodCertificateRequests are served."""
+    has_storage_migrations: bool
+    """StorageVersionMigrations are served."""
+    has_storage_health: bool
+    """A CSINode has a status."""
 
     @property
     def minor(self) -> int:
@@ -143,6 +153,11 @@ _1_37 = Release(
     is_strict_about_ranges=True,
     completes_pod_resources=True,
     has_all_fields=True,
+    has_mutating_policies=True,
+    stores_beta_policies=False,
+    has_pod_certificates=True,
+    has_storage_migrations=True,
+    has_storage_health=True,
 )
 
 # Each older release lists its differences from the next newer one.
@@ -169,6 +184,10 @@ _1_36 = replace(
     checks_bound_nodes=False,
     keeps_claims_of_pods=False,
     completes_pod_resources=False,
+    stores_beta_policies=True,
+    has_pod_certificates=False,
+    has_storage_migrations=False,
+    has_storage_health=False,
 )
 
 _1_35 = replace(
@@ -184,6 +203,7 @@ _1_35 = replace(
     warns_of_external_addresses=False,
     is_strict_about_ranges=False,
     has_all_fields=False,
+    has_mutating_policies=False,
 )
 
 _1_34 = replace(

@@ -13,7 +13,15 @@ from controlplane.apiserver.status import ApiError, forbidden
 from controlplane.apiserver.store import Store
 
 _GROUP = "rbac.authorization.k8s.io"
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
+VERBS: Mapping[str, str] = {
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+    "GET": "get",
+    "HEAD": "get",
+}
+"""HTTP method -> verb."""
 _NAMED = re.compile(r"(?:\A|,)metadata\.name=([^,]+)(?:,|\Z)")
 
 
@@ -106,7 +114,7 @@ class Rbac(Authorizer):
 
 def attributes_of(method: str, steps: list[str], query: Mapping[str, str]) -> Attributes:
     """Return the attributes of a request, from the steps of its path and its query."""
-    path, verb = "/" + "/".join(steps), _VERBS.get(method, method.lower())
+    path, verb = "/" + "/".join(steps), VERBS.get(method, method.lower())
     if steps[:1] == ["api"]:
         group, rest = "", steps[2:]
     elif steps[:1] == ["apis"]:

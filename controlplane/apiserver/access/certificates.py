@@ -14,9 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.apiserver import columns
-from controlplane.apiserver.access.authorization import Attributes, Authorizer
+from controlplane.apiserver.access.authorization import Authorizer
 from controlplane.apiserver.access.identity import MASTERS, User
 from controlplane.apiserver.access.pkcs10 import RequestError, read_request
+from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
 from controlplane.apiserver.open_rules import OpenRules
@@ -27,7 +28,7 @@ from resourceapi.objects.field_rules import unique
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import metadata_on_update
 
-GROUP, KIND, PLURAL = "certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests"
+KIND, PLURAL = "CertificateSigningRequest", "certificatesigningrequests"
 KIND_ID = f"{PLURAL}.{GROUP}"
 APPROVAL = "approval"
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
@@ -141,15 +142,9 @@ class _Rules(OpenRules):
     def _check_approver(self, request: Plain, context: WriteContext) -> None:
         """Check the right to approve: for the signer, or for all signers of its domain. Raises ApiError 403."""
         user, signer = context.caller.user, str(request["spec"].get("signerName") or "")
-        for name in (signer, f"{signer.partition('/')[0]}/*"):
-            if self._authorizer.decide(user, Attributes("approve", GROUP, "signers", name=name)).is_allowed:
-                return
-        raise forbidden(
-            GROUP,
-            PLURAL,
-            request["metadata"]["name"],
-            f'user not permitted to approve requests with signerName "{signer}"',
-        )
+        if not may_act(self._authorizer, user, "approve", signer):
+            why = f'user not permitted to approve requests with signerName "{signer}"'
+            raise forbidden(GROUP, PLURAL, request["metadata"]["name"], why)
 
     def _with_times(self, condition: Plain, old: Plain) -> Plain:
         """Fill in missing times: the present, but an unchanged condition keeps its transition time."""

@@ -1,6 +1,6 @@
 """Parses a certificate signing request (PKCS #10) from its DER, as far as signers need it.
 
-The signer checks the signature. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; X.690 for DER.
+The signer checks the signature. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; see `der`.
 """
 
 import base64
@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from controlplane.apiserver.access.der import SEQUENCE, SET, parts
+
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s+([A-Za-z0-9+/=\s]*)-----END \1-----")
-_SEQUENCE, _SET, _ATTRIBUTES = 0x30, 0x31, 0xA0
+_ATTRIBUTES = 0xA0
 _COMMON_NAME, _ORGANIZATION = bytes.fromhex("550403"), bytes.fromhex("55040a")
 _EXTENSION_REQUEST, _ALTERNATIVE_NAMES = bytes.fromhex("2a864886f70d01090e"), bytes.fromhex("551d11")
 _EMAIL, _DNS, _URI, _ADDRESS = 0x81, 0x82, 0x86, 0x87
@@ -44,13 +46,13 @@ def read_request(pem: bytes) -> CertificateRequest:
 
 
 def _request(data: bytes) -> CertificateRequest:
-    ((_, whole),) = _parts(data, _SEQUENCE)
-    (_, info), *_ = _parts(whole)
-    _, (_, subject), _, *more = _parts(info)
+    ((_, whole),) = parts(data, SEQUENCE)
+    (_, info), *_ = parts(whole)
+    _, (_, subject), _, *more = parts(info)
     names: dict[bytes, list[str]] = {}
-    for _, one in _parts(subject, _SET):
-        for _, pair in _parts(one, _SEQUENCE):
-            (_, identifier), (_, text) = _parts(pair)
+    for _, one in parts(subject, SET):
+        for _, pair in parts(one, SEQUENCE):
+            (_, identifier), (_, text) = parts(pair)
             names.setdefault(identifier, []).append(text.decode("utf-8", "replace"))
     others: dict[int, list[bytes]] = {}
     for tag, attributes in more:
@@ -63,33 +65,13 @@ def _request(data: bytes) -> CertificateRequest:
 
 
 def _alternative_names(attributes: bytes) -> Iterator[tuple[int, bytes]]:
-    for _, attribute in _parts(attributes, _SEQUENCE):
-        (_, identifier), (_, values) = _parts(attribute)
+    for _, attribute in parts(attributes, SEQUENCE):
+        (_, identifier), (_, values) = parts(attribute)
         if identifier != _EXTENSION_REQUEST:
             continue
-        for _, extensions in _parts(values, _SEQUENCE):
-            for _, extension in _parts(extensions, _SEQUENCE):
-                (_, name), *_, (_, value) = _parts(extension)
+        for _, extensions in parts(values, SEQUENCE):
+            for _, extension in parts(extensions, SEQUENCE):
+                (_, name), *_, (_, value) = parts(extension)
                 if name == _ALTERNATIVE_NAMES:
-                    for _, found in _parts(value, _SEQUENCE):
-                        yield from _parts(found)
-
-
-def _parts(data: bytes, wanted: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The values with their tags, one by one. Raises ValueError if one is malformed, or its tag is not `wanted`."""
-    at = 0
-    while at < len(data):
-        tag, size = data[at], data[at + 1]
-        at += 2
-        if size >= 0x80:
-            digits = size & 0x7F
-            if not 0 < digits <= 4:
-                raise ValueError("indefinite length found (not DER)")
-            size = int.from_bytes(data[at : at + digits], "big")
-            at += digits
-        if wanted is not None and tag != wanted:
-            raise ValueError("tags don't match")
-        if at + size > len(data):
-            raise ValueError("data truncated")
-        yield tag, data[at : at + size]
-        at += size
+                    for _, found in parts(value, SEQUENCE):
+                        yield from parts(found)

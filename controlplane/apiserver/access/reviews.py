@@ -3,44 +3,83 @@
 Source: k8s.io/api authentication/v1 and authorization/v1.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from controlplane.apiserver.access.authorization import Attributes, Authorizer
 from controlplane.apiserver.access.identity import User
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import bad_request
-from resourceapi.objects import format_time
+from controlplane.apiserver.status import bad_request, invalid
+from resourceapi.objects import ErrorList, format_time
 
+_LOCAL = "LocalSubjectAccessReview"
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
-REVIEWS = {
+
+
+class Unstored(NamedTuple):
+    """A resource whose objects are created but never stored."""
+
+    plural: str
+    kind: str
+    is_namespaced: bool = False
+
+
+REVIEWS: Mapping[str, Mapping[str, tuple[Unstored, ...]]] = {
     _AUTHENTICATION: {
-        "v1": [("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")],
+        "v1": (Unstored("selfsubjectreviews", "SelfSubjectReview"), Unstored("tokenreviews", "TokenReview")),
     },
     _AUTHORIZATION: {
-        "v1": [
-            ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-            ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-            ("subjectaccessreviews", "SubjectAccessReview"),
-        ]
+        "v1": (
+            Unstored("localsubjectaccessreviews", _LOCAL, is_namespaced=True),
+            Unstored("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+            Unstored("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+            Unstored("subjectaccessreviews", "SubjectAccessReview"),
+        )
     },
 }
-"""The reviews by group and version: resource and kind."""
+"""The reviews by group and version."""
 
 
-def kind_of_review(group: str, version: str, resource: str) -> str:
+def kind_of_review(group: str, version: str, resource: str, *, is_namespaced: bool) -> str:
     """Return the kind of a path's review; empty if it is none."""
-    return dict(REVIEWS.get(group, {}).get(version, ())).get(resource, "")
+    found = REVIEWS.get(group, {}).get(version, ())
+    return next((each.kind for each in found if (each.plural, each.is_namespaced) == (resource, is_namespaced)), "")
 
 
-def access_review(kind: str, question: Plain, asker: User, authorizer: Authorizer) -> Plain:
-    """Return an access review with its answer. Raises ApiError."""
+def access_review(kind: str, question: Plain, asker: User, authorizer: Authorizer, namespace: str = "") -> Plain:
+    """Return an access review with its answer. `namespace` is that of a local one. Raises ApiError."""
     spec = question.get("spec") or {}
+    if kind == _LOCAL:
+        _check_local(question, namespace)
     user = asker if kind == "SelfSubjectAccessReview" else _user_of(spec)
     decision = authorizer.decide(user, _attributes(spec))
     status: Plain = {"allowed": decision.is_allowed}
     if decision.reason:
         status["reason"] = decision.reason
-    return _answer(_AUTHORIZATION, kind) | {"spec": spec, "status": status}
+    answer = _answer(_AUTHORIZATION, kind) | {"spec": spec, "status": status}
+    return answer | ({"metadata": {"namespace": namespace}} if kind == _LOCAL else {})
+
+
+def _check_local(question: Plain, namespace: str) -> None:
+    """Check that a review is about one namespace. Raises ApiError."""
+    spec, metadata, errors = question.get("spec") or {}, question.get("metadata") or {}, ErrorList()
+    wanted, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (wanted is None) == (other is None):
+        errors.invalid("spec", other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+    if not spec.get("user") and not spec.get("groups"):
+        errors.invalid("spec.user", "", "at least one of user or group must be specified")
+    own = metadata.get("namespace") or namespace
+    if wanted is not None and (wanted.get("namespace") or "") != own:
+        errors.invalid(
+            "spec.resourceAttributes.namespace", wanted.get("namespace") or "", "must match metadata.namespace"
+        )
+    if other is not None:
+        errors.invalid("spec.nonResourceAttributes", other, "disallowed on this kind of request")
+    if errors:
+        raise invalid(_AUTHORIZATION, "", "", errors)  # a real server names no kind
+    if own != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
 def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:

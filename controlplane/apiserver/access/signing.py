@@ -19,7 +19,6 @@ from controlplane.apiserver.access.certificates import (
     CLIENT_SIGNER,
     DENIED,
     FAILED,
-    GROUP,
     KIND_ID,
     PLURAL,
     conditions_of,
@@ -28,6 +27,7 @@ from controlplane.apiserver.access.certificates import (
 )
 from controlplane.apiserver.access.identity import MASTERS, Caller, User
 from controlplane.apiserver.access.pkcs10 import CertificateRequest, read_request
+from controlplane.apiserver.access.signers import GROUP
 from controlplane.apiserver.access.tls import Authority, TlsError, sign
 from controlplane.apiserver.kinds import Kind, Plain
 from controlplane.apiserver.options import WriteOptions

@@ -116,6 +116,7 @@ def definition_kind(release: Release) -> Kind:
         categories=("api-extensions",),
         status=True,
         columns=_COLUMNS if release.lists_versions else CREATED_AT,
+        hashed_as=f"{GROUP}/v1beta1",
         counts_generations=True,
         delete_returns_object=True,
     )

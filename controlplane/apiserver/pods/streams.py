@@ -1,13 +1,20 @@
-"""Requests that a server forwards to a pod's kubelet: logs and streams. This server cannot reach a kubelet.
+"""Requests that a server forwards: logs and streams to a pod's kubelet, proxied ones to pods, services and nodes.
+
+This server reaches none of these.
 
 Errors that need no kubelet are the reference's. Every other request is refused with the reason.
-Source: the API's operations "get pod log" and "connect exec, attach, portforward"; the reference's texts.
+Source: the API's operations "get pod log" and "connect exec, attach, portforward, proxy"; the reference's texts.
 """
 
+from collections.abc import Callable
+
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.status import bad_request, internal, method_not_allowed
+from controlplane.apiserver.status import bad_request, internal, method_not_allowed, unavailable
 
 LOG = "log"
+PROXY = "proxy"
+PROXIED_KINDS = frozenset({"nodes", "pods", "services"})
+_PROXIED = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 STREAMS = frozenset({LOG, "exec", "attach", "portforward"})
 
 
@@ -25,6 +32,29 @@ def refuse_stream(pod: Plain, part: str, method: str, container: str) -> None:
         raise internal(f"pod {name}: {part} is its kubelet's to answer, and this stand-in for an API server asks none")
     if part != LOG:
         raise bad_request(f"pod {name} does not have a host assigned")
+
+
+def refuse_proxy(kind: str, name: str, method: str, find: Callable[[], Plain]) -> None:
+    """Refuse a request to be forwarded to a node, a pod or a service of this kind. Raises ApiError.
+
+    `find` returns the object. That of a service is not needed: without endpoints nothing tells whether it exists.
+    """
+    if method not in _PROXIED:
+        raise method_not_allowed()
+    if kind == "services":
+        raise unavailable(f'no endpoints available for service "{name}"')
+    if kind == "pods" and not (find().get("status") or {}).get("podIP"):
+        raise bad_request("address not allowed")
+    find()
+    raise internal(f"{kind} {name}: proxy is that address's to answer, and this stand-in for an API server asks none")
+
+
+def proxied_name(kind: str, text: str) -> str:
+    """Return the object's name in the path of a proxy: `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`. Raises ApiError."""
+    steps = text.split(":")
+    if len(steps) > 3 or (len(steps) == 3 and steps[0] not in ("", "http", "https")):
+        raise bad_request(f'invalid {kind.removesuffix("s")} request "{text}"')
+    return steps[1] if len(steps) == 3 else steps[0]
 
 
 def _check_container(pod: str, spec: Plain, container: str) -> None:

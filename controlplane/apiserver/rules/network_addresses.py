@@ -11,6 +11,7 @@ from resourceapi.objects.release import Release
 
 _LINK_LOCAL = {4: ipaddress.ip_network("169.254.0.0/16"), 6: ipaddress.ip_network("fe80::/10")}
 _LINK_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+EXTRA_BITS = "must not have bits set beyond the prefix length"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -31,7 +32,7 @@ def check_range(errors: ErrorList, path: str, text: str, release: Release) -> No
     if network is None:
         errors.invalid(path, text, NO_NETWORK)
     elif release.is_strict_about_ranges and ipaddress.ip_address(text.partition("/")[0]) != network.network_address:
-        errors.invalid(path, text, "must not have bits set beyond the prefix length")
+        errors.invalid(path, text, EXTRA_BITS)
 
 
 def check_reachable(errors: ErrorList, path: str, text: str) -> None:

@@ -6,6 +6,7 @@ Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.g
 import re
 
 from controlplane.apiserver.kinds import Plain
+from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.policies import compiled_as, environment_of
 from controlplane.apiserver.rules.label_rules import check_selector
 from resourceapi.cel import CelError, Environment
@@ -41,20 +42,7 @@ _RESERVED = (
 def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Check a policy, whose expressions must compile."""
     spec, path = new["spec"], "spec"
-    if spec.get("failurePolicy") not in _FAILURES:
-        errors.not_supported(f"{path}.failurePolicy", spec.get("failurePolicy") or "", _FAILURES)
-    if spec.get("paramKind") is not None:
-        _check_param_kind(errors, spec["paramKind"], f"{path}.paramKind")
-    matched = spec.get("matchConstraints")
-    if matched is None:
-        errors.required(f"{path}.matchConstraints")
-    else:
-        _check_matched(errors, matched, f"{path}.matchConstraints")
-        if not matched.get("resourceRules"):
-            errors.required(f"{path}.matchConstraints.resourceRules")
-    if old is None or not json_equal(spec, old["spec"]):
-        check_conditions(errors, spec, f"{path}.matchConditions")
-    known = _check_variables(errors, spec, f"{path}.variables")
+    known = check_policy_matching(errors, new, old)
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         errors.required(f"{path}.validations", _ONE_AT_LEAST)
         errors.required(f"{path}.auditAnnotations", _ONE_AT_LEAST)
@@ -69,8 +57,48 @@ def check_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     _check_annotations(errors, new, f"{path}.auditAnnotations", environment)
 
 
+def check_policy_matching(
+    errors: ErrorList,
+    new: Plain,
+    old: Plain | None,
+    *,
+    check_more: Check | None = None,
+    has_patches: bool = False,
+) -> dict[str, Type]:
+    """Check what policies of both types have: parameters, match rules and variables. Returns the variables' types.
+
+    `check_more` checks the match constraints further. `has_patches`: variables can write patches.
+    """
+    spec, path = new["spec"], "spec"
+    if spec.get("failurePolicy") not in _FAILURES:
+        errors.not_supported(f"{path}.failurePolicy", spec.get("failurePolicy") or "", _FAILURES)
+    if spec.get("paramKind") is not None:
+        _check_param_kind(errors, spec["paramKind"], f"{path}.paramKind")
+    matched = spec.get("matchConstraints")
+    if matched is None:
+        errors.required(f"{path}.matchConstraints")
+    else:
+        _check_matched(errors, matched, f"{path}.matchConstraints")
+        if not matched.get("resourceRules"):
+            errors.required(f"{path}.matchConstraints.resourceRules")
+        if check_more is not None:
+            check_more(errors, new, old)
+    if old is None or not json_equal(spec, old["spec"]):
+        check_conditions(errors, spec, f"{path}.matchConditions")
+    return _check_variables(errors, spec, f"{path}.variables", has_patches=has_patches)
+
+
 def check_binding(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     """Check a policy's binding."""
+    check_binding_target(errors, new, old)
+    actions, path = new["spec"].get("validationActions") or [], "spec.validationActions"
+    _check_actions(errors, actions, path)
+    if not actions:
+        errors.required(path, "" if release.has_declared_rules else "at least one validation action is required")
+
+
+def check_binding_target(errors: ErrorList, new: Plain, old: Plain | None) -> None:
+    """Check what bindings of both types have: the policy, its parameters and the matching resources."""
     del old
     spec, path = new["spec"], "spec"
     name = spec.get("policyName") or ""
@@ -82,11 +110,6 @@ def check_binding(errors: ErrorList, new: Plain, old: Plain | None, *, release: 
         _check_param_ref(errors, spec["paramRef"], f"{path}.paramRef")
     if spec.get("matchResources") is not None:
         _check_matched(errors, spec["matchResources"], f"{path}.matchResources")
-    actions = spec.get("validationActions") or []
-    _check_actions(errors, actions, f"{path}.validationActions")
-    if not actions:
-        why = "" if release.has_declared_rules else "at least one validation action is required"
-        errors.required(f"{path}.validationActions", why)
 
 
 def _check_param_kind(errors: ErrorList, kind: Plain, path: str) -> None:
@@ -188,7 +211,7 @@ def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
     for index, each in enumerate(conditions):
         here, name, source = f"{path}[{index}]", each.get("name") or "", (each.get("expression") or "").strip()
         if source:
-            _check_expression(errors, f"{here}.expression", source, environment, BOOL)
+            check_expression(errors, f"{here}.expression", source, environment, BOOL)
         else:
             errors.required(f"{here}.expression")
         if name:
@@ -200,7 +223,7 @@ def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
         seen.add(name)
 
 
-def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Type]:
+def _check_variables(errors: ErrorList, spec: Plain, path: str, *, has_patches: bool) -> dict[str, Type]:
     """Check the variables; return their types. Each variable can use those before it."""
     known: dict[str, Type] = {}
     for index, each in enumerate(spec.get("variables") or ()):
@@ -212,8 +235,10 @@ def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Typ
         if not source.strip():
             errors.required(f"{here}.expression", "expression is not specified")
             continue
-        environment = environment_of(known, has_params=spec.get("paramKind") is not None, has_variables=True)
-        known[name] = _check_expression(errors, f"{here}.expression", source, environment)
+        environment = environment_of(
+            known, has_params=spec.get("paramKind") is not None, has_variables=True, has_patches=has_patches
+        )
+        known[name] = check_expression(errors, f"{here}.expression", source, environment)
     return known
 
 
@@ -222,11 +247,11 @@ def _check_validation(
 ) -> None:
     source, message_expression = (validation.get(name) or "" for name in ("expression", "messageExpression"))
     if source.strip():
-        _check_expression(errors, f"{path}.expression", source, environment, BOOL)
+        check_expression(errors, f"{path}.expression", source, environment, BOOL)
     else:
         errors.required(f"{path}.expression", "expression is not specified")
     if message_expression.strip():
-        _check_expression(errors, f"{path}.messageExpression", message_expression, message_environment, STRING)
+        check_expression(errors, f"{path}.messageExpression", message_expression, message_environment, STRING)
     elif message_expression:
         errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
     message = validation.get("message") or ""
@@ -257,7 +282,7 @@ def _check_annotations(errors: ErrorList, policy: Plain, path: str, environment:
             why = f"must not exceed {_LONGEST_ANNOTATION} bytes in length"
             errors.required(f"{here}.valueExpression", why)
         else:
-            _check_expression(errors, f"{here}.valueExpression", source, environment, STRING, NULL)
+            check_expression(errors, f"{here}.valueExpression", source, environment, STRING, NULL)
         if key in seen:
             errors.duplicate(f"{here}.key", key)
         seen.add(key)
@@ -293,8 +318,8 @@ def _check_actions(errors: ErrorList, actions: list[str], path: str) -> None:
         errors.invalid(path, actions, _DENY_AND_WARN)
 
 
-def _check_expression(errors: ErrorList, path: str, source: str, environment: Environment, *wanted: Type) -> Type:
-    """Return the type of an expression; add its faults to the errors."""
+def check_expression(errors: ErrorList, path: str, source: str, environment: Environment, *wanted: Type) -> Type:
+    """Check an expression. Returns its type."""
     try:
         return compiled_as(source, environment, *wanted).type
     except CelError as error:

@@ -131,6 +131,53 @@ def test_refused_collection_delete_shows_earlier_deletions_to_watch() -> None:
         assert found == [("DELETED", "a"), ("ADDED", "last")]
 
 
+def test_policy_judges_bindings_and_evictions_by_the_resource_of_the_request(api: Http) -> None:
+    """Expected messages are those of kube-apiserver 1.37.1."""
+    pods, pod = "/api/v1/namespaces/default/pods", {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    for name in ("a", "b"):
+        api.ok("POST", pods, {"metadata": {"name": name}, **pod})
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/*", "bindings"]}
+    shown = (
+        "request.resource.group + '/' + request.resource.resource + ' ' + request.kind.group + '/' + request.kind.kind"
+        " + ' ' + request.options.kind + ' ' + string(has(request.options.dryRun)) + ' ' + request.name"
+    )
+    create_policy(
+        api,
+        "shows",
+        {},
+        matchConstraints={"resourceRules": [rule]},
+        validations=[{"expression": "false", "messageExpression": shown}],
+    )
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "a"},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+    for path, body, text in (
+        (f"{pods}/a/binding", binding, "/pods /Binding CreateOptions false a"),
+        ("/api/v1/namespaces/default/bindings?dryRun=All", binding, "/bindings /Binding CreateOptions true a"),
+        (f"{pods}/a/eviction?dryRun=All", eviction, "/pods policy/Eviction CreateOptions true a"),
+        (pods, {"metadata": {"name": "c"}, **pod}, "/pods /Pod CreateOptions false c"),
+    ):
+        refused = api.send("POST", path, body)
+        assert (refused.status, refused.message.endswith(f"denied request: {text}")) == (422, True), refused
+    assert api.send("POST", "/api/v1/namespaces/default/bindings", binding).message.startswith(
+        'bindings "a" is forbidden'
+    )
+
+
+def test_policy_sees_no_name_when_a_collection_is_deleted(api: Http) -> None:
+    api.ok("POST", MAPS, {"metadata": {"name": "a"}})
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]
+    create_policy(
+        api, "keeps", {}, matchConstraints={"resourceRules": rules}, validations=[{"expression": "has(request.name)"}]
+    )
+    assert 'configmaps "Unknown" is forbidden' in api.send("DELETE", MAPS).message
+    api.ok("DELETE", f"{MAPS}/a")
+
+
 def test_concurrent_collection_deletes_all_succeed(api: Http, server: Running) -> None:
     """An object that another request deleted first counts as deleted."""
     create_policy(

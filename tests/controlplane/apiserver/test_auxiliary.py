@@ -33,6 +33,7 @@ REQUIRED: Any = {
     "HorizontalPodAutoscaler": {
         "spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}
     },
+    "IPAddress": {"spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "s"}}},
     "Ingress": {"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     "IngressClass": {"spec": {"controller": "example.com/ingress"}},
     "Job": {"spec": {"template": ENDING_TEMPLATE}},
@@ -48,8 +49,10 @@ REQUIRED: Any = {
     "ReplicationController": {"spec": {"template": TEMPLATE}},
     "RoleBinding": ROLE_REF,
     "RuntimeClass": {"handler": "runc"},
+    "ServiceCIDR": {"spec": {"cidrs": ["10.97.0.0/16"]}},
     "Service": {"spec": {"clusterIP": "None"}},  # other services would need ports
     "StatefulSet": WORKLOAD,
+    "StorageVersionMigration": {"spec": {"resource": {"resource": "widgets", "group": "example.com"}}},
     "StorageClass": {"provisioner": "d.example.com"},
     "VolumeAttachment": {
         "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}
@@ -72,7 +75,7 @@ def test_object_is_created_patched_applied_listed_and_deleted(api: Http, kind: K
     assert api.ok("GET", path)["kind"] == f"{kind.kind}List"
     listed = api.send("GET", path, accept=protobuf.MEDIA_TYPE)
     assert not protobuf.decode(listed.data, "", "")["items"]
-    name = "v1.example.com" if kind.kind == "APIService" else "one"
+    name = {"APIService": "v1.example.com", "IPAddress": "10.96.200.7"}.get(kind.kind, "one")
     value = {"apiVersion": api_version, "kind": kind.kind, "metadata": {"name": name}, **REQUIRED.get(kind.kind, {})}
     made = api.ok("POST", path, value)
     changed = api.ok("PATCH", f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}}, content=MERGE)
@@ -190,6 +193,8 @@ def test_api_extension_kinds_have_a_category(api: Http) -> None:
     assert sorted(found) == [
         "apiservices",
         "customresourcedefinitions",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
         "mutatingwebhookconfigurations",
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from resourceapi.cel import compile_selector, device_environment
+from resourceapi.cel import compile_expression, compile_selector, device_environment
+from resourceapi.cel.environment import CURRENT, build_environment
+from resourceapi.cel.library import patches
 from tests.cases.cel import evaluate
 
 _P = "google.protobuf."
@@ -78,3 +80,16 @@ def test_invalid_message_literal_is_a_compile_error(source: str, reason: str) ->
 def test_selector_can_have_type_wrapped_bool() -> None:
     selector = compile_selector(f"{_P}BoolValue{{value: device.driver == 'a'}}", device_environment())
     assert (selector.output_type, selector.max_cost) == ("wrapper(bool)", 43)
+
+
+def test_expressions_that_change_objects_have_literals_of_parts_and_operations() -> None:
+    environment = build_environment(CURRENT, [patches.functions()], find_message=patches.find_message)
+
+    def evaluated(source: str) -> Any:
+        return compile_expression(source, environment).evaluate({})[0]
+
+    part = evaluated("Object{spec: Object.spec{replicas: 3, ?absent: optional.none()}}")
+    assert part == ("Object", {"spec": ("Object.spec", {"replicas": 3})})
+    (operation,) = evaluated("[JSONPatch{op: 'add', path: '/a/' + jsonpatch.escapeKey('b/~c'), value: [1]}]")
+    assert operation == ({"op": "add", "path": "/a/b~1~0c", "value": [1]},)
+    assert str(compile_expression("[JSONPatch{}]", environment).type) == "list(JSONPatch)"
