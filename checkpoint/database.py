@@ -30,11 +30,11 @@ from msgspec import Struct
 from checkpoint import log_index
 from checkpoint.disk_errors import code_of, describe, has_no_free_inodes, is_full, quota_as_os_error
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.held import HeldFiles, Identity, identity
 from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
 from checkpoint.reserve import SIZE, Reserve, allocate_available
 from checkpoint.rows import InvalidRow, apply, load, rewrite
+from checkpoint.tracked_files import Identity, TrackedFiles, identity
 from folderwatch import path_exists
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Database:
         self._page = 0  # bytes
         self._size = 0  # bytes of the file, which grows only with `tidy`
         self._latest_length = 0  # the last result of `_length`
-        self._held: HeldFiles | None = None  # the file, its log and the lock
+        self._tracked_files: TrackedFiles | None = None  # the file, its log and the lock
         self._is_taken_over = False  # another process took the lock while this one had leases in memory
 
     def peek(self) -> Book:
@@ -236,13 +236,13 @@ class Database:
         The log keeps as many blocks as the end of every lease needs, because others can fill the disk.
         """
         self._untidy, self._must_grow = 0, False
-        if self._connection is not None and self._held is not None:
+        if self._connection is not None and self._tracked_files is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
                 # otherwise foreign writes would be mixed with the log's; the next write reports it
-                if self._held.are_in_place():
-                    self._fold(self._connection, self._held)
+                if self._tracked_files.are_in_place():
+                    self._fold(self._connection, self._tracked_files)
 
-    def _fold(self, connection: sqlite3.Connection, held: HeldFiles) -> None:
+    def _fold(self, connection: sqlite3.Connection, held: TrackedFiles) -> None:
         limit = max(_MIN_LOG_LIMIT, _log_size(self._length()))
         connection.execute(f"PRAGMA journal_size_limit = {limit}").fetchall()
         try:
@@ -349,7 +349,7 @@ class Database:
         if self._identity is None:
             self.began_empty = path_exists(self._unrestored)
         self._identity = found_there
-        self._held = HeldFiles((self.path, self._directory / _LOCK_NAME), self._log_path)
+        self._tracked_files = TrackedFiles((self.path, self._directory / _LOCK_NAME), self._log_path)
         self._size = _size(self.path)
         return found
 
@@ -383,7 +383,7 @@ class Database:
 
         Writes to deleted files are lost, and another process can have its own lock if the lock file was replaced.
         """
-        return self._held is not None and self._held.are_in_place()
+        return self._tracked_files is not None and self._tracked_files.are_in_place()
 
     def _has_lock(self) -> bool:
         if self._lock is None:
@@ -406,7 +406,7 @@ class Database:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`HeldFiles`)
+            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`TrackedFiles`)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -423,9 +423,9 @@ class Database:
             os.close(lock)
 
     def _close_file(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._tracked_files is not None:
+            self._tracked_files.close()
+            self._tracked_files = None
         connection, self._connection = self._connection, None
         if connection is not None:
             # a checkpoint that fails here loses nothing: the log stays, and the next open reads it

@@ -128,7 +128,7 @@ def is_of_same_pod(now: Lease | None, lease: Lease) -> bool:
     return now is not None and not now.pods.isdisjoint(lease.pods)
 
 
-def why_unlisted(lease: Lease) -> str:
+def unlisted_reason(lease: Lease) -> str:
     """Return in words which pod keeps a unit, and what to do."""
     return (
         f"pod {_pod(lease)} still runs with {lease.unit}, although the kubelet does not list this pod any more: it was"
@@ -136,7 +136,7 @@ def why_unlisted(lease: Lease) -> str:
     )
 
 
-def why_refused(leases: Sequence[Lease]) -> str:
+def running_pods_refusal(leases: Sequence[Lease]) -> str:
     """Return the refusal of units that running pods have, in words."""
     units = _bounded([x.unit for x in leases])
     devices, it = ("device", "it") if len(leases) == 1 else ("devices", "them")

@@ -25,7 +25,7 @@ class Withheld(Struct, frozen=True):
     since: float
 
 
-def why_withheld(device: str, concerned: Iterable[str], withheld: Mapping[str, Withheld]) -> str:
+def withheld_reason(device: str, concerned: Iterable[str], withheld: Mapping[str, Withheld]) -> str:
     """Return why a device is withheld from new holders, in words; empty if none of `concerned` is withheld.
 
     `concerned` are the ids of the device, its members and the wholes that it is a part of.

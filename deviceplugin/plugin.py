@@ -185,16 +185,16 @@ class DevicePlugins:
         return self._plugins[resource].rehearse(count, wanted)
 
     def serves(self, resource: str) -> bool:
-        """Return whether units of this name belong to this plugin (`checkpoint.fronts.UnitFront`)."""
+        """Return whether units of this name belong to this plugin (`checkpoint.plugin_apis.DevicePluginApi`)."""
         return resource in self._resources or resource in self._plugins
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
-        """Return leases for units that a container holds without a lease (`checkpoint.fronts.UnitFront`)."""
+        """Return leases for units that a container holds without a lease (`checkpoint.plugin_apis.DevicePluginApi`)."""
         plugin = self._plugins.get(resource) or self._make_plugin(self._resources[resource])
         return plugin.allocator.restore_leases(units, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
-        """Send these lists once more, which makes the kubelet write its file (`checkpoint.fronts.UnitFront`)."""
+        """Send these lists once more: the kubelet then writes its file (`checkpoint.plugin_apis.DevicePluginApi`)."""
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(force=True)

@@ -13,7 +13,7 @@ from deviceplugin.allocate import Allocator
 from deviceplugin.errors import DeviceNotReady, InvalidRequest
 from deviceplugin.preferred import prefer
 from deviceplugin.units import API, Units
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -68,5 +68,5 @@ def _resolve_unit(allocator: Allocator, free: Set[str], name: str) -> str:
         return name
     of_device = [unit for unit, device in allocator.units.items() if device.id == name]
     if not of_device:
-        raise InvalidRequest(f"{allocator.resource.name} has no device {shown(name)}")
+        raise InvalidRequest(f"{allocator.resource.name} has no device {printable(name)}")
     return next((unit for unit in of_device if unit in free), of_device[0])

@@ -18,7 +18,7 @@ from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
 from hostdevices import Device, Host
 from hostdevices.errors import HostExhausted
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from hostdevices.threads import in_thread
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
@@ -221,8 +221,10 @@ class DevicePluginServicer:
         name = self._allocator.resource.name
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"
-        requested = ",".join(map(shown, itertools.islice(units, _MAX_IDS)))
-        self._telemetry.record_refusal(API, reason, shown(str(refusal), _MAX_REASON), resource=name, device=requested)
+        requested = ",".join(map(printable, itertools.islice(units, _MAX_IDS)))
+        self._telemetry.record_refusal(
+            API, reason, printable(str(refusal), _MAX_REASON), resource=name, device=requested
+        )
         if isinstance(refusal, InvalidRequest):
             code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from nodeplug.ddp_profiles import DdpProfiles
     from nodeplug.events.cluster import ClusterEvents
     from nodeplug.eviction import Evictions
+    from nodeplug.health_files import HealthFiles
     from nodeplug.node_features import NodeFeatures
     from nodeplug.node_labels import NodeLabels
-    from nodeplug.own_probes import OwnProbes
     from nvml import NvmlMonitor
     from resourceapi.client import AsyncClient
     from resourceapi.client.credentials import Source
@@ -144,13 +144,13 @@ def ddp_profiles(config: Config) -> "DdpProfiles | None":
     return DdpProfiles()
 
 
-def own_probes(config: Config) -> "OwnProbes | None":
+def health_files(config: Config) -> "HealthFiles | None":
     """Make the reader of the results of the administrator's own probes; None unless the settings name their folder."""
     if not config.settings.health_directory:
         return None
-    from nodeplug.own_probes import OwnProbes
+    from nodeplug.health_files import HealthFiles
 
-    return OwnProbes(Path(config.settings.health_directory))
+    return HealthFiles(Path(config.settings.health_directory))
 
 
 def needs_evictions(config: Config) -> bool:

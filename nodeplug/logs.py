@@ -1,8 +1,8 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
 Every record can have `resource`, `device`, `claim` and `holder` (logging's `extra`). Much of it comes from outside (see
-`hostdevices/shown.py`). A record without a traceback is always one line of less than 7,000 characters, and a traceback
-has at most 100 additional lines.
+`hostdevices/printable.py`). A record without a traceback is always one line of less than 7,000 characters, and a
+traceback has at most 100 additional lines.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Literal, TextIO
 import msgspec
 from msgspec import Struct
 
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.log_handler import UnblockedHandler
 
 _FIELDS = ("resource", "device", "claim", "holder")
@@ -94,7 +94,7 @@ class _Recent(logging.Handler):
         self._events: deque[tuple[Logged, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = shown(record.getMessage(), _LONGEST_FIELD)
+        text = printable(record.getMessage(), _LONGEST_FIELD)
         event = Logged(record.created, record.levelname.lower(), text, dict(_extra(record)))
         is_current: Callable[[], bool] = getattr(record, "is_current", _always)
         self._events.append((event, is_current))
@@ -146,11 +146,13 @@ class _Json(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    return shown(record.getMessage(), _LONGEST_MESSAGE)
+    return printable(record.getMessage(), _LONGEST_MESSAGE)
 
 
 def _extra(record: logging.LogRecord) -> list[tuple[str, str]]:
-    return [(field, shown(str(value), _LONGEST_FIELD)) for field in _FIELDS if (value := getattr(record, field, ""))]
+    return [
+        (field, printable(str(value), _LONGEST_FIELD)) for field in _FIELDS if (value := getattr(record, field, ""))
+    ]
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -158,4 +160,4 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     assert record.exc_info
     lines = formatter.formatException(record.exc_info).split("\n")
     del lines[_TRACEBACK_LINES // 2 : -_TRACEBACK_LINES // 2]
-    return "\n".join(shown(line, _LONGEST_FIELD) for line in lines)
+    return "\n".join(printable(line, _LONGEST_FIELD) for line in lines)

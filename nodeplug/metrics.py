@@ -43,7 +43,7 @@ from msgspec import Struct
 
 from checkpoint import Api, Lease
 from deviceplugin import ResourceStatus
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 from telemetry import EventKind, Histogram, RefusalReason, Telemetry
@@ -177,7 +177,7 @@ def _lease(lease: Lease) -> dict[str, str]:
         "claim": claim,
         "pod_uid": min(lease.pods) if len(lease.pods) == 1 else "",
     }
-    return {name: shown(text, _LONGEST_NAME) for name, text in labels.items()}
+    return {name: printable(text, _LONGEST_NAME) for name, text in labels.items()}
 
 
 def _dra(dra: "DraStatus") -> Iterator[Metric]:

@@ -80,7 +80,7 @@ class Offering:
         self._latest: Offered | None = None
         self._empty: tuple[Offered | None, Mapping[str, str]] = (None, {})  # why resources are empty, for one offer
         self._refused: dict[str, str] = {}  # devices that resources select and cannot have, with the reason
-        self._why_waiting = "this node's labels are not read yet"  # the reason for resources that wait for them
+        self._waiting_reason = "this node's labels are not read yet"  # the reason for resources that wait for them
         self._may_begin = asyncio.Event()  # the labels are known, or cannot be read now
         if not config.waiting:
             self._may_begin.set()
@@ -107,7 +107,7 @@ class Offering:
         is_successful = not (watcher.problem or list(self._unread_kinds()))
         return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads), is_successful)
 
-    def why_incomplete(self) -> list[str]:
+    def incomplete_reasons(self) -> list[str]:
         """Return what keeps the configuration from being offered, in words."""
         problem = self._watcher.problem if self._watcher is not None else ""
         if self._latest is None:
@@ -115,7 +115,7 @@ class Offering:
         why = [f"{problem}; what was found before is offered"] if problem else []
         why += [f"devices of kind {kind} cannot be read: {reason}" for kind, reason in self._unread_kinds()]
         waiting = self.config.waiting
-        return [*why, f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else why
+        return [*why, f"{', '.join(waiting)}: {self._waiting_reason}"] if waiting else why
 
     def _unread_kinds(self) -> Iterator[tuple[str, str]]:
         """Yield the kinds of devices that resources may mean and that could not be read, and why."""
@@ -125,15 +125,15 @@ class Offering:
             if kind and any(concerns(x.selector, kind) for x in self.config.resources):
                 yield kind, problem.reason
 
-    def why_empty(self) -> Mapping[str, str]:
+    def empty_reasons(self) -> Mapping[str, str]:
         """Return for each resource without a device why it has none. Slow once after each scan: call it in a thread."""
         offered, found = self._empty
         latest = self._latest
         if latest is not offered and latest is not None:
-            from resources.emptiness import why_empty  # imported on first use
+            from resources.emptiness import empty_reason  # imported on first use
 
             without = [x for x in latest.config.resources if not latest.assignment.devices[x.name]]
-            found = {x.name: why_empty(x, latest.inventory, latest.assignment) for x in without}
+            found = {x.name: empty_reason(x, latest.inventory, latest.assignment) for x in without}
             self._empty = latest, found
         return found
 
@@ -151,7 +151,7 @@ class Offering:
 
     def labels_failed(self, why: str) -> None:
         """Begin without the node's labels. The resources that wait for them are not offered, with the reason `why`."""
-        self._why_waiting = why
+        self._waiting_reason = why
         self._may_begin.set()
 
     def withheld_changed(self) -> None:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.version import VERSION
 from telemetry import Span, Telemetry, Tracer
 from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, CurrentSpan, SpanKind
@@ -149,7 +149,7 @@ class _LastMessage(logging.Handler):
     message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.message = shown(record.getMessage(), LONGEST_TEXT)
+        self.message = printable(record.getMessage(), LONGEST_TEXT)
 
 
 class _KeepingTracer(Tracer):
@@ -190,18 +190,18 @@ class _OtelSpan(CurrentSpan):
 
     def set(self, name: str, value: Attribute) -> None:
         if isinstance(value, str):
-            self._span.set_attribute(name, shown(value, LONGEST_TEXT))
+            self._span.set_attribute(name, printable(value, LONGEST_TEXT))
         elif isinstance(value, (bool, int, float)):
             self._span.set_attribute(name, value)
         else:
-            self._span.set_attribute(name, [shown(each, LONGEST_TEXT) for each in value[:MOST_VALUES]])
+            self._span.set_attribute(name, [printable(each, LONGEST_TEXT) for each in value[:MOST_VALUES]])
             if len(value) > MOST_VALUES:
                 self._span.set_attribute(f"{name}.count", len(value))
 
     def fail(self, why: str) -> None:
         from opentelemetry.trace import StatusCode
 
-        self._span.set_status(StatusCode.ERROR, shown(why, LONGEST_TEXT))
+        self._span.set_status(StatusCode.ERROR, printable(why, LONGEST_TEXT))
 
     def child(self, name: str) -> Span:
         return self._tracer.part_of(self._span, name)

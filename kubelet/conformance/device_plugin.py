@@ -146,12 +146,12 @@ class Conformance(Run):
                 what = f"no list with a healthy device of {', '.join(unhealthy)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
-            why = "" if unlisted and not missing else self._why_unregistered(node, missing)
+            why = "" if unlisted and not missing else self._unregistered_reason(node, missing)
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{why}")
         count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
-    def _why_unregistered(self, node: Node, missing: Sequence[str]) -> str:
+    def _unregistered_reason(self, node: Node, missing: Sequence[str]) -> str:
         """Return what the registration lacks: the call, or a plugin at the socket that the call named."""
         offered = {x: path for x, path in node.manager.server.offered.items() if not missing or x in missing}
         silent = [f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)]
@@ -216,7 +216,7 @@ class Conformance(Run):
                     return self.note(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
-                    self.note(name, "fail", _why_not_running(status))
+                    self.note(name, "fail", _not_running_reason(status))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
@@ -339,7 +339,7 @@ class Conformance(Run):
         if status.phase == "Running":
             return ""
         await node.remove(HOLDER)
-        return _why_not_running(status)
+        return _not_running_reason(status)
 
     def _compare_lists(
         self, before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]], held: str
@@ -428,7 +428,7 @@ def _healthy(node: Node, resource: str) -> list[str]:
     return [id_ for id_, device in node.devices()[resource].items() if device.is_healthy]
 
 
-def _why_not_running(status: PodStatus) -> str:
+def _not_running_reason(status: PodStatus) -> str:
     waiting = next((each.state.waiting for each in status.container_statuses), None)
     return status.message or (waiting.message if waiting is not None else "")
 

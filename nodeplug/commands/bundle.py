@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hostdevices import Host, HostDevicesError
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.new_file import STANDARD_OUTPUT, write_new
 from nodeplug.commands.options import live_root_option

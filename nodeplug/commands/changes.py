@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.commands.columns import aligned
 from nodeplug.control.changes import Changes
 
@@ -28,7 +28,7 @@ def difference_lines(found: Changes) -> Iterator[str]:
         if not any(text.startswith(f"{where} (") for where, _ in details):
             yield text
     for x in found.fields:
-        before, after = (shown(text, _LONGEST_VALUE) or "not set" for text in (x.before, x.after))
+        before, after = (printable(text, _LONGEST_VALUE) or "not set" for text in (x.before, x.after))
         yield f"{x.where}: {x.field}: {before} -> {after}"
     if found.needs_restart:
         yield "the daemon restarts with it, in the same process; pods keep their devices"

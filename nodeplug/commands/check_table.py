@@ -11,7 +11,7 @@ from rich.text import Text
 
 from checkpoint.lease import UNREPORTED_POD
 from hostdevices import Device, Devnode, Problem
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.discover_table import health_in_words
 from nodeplug.config import Config

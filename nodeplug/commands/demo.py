@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Diff, Host, HostDevicesError, scan
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
 from kubelet.node import Node

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import AttributeValue, Device, Problem
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.columns import aligned
 
 _LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer, attributes get lines of their own

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, output_option
 from nodeplug.commands.running_daemon import ask, check_resource, clock, failure, state_option

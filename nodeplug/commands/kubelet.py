@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from grpcunix import GrpcUnixError
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Version
 from kubelet.control import ControlServer, Request
 from kubelet.dramanager import ApiCluster, Cluster
@@ -275,4 +275,4 @@ async def _print(events: AsyncIterator[Event]) -> None:
     async for event in events:
         if event.kind == "status":
             continue  # `kubelet status` shows the details
-        click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))
+        click.echo(printable(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType, convert, structs
 
 import cdi
-from deviceplugin.limits import why_too_long
+from deviceplugin.limits import list_too_long_reason
 from nodeplug.config.compat import NVIDIA_VARIABLE, CompatDefaults, compat_defaults
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
@@ -83,7 +83,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     _check_name(document, path, entry.name)
     group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
     selector = _selector(document, path, entry, group)
-    if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
+    if entry.api != "dra" and (why := list_too_long_reason(1, entry.shares)):
         document.at((*path, "shares"), why)
     shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
     _check_key_conflicts(document, path, entry)

@@ -9,7 +9,7 @@ from itertools import chain
 
 from msgspec import Struct
 
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import withheld_reason
 from hostdevices import Device, Inventory
 from hostdevices.threads import in_thread
 from nodeplug.config import Config
@@ -107,7 +107,7 @@ async def answer(running: Running, question: Question) -> Answer:
     if device is not None:
         return _of_device(running, facts, device)
     held = _leases(running, lambda x: x.resource == question.name)
-    missing = tuple(_why_not_here(facts, question.name))
+    missing = tuple(_not_on_node_reasons(facts, question.name))
     if held or missing:
         place = f"is in the configuration ({facts.place(question.name)})"
         summary = place if missing else "is not in the configuration any more"
@@ -119,7 +119,7 @@ async def answer(running: Running, question: Question) -> Answer:
     raise Refusal(f"there is no device or resource {question.name} here; {hint}")
 
 
-def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
+def _not_on_node_reasons(facts: Facts, resource: str) -> Iterator[str]:
     """Yield why a resource of the file is not offered on this node; nothing if the file has no such resource."""
     if resource in facts.config.waiting:
         yield "its nodeSelector needs the labels of this node, which are not known yet"
@@ -157,7 +157,7 @@ def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
         rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
         summary = "is not offered"
         missing.append(rest.reason if rest else "it is offered only as a part of another device")
-        if words := why_withheld(device.id, device.ids.union(device.parents), running.ledger.withheld):
+        if words := withheld_reason(device.id, device.ids.union(device.parents), running.ledger.withheld):
             missing.append(f"and it is {words}")
     rules = tuple(_rules(facts, device, owner))
     return Answer(device.id, True, summary, tuple(missing), rules, (), views, states, held)

@@ -143,7 +143,7 @@ async def answer(running: Running, question: Question) -> Answer:
     settings = running.offering.config.settings
     empty: Mapping[str, str] = {}
     with contextlib.suppress(HostExhausted):
-        empty = await in_thread(running.offering.why_empty)
+        empty = await in_thread(running.offering.empty_reasons)
     scan = running.offering.scan_status()
     uptime = asyncio.get_running_loop().time() - running.started
     leases = running.ledger.leases()
@@ -197,7 +197,7 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
     if not configuration.is_current:
         yield f"{configuration.file} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     yield from running.not_ready()
-    if not ledger.is_complete and not running.reconciler.awaits_a_pod:
+    if not ledger.is_complete and not running.reconciler.awaits_first_pod:
         yield f"nothing is allocated yet, because the lease database is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
         yield f"the last attempt to write leases failed: {ledger.problem}"

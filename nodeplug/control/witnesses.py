@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from checkpoint import Api
-from checkpoint.testimony import Statement
+from checkpoint.statements import Statement
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
 from nodeplug.control.running import Running

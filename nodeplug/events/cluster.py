@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from checkpoint import Lease
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.events.devices import DeviceChange
 from nodeplug.events.leases import holder_in_words
 from resourceapi.client import AsyncClient, ClientError
@@ -142,7 +142,7 @@ class ClusterEvents:
             self._telemetry.cluster_events["limited"] += 1
             return
         reason, action = _REASONS[kind]
-        self._waiting.append(Notice(reason, action, shown(note, _LONGEST_NOTE - 3), about))
+        self._waiting.append(Notice(reason, action, printable(note, _LONGEST_NOTE - 3), about))
         self._arrived.set()
 
     async def _publish(self, notice: Notice) -> None:

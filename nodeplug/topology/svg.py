@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from hostdevices.shown import escaped, shown
+from hostdevices.printable import escaped, printable
 from nodeplug.topology.layout import Item, NumaNode
 
 MOST_DEVICES: Final = 2000
@@ -125,4 +125,4 @@ def _xml(text: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(shown(text, 1000))
+    return quoteattr(printable(text, 1000))

@@ -370,7 +370,7 @@ async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path:
 
 async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
-    ledger = await opened(tmp_path / "state", again=0.01)
+    ledger = await opened(tmp_path / "state", retry_interval=0.01)
     assert "cannot open the lease database" in ledger.problem
     (tmp_path / "state").unlink()
     await until(lambda: not ledger.problem)

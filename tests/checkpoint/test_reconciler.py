@@ -259,7 +259,7 @@ async def test_reallocation_of_a_running_pods_unit_waits_for_its_end(tmp_path: P
     """A kubelet that lost its file considers the unit free. If the pod is just ending, the kubelet was only faster."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, grace=60.0, patience=30.0 if ends else 0.0)
+    node = Node(ledger, grace=60.0, max_wait=30.0 if ends else 0.0)
     await ledger.grant([had := lease("gpu-0", holder="pod/x/y/z", pods="u1"), lease("gpu-1", pods="u2")])
     node.witnesses.busy = frozenset({"u1", "u3"})
     async with running(node.reconciler.run()):
@@ -282,7 +282,7 @@ async def test_new_version_of_a_static_pod_gets_the_device_of_the_ending_one(tmp
     """The kubelet starts it after that; after a refusal it would not try again."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, grace=60.0, patience=0.0)
+    node = Node(ledger, grace=60.0, max_wait=0.0)
     await ledger.grant([lease("gpu-0", holder="pod/x/y-node/z", pods="0123456789abcdef" * 2)])
     node.witnesses.busy = ledger.leases()[0].pods
     async with running(node.reconciler.run()):
@@ -294,7 +294,7 @@ async def test_new_version_of_a_static_pod_gets_the_device_of_the_ending_one(tmp
 async def test_unresponsive_witnesses_delay_a_refusal_only_for_a_limited_time(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, patience=0.05)
+    node = Node(ledger, max_wait=0.05)
     async with running(node.reconciler.run()):
         await node.passes()
         await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])

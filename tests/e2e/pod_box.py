@@ -65,7 +65,7 @@ exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs {command}
 """
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Return why no container can be created here; "" if one can."""
     if os.geteuid() != 0:
         return "mounts and device nodes need root"

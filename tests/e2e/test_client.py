@@ -20,7 +20,7 @@ from resourceapi.client.transport import Answer
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import DeviceClass
 from tests.e2e.realnode import HOME, RealNode
-from tests.e2e.realserver import RealServer, why_not
+from tests.e2e.realserver import RealServer, skip_reason
 
 pytestmark = pytest.mark.e2e
 ADMIN = HOME / "run/conf/admin.kubeconfig"
@@ -164,7 +164,7 @@ def test_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: Pat
 @pytest.fixture
 def uncached_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that reads all history from etcd, where tests can compact it."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     with RealServer(tmp_path, "--watch-cache=false") as server:
         yield server
@@ -173,7 +173,7 @@ def uncached_server(tmp_path: Path) -> Iterator[RealServer]:
 @pytest.fixture
 def busy_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that handles one request at a time, and refuses others meanwhile."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     flags = ("--max-requests-inflight=1", "--max-mutating-requests-inflight=1", "--enable-priority-and-fairness=false")
     with RealServer(tmp_path, *flags) as server:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import CHECKOUT
-from tests.e2e.debian_box import DebianBox, booted, why_not
+from tests.e2e.debian_box import DebianBox, booted, skip_reason
 from tests.e2e.pages import Newcomer, steps
 from tests.e2e.realnode import BUSYBOX, RealNode
 from tests.e2e.sticks import Sticks
@@ -38,7 +38,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterator[DebianBox]:
     """The box; the node's kubelet folder is at /var/lib/kubelet."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     (sticks.root / "sys/class").mkdir(exist_ok=True)
     binds = {"/var/lib/kubelet": node.kubelet_dir, "/run/cdi": node.cdi_dir, CLONE: package}

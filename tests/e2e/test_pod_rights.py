@@ -12,7 +12,7 @@ import pytest
 from msgspec import to_builtins
 
 from resourceapi.manifests import read_documents
-from tests.e2e.pod_box import ACCOUNT, MANIFEST, PodBox, why_not
+from tests.e2e.pod_box import ACCOUNT, MANIFEST, PodBox, skip_reason
 from tests.nodeplug.cluster import ClusterStand
 from tests.ports import free_ports
 
@@ -48,7 +48,7 @@ LOST_FUNCTIONS: dict[str, tuple[list[str], str]] = {  # the functions that fail,
 @pytest.fixture
 def node() -> Iterator[Path]:
     """A folder with a short path, for a node's files."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     made = Path(tempfile.mkdtemp(prefix="np", dir="/srv"))
     yield made

@@ -6,9 +6,9 @@ import pytest
 
 from tests.e2e import compare_objects, compare_quotas, compare_watches
 from tests.e2e.compare_servers import compared, servers
-from tests.e2e.realserver import why_not
+from tests.e2e.realserver import skip_reason
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 
 def test_random_requests_have_the_same_answers(tmp_path: Path) -> None:

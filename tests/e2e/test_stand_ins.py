@@ -18,9 +18,9 @@ from nodeplug.commands.kubelet_cluster import background
 from resourceapi.client.blocking import Client
 from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
 from tests.e2e.realnode import needs
-from tests.e2e.realserver import RealServer, why_not
+from tests.e2e.realserver import RealServer, skip_reason
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 _API = "resource.k8s.io/v1"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.debian_box import DebianBox, booted, why_not
+from tests.e2e.debian_box import DebianBox, booted, skip_reason
 from tests.e2e.unit_box import USUAL, UnitBox, debian_package, made_up_sys
 from tests.nodeplug.cluster import ClusterStand
 
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianBox]:
     """A box with the installed package."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     package = debian_package(tmp_path_factory.mktemp("package"))
     (folder / "kubelet/plugins").mkdir(parents=True)

@@ -66,7 +66,7 @@ class Real:
 
     async def start(self) -> None:
         """Start the daemon; wait for its first pass."""
-        self._ledger = Ledger(self._state, "boot", quick=1.0)
+        self._ledger = Ledger(self._state, "boot", fast_write=1.0)
         await self._ledger.take()
         self._reconciler = Asked(
             self._ledger,

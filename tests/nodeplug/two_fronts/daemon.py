@@ -95,9 +95,9 @@ class Dra(DraPlugin):
         offered = self._offers.find(name)
         return offered.resource.shares if offered is not None else 1
 
-    def write_as(self, quick: float) -> None:
+    def write_as(self, fast_write: float) -> None:
         """Write files always in a thread, or always in the loop, to make lives repeatable."""
-        self._preparer._work = HostWork(quick)
+        self._preparer._work = HostWork(fast_write)
 
     def there(self) -> set[str]:
         """The names of offered devices, without those that stay only because of claims."""
@@ -125,7 +125,7 @@ class Folder:
 class Daemon:
     """One process of the daemon; it lives while `run` runs."""
 
-    def __init__(self, folder: Folder, resources: Sequence[Resource], host: LivingHost, quick: float) -> None:
+    def __init__(self, folder: Folder, resources: Sequence[Resource], host: LivingHost, fast_write: float) -> None:
         self.resources = list(resources)
         self.servicers: dict[str, DevicePluginServicer] = {}
         self.registration_changed: Changed = lambda *_: None  # also gets the servicers
@@ -135,7 +135,7 @@ class Daemon:
         self.plugins: Plugins
         self.serves = False  # all resources are offered
         self.assignment = Assignment({}, {}, ())
-        self._folder, self._host, self._quick = folder, host, quick
+        self._folder, self._host, self._quick = folder, host, fast_write
         self._presence = Presence(host.host)
 
     @property
@@ -145,7 +145,7 @@ class Daemon:
 
     async def run(self, boot_id: str) -> None:
         """Run until cancelled."""
-        self.ledger = Ledger(self._folder.state, boot_id, quick=self._quick)
+        self.ledger = Ledger(self._folder.state, boot_id, fast_write=self._quick)
         watcher = FolderWatcher()
         try:
             await self.ledger.read()

@@ -21,7 +21,7 @@ Identity: TypeAlias = tuple[int, int]
 _Stamp: TypeAlias = tuple[int, int, int, int]  # with the size, and the time of change in ns, which no program can set
 
 
-class HeldFiles:
+class TrackedFiles:
     """Files as they are at their paths now: `written` changes all the time, the others only with `note_written`.
 
     If `written` does not exist, the others can change at any time.

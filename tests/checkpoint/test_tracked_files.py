@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.held import HeldFiles
+from checkpoint.tracked_files import TrackedFiles
 from tests.held import HeldSince
 
 
@@ -14,5 +14,5 @@ def test_unreadable_file_leaves_no_descriptor(tmp_path: Path) -> None:
     since = HeldSince()
     for _ in range(3):
         with pytest.raises(OSError, match="symbolic links"):
-            HeldFiles([tmp_path / "circle"], tmp_path / "log")
+            TrackedFiles([tmp_path / "circle"], tmp_path / "log")
     assert since.descriptors() == []

@@ -1,4 +1,4 @@
-"""What the reconciler needs from the two fronts (the two APIs), which grant and end leases."""
+"""What the reconciler needs from the two plugin APIs, which grant and end leases."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
@@ -7,11 +7,11 @@ from checkpoint.holdings import ClaimName, UnitEntry
 from checkpoint.lease import Lease
 
 
-class UnitFront(Protocol):
+class DevicePluginApi(Protocol):
     """The device plugin API: it defines the content of its leases."""
 
     def serves(self, resource: str) -> bool:
-        """Return whether units of this name belong to this front."""
+        """Return whether units of this name belong to this API."""
         ...
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
@@ -23,7 +23,7 @@ class UnitFront(Protocol):
         ...
 
 
-class ClaimFront(Protocol):
+class DraApi(Protocol):
     """DRA: it defines what a claim has, and what must be undone for it."""
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:

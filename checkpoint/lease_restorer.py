@@ -1,7 +1,7 @@
 """Restores leases of what pods and claims hold without one: the ledger was lost, or a backup of it was put back.
 
 Rules:
-1. The front knows what a lease of its API consists of. An existing lease stays. The other holder then holds the device
+1. The plugin API knows what its leases consist of. An existing lease stays. The other holder then holds the device
    without a lease, which is logged, and nobody else gets the device.
 2. A device that is held without a lease is logged once for each reason.
 """
@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from checkpoint.errors import LeaseRefused, LedgerUnavailable
-from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimName, Holdings, UnitEntry, claim_of, held_claims, held_units
 from checkpoint.lease import Book, Lease, LeaseKey
 from checkpoint.ledger import Ledger
+from checkpoint.plugin_apis import DevicePluginApi, DraApi
 
 log = logging.getLogger("nodeplug.leases")
 
@@ -29,8 +29,8 @@ _MAX_LINES: Final = 100  # of one pass: a lost ledger can have had 40,000 leases
 _MAX_REASONS: Final = 3  # that every refusal repeats
 
 
-class Restoring:
-    """The reconciler's part of each pass, between `begin` and `end`."""
+class LeaseRestorer:
+    """The reconciler's part of each pass, between `begin_pass` and `end_pass`."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Restore leases of `ledger`."""
@@ -40,13 +40,15 @@ class Restoring:
         self._unrestored: dict[str, None] = {}  # reasons why leases are not restored yet
         self._lines = 0  # logged in this pass, or left out because of the limit
 
-    def begin(self) -> None:
+    def begin_pass(self) -> None:
         """Begin a pass."""
         self._unleased_before, self._unleased, self._unrestored, self._lines = self._unleased, {}, {}, 0
 
-    async def restore_units(self, holdings: Holdings, leased: Set[LeaseKey], front: UnitFront | None) -> None:
+    async def restore_units(
+        self, holdings: Holdings, leased: Set[LeaseKey], plugin_api: DevicePluginApi | None
+    ) -> None:
         """Restore the leases of held units that were not `leased` when the witnesses were asked."""
-        if front is None:
+        if plugin_api is None:
             return
         held = held_units(holdings)
         containers: dict[_Container, list[str]] = {}
@@ -54,20 +56,20 @@ class Restoring:
             containers.setdefault((resource, *held[resource, unit]), []).append(unit)
         for (resource, holder, entry), units in containers.items():
             lost = [x for x in units if self._ledger.get((resource, "device-plugin", x)) is None]
-            if lost and front.serves(resource):  # the configuration can have changed meanwhile
+            if lost and plugin_api.serves(resource):  # the configuration can have changed meanwhile
                 pods = frozenset({entry.pod} if entry else ())
-                leases = front.restore_units(resource, lost, entry)
+                leases = plugin_api.restore_units(resource, lost, entry)
                 await self._restore_leases([replace(x, holder=holder, pods=pods) for x in leases])
 
-    async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], front: ClaimFront | None) -> None:
+    async def restore_claims(self, holdings: Holdings, known: Set[ClaimName], plugin_api: DraApi | None) -> None:
         """Restore the leases of held claims that were not `known` when the witnesses were asked."""
         leased = map(claim_of, (lease for lease in self._ledger.leases() if lease.api == "dra"))
-        there = _keys(chain(known, leased))  # the front finds claims that are prepared meanwhile
+        known_keys = _keys(chain(known, leased))  # the DRA side finds claims that are prepared meanwhile
         for claim, units in sorted(held_claims(holdings).items(), key=lambda x: (x[0].namespace, x[0].name)):
-            if front is not None and not _is_among(claim, there):
-                await self._restore_claim(claim, units, front)
+            if plugin_api is not None and not _is_among(claim, known_keys):
+                await self._restore_claim(claim, units, plugin_api)
 
-    def end(self) -> str:
+    def end_pass(self) -> str:
         """Return why not all leases are restored; empty if they are, or never can be."""
         if self._lines > _MAX_LINES:
             more = self._lines - _MAX_LINES
@@ -98,9 +100,9 @@ class Restoring:
                 message = "lease restored: the kubelet allocated the device, and its lease was missing"
                 self._log(logging.WARNING, message, extra)
 
-    async def _restore_claim(self, claim: ClaimName, units: Set[str], front: ClaimFront) -> None:
+    async def _restore_claim(self, claim: ClaimName, units: Set[str], plugin_api: DraApi) -> None:
         try:
-            if not (why := await front.restore_claim(claim, units)):
+            if not (why := await plugin_api.restore_claim(claim, units)):
                 return
             self._unrestored[why] = None
         except LeaseRefused as refusal:

@@ -9,7 +9,7 @@ import pytest
 
 from hostdevices import HEALTHY, scan
 from kubelet.node import Node
-from nodeplug.own_probes import OwnProbes
+from nodeplug.health_files import HealthFiles
 from tests.deviceplugin.node import pod
 from tests.hostdevices.machine import GPU_UUID, build_machine
 from tests.nodeplug.conftest import StartDaemon
@@ -20,13 +20,13 @@ INSTANCES = {f"{GPU}-gi1-ci0", f"{GPU}-gi2-ci0"}
 STICK, PORT = "usb-0403-6001-a50285bi-a0b615c19c", "tty-0403-6001-a50285bi-if0-d6153ec19d"
 
 
-class Probed:
+class ProbeFolder:
     """A made-up machine, and the folder of its probes."""
 
     def __init__(self, folder: Path) -> None:
         self.inventory = scan(build_machine(folder / "host").host)
         self.folder = folder / "health"
-        self.probes = OwnProbes(self.folder)
+        self.probes = HealthFiles(self.folder)
 
     def write_verdict(self, name: str, text: str = "") -> None:
         self.folder.mkdir(exist_ok=True)
@@ -41,8 +41,8 @@ class Probed:
 
 
 @pytest.fixture
-def probed(tmp_path: Path) -> Probed:
-    return Probed(tmp_path)
+def probed(tmp_path: Path) -> ProbeFolder:
+    return ProbeFolder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,9 @@ def probed(tmp_path: Path) -> Probed:
         (STICK, {STICK, PORT}),
     ],
 )
-def test_file_name_marks_the_device_and_its_parts_unhealthy(probed: Probed, name: str, unhealthy_ids: set[str]) -> None:
+def test_file_name_marks_the_device_and_its_parts_unhealthy(
+    probed: ProbeFolder, name: str, unhealthy_ids: set[str]
+) -> None:
     probed.write_verdict(name, "  fails its test \nlong words\n")
     assert probed.unhealthy() == dict.fromkeys(unhealthy_ids, f"fails its test (says {probed.folder / name})")
     (probed.folder / name).unlink()
@@ -62,7 +64,7 @@ def test_file_name_marks_the_device_and_its_parts_unhealthy(probed: Probed, name
     assert probed.problems() == []
 
 
-def test_empty_or_unreadable_file_marks_the_device_unhealthy(probed: Probed) -> None:
+def test_empty_or_unreadable_file_marks_the_device_unhealthy(probed: ProbeFolder) -> None:
     assert (probed.unhealthy(), probed.problems()) == ({}, [])  # the folder does not exist
     probed.write_verdict("misc-kvm")
     probed.write_verdict("misc-tun", "\x1b[31mred" + "x" * 5000)
@@ -76,7 +78,7 @@ def test_empty_or_unreadable_file_marks_the_device_unhealthy(probed: Probed) -> 
     assert found.keys() == {"misc-kvm", "misc-tun", GPU, *INSTANCES}
 
 
-def test_file_for_an_unknown_device_is_logged_once(probed: Probed, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_for_an_unknown_device_is_logged_once(probed: ProbeFolder, caplog: pytest.LogCaptureFixture) -> None:
     probed.write_verdict("gpu-0")
     for _ in range(2):
         assert probed.problems() == ["gpu-0: no device here has this name; `nodeplug discover` shows the ids"]
@@ -102,7 +104,7 @@ async def test_device_marked_unhealthy_is_not_allocatable(start: StartDaemon, so
         await node.until(lambda: node.allocatable().get("example.com/fuse") == 2, 30)
 
 
-def test_probe_script_of_the_page_marks_a_hot_gpu(probed: Probed, tmp_path: Path) -> None:
+def test_probe_script_of_the_page_marks_a_hot_gpu(probed: ProbeFolder, tmp_path: Path) -> None:
     """The page's script, with a tool whose output the test sets."""
     section = PAGE.read_text().partition("\n## Health that your own probes know\n")[2].partition("\n## ")[0]
     found = re.search(r"```bash\n(.*?)```", section, re.DOTALL)

@@ -4,7 +4,7 @@ Such a text may be meant to attack a terminal or a log reader, or may have 64 Ki
 characters, escapes for the others, and a limited number of them.
 """
 
-NAME = 100
+MAX_NAME_LENGTH = 100
 """Characters of a name that are shown; none of our devices has a longer name."""
 
 
@@ -13,6 +13,6 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def shown(text: str, most: int = NAME) -> str:
-    """Return the first `most` characters of `text`, escaped; dots mark a cut."""
-    return escaped(text) if len(text) <= most else f"{escaped(text[:most])}..."
+def printable(text: str, max_length: int = MAX_NAME_LENGTH) -> str:
+    """Return the first `max_length` characters of `text`, escaped; dots mark a cut."""
+    return escaped(text) if len(text) <= max_length else f"{escaped(text[:max_length])}..."

@@ -15,7 +15,7 @@ from nodeplug.convert.wrapping import with_text
 _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
-def tree_as_go_reads(root: Node, schema: type) -> Node:
+def decoded_by_go(root: Node, schema: type) -> Node:
     """Return a file's tree with keys spelt as in `schema`, and without keys that have no value."""
     return _read(root, mi.type_info(schema))
 

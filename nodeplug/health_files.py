@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import structs
 
 from hostdevices import Device, Health, Inventory, Problem
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from resources.unit_names import unit_names
 
 _MOST_BYTES = 1024  # the most bytes that are read of a file
@@ -25,7 +25,7 @@ _MOST_FILES = 4096
 log = logging.getLogger("nodeplug")
 
 
-class OwnProbes:
+class HealthFiles:
     """The folder of a configuration. `enrich` is called in threads, one at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class OwnProbes:
     def _reason(self, name: str) -> str:
         path = self._folder / name
         first = _first_line(path)
-        return f"{shown(first)} (says {path})" if first else f"reported by {path}"
+        return f"{printable(first)} (says {path})" if first else f"reported by {path}"
 
     def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
         for problem in set(problems) - self._logged:

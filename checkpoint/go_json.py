@@ -14,7 +14,7 @@ _FOLDED = str.maketrans({"\u212a": "k", "\u017f": "s"})
 _ZEROS: dict[type[mi.Type], Any] = {mi.StrType: "", mi.IntType: 0}
 
 
-def as_go_reads(value: object, type_: type) -> Any:
+def decoded_by_go(value: object, type_: type) -> Any:
     """Return decoded JSON with the field names of `type_`, without fields that it lacks."""
     return _read(value, mi.type_info(type_))
 
