@@ -23,8 +23,8 @@ import grpc
 
 from bench.process import resident
 from bench.quantile import quantile
+from bench.scenes import SCENES, SECONDS, Scene, Staged
 from bench.start import command
-from bench.surroundings import SCENES, SECONDS, Scene, Staged
 from bench.table import Cell, LeftOut, Table
 from bench.tree import make_host
 from bench.victim import Victim

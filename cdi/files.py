@@ -189,12 +189,12 @@ class CdiDirectory:
             self.write(name, spec)
             names.add(name)
         if stale is None:
-            self.keep(names)
+            self.remove_others(names)
         else:
             for name in set(stale) - names:
                 self.remove(name)
 
-    def keep(self, names: Collection[str]) -> None:
+    def remove_others(self, names: Collection[str]) -> None:
         """Remove all files of this owner except these, and half-written ones from a crash.
 
         Raises OSError of the disk.

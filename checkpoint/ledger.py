@@ -393,8 +393,8 @@ class Ledger:
         outcomes, changes = self._decide(batch)
         refusal, seconds = self._write(changes) if changes else (None, 0.0)
         self._finish(batch, outcomes, changes, refusal, seconds)
-        if self._database.is_untidy:
-            self._begin(self._tidy())
+        if self._database.needs_compaction:
+            self._begin(self._compact_log())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._busy = asyncio.get_running_loop().create_task(work)
@@ -418,11 +418,11 @@ class Ledger:
             answer(batch, [_defect(error)] * len(batch))
         finally:  # if the loop ends, the callers get no other answer
             answer(batch, [asyncio.CancelledError()] * len(batch))
-        await self._tidy()
+        await self._compact_log()
 
-    async def _tidy(self) -> None:
-        if self._database.is_untidy:
-            await self._thread.run(self._database.tidy)
+    async def _compact_log(self) -> None:
+        if self._database.needs_compaction:
+            await self._thread.run(self._database.compact_log)
 
     def _check(self) -> None:
         if self._busy is None:
@@ -512,7 +512,7 @@ class Ledger:
         now = asyncio.get_running_loop().time()
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
-        self.is_complete = not self._database.began_empty
+        self.is_complete = not self._database.was_empty
         self._observers.notify_all()
 
 

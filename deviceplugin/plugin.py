@@ -154,7 +154,7 @@ class DevicePlugins:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
-                self._group.create_task(self._keep_specs(), name="folder of CDI specs")
+                self._group.create_task(self._watch_specs(), name="folder of CDI specs")
                 self._group.create_task(check_mounts(self._mounts, self._timings.recheck), name="mounted folders")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
@@ -199,10 +199,10 @@ class DevicePlugins:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(force=True)
 
-    async def _keep_specs(self) -> None:
+    async def _watch_specs(self) -> None:
         """Restore CDI specs that another program removes, once no older instance manages its own there."""
         await self._ledger.owned()
-        await self._specs.keep(self._watcher)
+        await self._specs.watch(self._watcher)
 
     def _mounts(self) -> Iterator[Path]:
         """Yield the node's folders that are in use, except the one that `PluginFolder` checks."""

@@ -65,7 +65,7 @@ class Specs:
         """Return whether any spec is on disk or desired."""
         return bool(self._desired or self._described)
 
-    async def keep(self, watcher: FolderWatcher) -> None:
+    async def watch(self, watcher: FolderWatcher) -> None:
         """Remove unknown specs, and restore those that others change, until cancelled."""
         self._removes_others = True
         self.recheck()

@@ -9,7 +9,7 @@ from folderwatch import is_missing
 from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
-from nodeplug.fronts import ddp_profiles, health_files, may_have_uplinks
+from nodeplug.parts import ddp_profiles, health_files, may_have_uplinks
 from resources.assignment import Assignment
 from resources.vhost_net import with_vhost_net
 

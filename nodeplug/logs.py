@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from hostdevices.printable import printable
-from nodeplug.log_handler import UnblockedHandler
+from nodeplug.log_handler import NonBlockingHandler
 
 _FIELDS = ("resource", "device", "claim", "holder")
 _LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
@@ -54,11 +54,13 @@ def _handler(stream: TextIO | None) -> logging.Handler | None:
     except io.UnsupportedOperation:  # other code in this process reads it
         return logging.StreamHandler(sys.stderr)
     # an existing one can have begun a line, and has the count of lost ones
-    before = (x for x in logging.getLogger().handlers if isinstance(x, UnblockedHandler) and x.descriptor == descriptor)
-    return next(before, None) or UnblockedHandler(descriptor)
+    before = (
+        x for x in logging.getLogger().handlers if isinstance(x, NonBlockingHandler) and x.descriptor == descriptor
+    )
+    return next(before, None) or NonBlockingHandler(descriptor)
 
 
-class Logged(Struct, frozen=True, omit_defaults=True):
+class LogEntry(Struct, frozen=True, omit_defaults=True):
     """An earlier log event: its time, in seconds since the epoch, and its text."""
 
     time: float
@@ -67,7 +69,7 @@ class Logged(Struct, frozen=True, omit_defaults=True):
     fields: dict[str, str] = {}
 
 
-def recent() -> tuple[Logged, ...]:
+def recent() -> tuple[LogEntry, ...]:
     """Return the latest warnings and errors, the oldest first; none if `setup` was not called.
 
     Those whose cause is gone are left out, see `_Recent`.
@@ -91,15 +93,15 @@ class _Recent(logging.Handler):
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self._events: deque[tuple[Logged, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
+        self._events: deque[tuple[LogEntry, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = printable(record.getMessage(), _LONGEST_FIELD)
-        event = Logged(record.created, record.levelname.lower(), text, dict(_extra(record)))
+        event = LogEntry(record.created, record.levelname.lower(), text, dict(_extra(record)))
         is_current: Callable[[], bool] = getattr(record, "is_current", _always)
         self._events.append((event, is_current))
 
-    def recent(self) -> tuple[Logged, ...]:
+    def recent(self) -> tuple[LogEntry, ...]:
         """Return the events whose state lasts, and forget the others."""
         with self.lock or contextlib.nullcontext():
             for entry in tuple(self._events):

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, from the watcher of the host and the two fronts, as text for each scrape.
+"""Metrics for Prometheus, from the watcher of the host and the two plugins, as text for each scrape.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""Offers the host's devices: scans -> assignment -> the two fronts, then other observers.
+"""Offers the host's devices: scans -> assignment -> the two plugins, then other observers.
 
 With another configuration the watch of the host restarts, because it may need other folders; pods keep their devices.
 """
@@ -19,7 +19,7 @@ from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug.config import Config
 from nodeplug.enrichment import Enrichment
-from nodeplug.fronts import device_plugin_resources, dra_resources
+from nodeplug.parts import device_plugin_resources, dra_resources
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 from resources.selector import concerns
@@ -65,7 +65,7 @@ class Offering:
         nvml: "NvmlMonitor | None" = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        """Prepare. `presence` follows each scan; `observers` are called after it once the fronts have the devices."""
+        """Prepare. `presence` follows each scan; `observers` are called after it once the plugins have the devices."""
         self.config = config
         self._host = host
         self._presence = presence
@@ -261,7 +261,7 @@ class Offering:
         self._refused = refused
 
     def _publish(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
-        """Pass the devices to the two fronts. `noticed_at` is the time of the host's event, by the loop's clock."""
+        """Pass the devices to the two plugins. `noticed_at` is the time of the host's event, by the loop's clock."""
         devices = with_withheld(assignment, self._ledger.withheld).devices
         listed = {x.name: devices[x.name] for x in device_plugin_resources(config)}
         claimed = ((x, devices[x.name]) for x in config.resources if x.name not in listed)

@@ -1,4 +1,4 @@
-"""Withheld devices for the two fronts: for each offered device, the reason why no new pod gets it."""
+"""Withheld devices for the two plugins: for each offered device, the reason why no new pod gets it."""
 
 from collections.abc import Mapping
 

@@ -98,9 +98,9 @@ class ClaimFiles:
         if kept is None:
             return problems
         try:
-            self._cdi.keep([name for uid in kept for name in self._names(uid)])
+            self._cdi.remove_others([name for uid in kept for name in self._names(uid)])
             if self._metadata is not None:
-                self._metadata.keep(kept)
+                self._metadata.remove_others(kept)
         except (OSError, cdi.CdiError) as error:
             problems.append(f"files of ended claims cannot be removed: {error}")
         return problems

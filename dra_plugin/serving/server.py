@@ -13,7 +13,7 @@ from checkpoint.holdings import claim_holder
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.serving.calls import ClaimCalls
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from grpcunix import Context, Handler, RpcError, Status, handler
 from hostdevices.printable import printable
 from kubeletapi.dra.v1 import api_pb2 as v1
@@ -35,7 +35,7 @@ _DEFECT: Final[RefusalReason] = "defect"
 _MARGIN = 1.0  # seconds before the kubelet's deadline, so that the answer still arrives
 
 
-def services(calls: ClaimCalls, health: HealthBoard, telemetry: Telemetry) -> list[Handler]:
+def services(calls: ClaimCalls, health: HealthPublisher, telemetry: Telemetry) -> list[Handler]:
     """Return the handlers of all services of a driver's socket (see `registration.SERVICES`)."""
     return [
         handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=True)),

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kubelet.conformance.api_requests import ApiRequests
 from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder, remove_dead_sockets
-from kubelet.conformance.slices import wait_for_devices, what_is_missing
+from kubelet.conformance.slices import missing_devices_reason, wait_for_devices
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -180,7 +180,7 @@ class DriverConformance(Run):
         devices = await wait_for_devices(self._client.aio, self._driver, self.seconds)
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
-            what = what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
+            what = missing_devices_reason(found.items) or f"no ResourceSlice of {self._driver}"
             why = self.new_refusals()
             if not self._requests.count:
                 why = "; it sent no request to the API server, whose kubeconfig is {kubeconfig} in the command"

@@ -37,7 +37,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEO
     """Return the answer of the daemon whose state is in `directory`. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
-        received = _conversation(directory, question, seconds)
+        received = _exchange(directory, question, seconds)
     except (FileNotFoundError, NotADirectoryError):
         raise NoSocket(
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug)"
@@ -67,7 +67,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEO
         raise NotRunning(f"{path}: the daemon's answer is not what this version expects: {error}") from None
 
 
-def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
+def _exchange(directory: Path, question: Struct, seconds: float) -> bytes:
     """Return the whole answer, up to the limit or to the end of the connection. Raises OSError."""
     deadline = time.monotonic() + seconds
     received = bytearray()

@@ -9,7 +9,7 @@ from deviceplugin import AllocationRefused
 from deviceplugin.rehearsal import Rehearsal
 from nodeplug.config.document import suggestion
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from resources.resource import Resource
 
 
@@ -63,7 +63,7 @@ class Answer(Struct, frozen=True, rename="camel"):
     reset: bool
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `dry_run`. Raises `Refusal` with the message with which the container would be refused."""
     resource = next((x for x in running.offering.config.resources if x.name == question.resource), None)
     if resource is None:

@@ -12,7 +12,7 @@ import contextlib
 from msgspec import Struct
 
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from telemetry import Event
 
 MOST_SECONDS = 10.0
@@ -43,7 +43,7 @@ class Answer(Struct, frozen=True, rename="camel"):
     events: tuple[Event, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `events`. Raises `Refusal` if too many questions wait already."""
     log = running.telemetry.events
     after = question.after if question.log == log.began else 0

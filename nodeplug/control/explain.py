@@ -14,10 +14,10 @@ from hostdevices import Device, Inventory
 from hostdevices.threads import in_thread
 from nodeplug.config import Config
 from nodeplug.config.document import suggestion
-from nodeplug.config.places import Place, places
+from nodeplug.config.source_lines import SourceLines, source_lines
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import DeviceView, ResourceView, devices, resources
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
@@ -73,12 +73,12 @@ class Facts(Struct):
     config: Config
     inventory: Inventory
     assignment: Assignment
-    places: Mapping[str, Place]
+    source_lines: Mapping[str, SourceLines]
     source: str
 
     def place(self, resource: str) -> str:
         """Return the place of a resource's selector; empty without a file."""
-        place = self.places.get(resource)
+        place = self.source_lines.get(resource)
         return f"{self.source}:{place.select_line}" if place else ""
 
     def all_devices(self) -> dict[str, Device]:
@@ -86,17 +86,17 @@ class Facts(Struct):
         return {**self.inventory.devices, **{x.id: x for each in self.assignment.devices.values() for x in each}}
 
 
-async def facts_of(running: Running) -> Facts:
+async def facts_of(running: RunningDaemon) -> Facts:
     """Return the facts of this moment. Raises `Refusal` before the first scan."""
     inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; try again")
     content = running.file.content if running.file is not None else b""
-    assignment, found = await in_thread(lambda: (assign(inventory, config.resources), places(content)))
+    assignment, found = await in_thread(lambda: (assign(inventory, config.resources), source_lines(content)))
     return Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `explain`. Raises `Refusal` if the name is neither a device nor a resource here."""
     facts = await facts_of(running)
     config, inventory = facts.config, facts.inventory
@@ -137,7 +137,7 @@ def find(facts: Facts, name: str) -> Device | None:
     return next(chain(by_node, by_name), None)
 
 
-def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
+def _of_device(running: RunningDaemon, facts: Facts, device: Device) -> Answer:
     owner = facts.assignment.owners.get(device.id, "")
     whole = next((x for x in facts.assignment.devices.get(owner, ()) if device.id in x.ids), None)
     states = _devices(running, owner, whole.id if whole else device.id) if owner else ()
@@ -186,7 +186,7 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
         yield Rule(resource.name, facts.place(resource.name), _selector_in_words(resource), outcome, is_owner)
 
 
-def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
+def _of_resource(running: RunningDaemon, facts: Facts, resource: Resource) -> Answer:
     states, views = (
         _devices(running, resource.name, None),
         tuple(x for x in resources(running) if x.name == resource.name),
@@ -249,9 +249,9 @@ def _leased_in(facts: Facts, resource: Resource) -> Callable[[DeviceView], bool]
     return lambda x: x.leased >= shares.get(x.id, resource.shares)
 
 
-def _devices(running: Running, resource: str, device: str | None) -> tuple[DeviceView, ...]:
+def _devices(running: RunningDaemon, resource: str, device: str | None) -> tuple[DeviceView, ...]:
     return tuple(x for x in devices(running) if x.resource == resource and device in (None, x.id))
 
 
-def _leases(running: Running, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
+def _leases(running: RunningDaemon, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
     return tuple(x for x in map(view, running.ledger.leases()) if is_selected(x))

@@ -10,7 +10,7 @@ from hostdevices import Device
 from hostdevices.threads import in_thread
 from nodeplug.config import node_name
 from nodeplug.control.leases import LeaseView
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import Answer as Status
 from nodeplug.control.status import DraView, ResourceView, WithheldView
 from nodeplug.control.status import Question as StatusQuestion
@@ -57,7 +57,7 @@ class Answer(Struct, frozen=True):
     leases: tuple[LeaseView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `picture`."""
     del question
     found = await status(running, StatusQuestion())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from telemetry.exposition import Metric
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class RunningDaemon(Struct, frozen=True, kw_only=True):
     """The daemon's parts. Everything belongs to its event loop.
 
     `file` is None if it follows none, `dra` if it has no DRA side. `needs_restart` returns whether the daemon restarts

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
 from grpcunix.accepting import ASYNCIO_BACKLOG, set_kernel_backlog
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
 
 _MOST_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
@@ -32,7 +32,7 @@ log = logging.getLogger("nodeplug")
 class ControlServer:
     """Answers questions while `run` runs."""
 
-    def __init__(self, directory: Path, running: Running, watcher: FolderWatcher) -> None:
+    def __init__(self, directory: Path, running: RunningDaemon, watcher: FolderWatcher) -> None:
         """Prepare to listen in `directory`, which must be this instance's alone while `run` runs."""
         self._path = directory / SOCKET_NAME
         self._running = running
@@ -109,9 +109,9 @@ class ControlServer:
             return
         self._open.add(this)
         try:
-            from nodeplug.control.conversation import converse
+            from nodeplug.control.connection import serve_connection
 
-            await converse(self._running, reader, writer, lambda: self._answering.add(this))
+            await serve_connection(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
             pass  # the client has gone, or no descriptor is left to load the answering module
         except ImportError as error:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.page.document import document
 from nodeplug.page.feed import Ask, Feed
 
@@ -193,7 +193,7 @@ def is_loopback(peer: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def ask_in_process(running: Running) -> Ask:
+def ask_in_process(running: RunningDaemon) -> Ask:
     """Return a function that asks the daemon of this process."""
 
     async def ask(question: Struct, kind: type[Any]) -> Any:

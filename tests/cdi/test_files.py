@@ -194,7 +194,7 @@ def test_write_is_repeated_when_folder_or_temporary_file_is_removed(tmp_path: Pa
     path.parent.mkdir()
     data.first = partial(shutil.rmtree, path.parent)
     if what == "temporary file":  # another daemon does so at its start
-        data.first = partial(CdiDirectory(path.parent, "dra").keep, ())
+        data.first = partial(CdiDirectory(path.parent, "dra").remove_others, ())
     replace_file(path, data)
     assert path.read_bytes() == b"content"
     assert files(path.parent) == [path.name]

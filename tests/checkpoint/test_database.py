@@ -490,17 +490,17 @@ def test_new_database_counts_as_begun_empty_until_leases_are_restored(tmp_path: 
     database = Database(tmp_path)
     assert len(database.peek()) == 0
     assert len(database.load()) == 0
-    assert database.began_empty
+    assert database.was_empty
     database.close()
     database.close()
     again = Database(tmp_path)
     again.load()
-    assert again.began_empty  # the first daemon died before it called note_restored
+    assert again.was_empty  # the first daemon died before it called note_restored
     again.note_restored()
     again.close()
     last = Database(tmp_path)
     last.load()
-    assert not last.began_empty
+    assert not last.was_empty
     last.close()
 
 

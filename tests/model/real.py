@@ -214,7 +214,7 @@ class Real:
         uid = _UIDS[holder].replace("-", "_")
         return self._host / f"sys/fs/cgroup/kubepods.slice/kubepods-pod{uid}.slice"
 
-    # The reconciler's interface to the fronts.
+    # The reconciler's interface to the plugin APIs.
 
     def serves(self, resource: str) -> bool:
         """Return whether a resource is ours."""

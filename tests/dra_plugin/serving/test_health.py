@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthBoard
+from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthPublisher
 from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from tests.dra_plugin.conftest import StartPlugin
@@ -25,9 +25,9 @@ UNKNOWN = DeviceHealth("pool", "dev2", None)
 
 
 @pytest.fixture
-def board() -> HealthBoard:
+def board() -> HealthPublisher:
     """A board with a fixed clock, which repeats no report during a test."""
-    return HealthBoard(clock=lambda: NOW, resend=3600)
+    return HealthPublisher(clock=lambda: NOW, resend=3600)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_v1_and_v1alpha1_have_the_same_wire_format() -> None:
 
 @VERSIONS
 @scenario(16, 51)
-async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_first_report_has_all_devices(api: Any, board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([SICK, UNKNOWN, WELL])
     report = await asyncio.wait_for(anext(aiter(kubelet.health(api))), TIMEOUT)
 
@@ -80,7 +80,7 @@ async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubele
     ]
 
 
-async def test_each_change_is_one_report_of_all_devices(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_each_change_is_one_report_of_all_devices(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([WELL, SICK])
     reports = aiter(kubelet.health(v1alpha1))
     assert await next_report(reports) == [WELL, SICK]
@@ -94,7 +94,7 @@ async def test_each_change_is_one_report_of_all_devices(board: HealthBoard, kube
     assert await next_report(reports) == []
 
 
-async def test_reverted_change_is_not_reported(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_reverted_change_is_not_reported(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([WELL])
     reports = aiter(kubelet.health(v1))
     assert await next_report(reports) == [WELL]
@@ -104,7 +104,7 @@ async def test_reverted_change_is_not_reported(board: HealthBoard, kubelet: Kube
     assert await next_report(reports) == [UNKNOWN]
 
 
-async def test_no_report_is_sent_before_the_first_publish(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_no_report_is_sent_before_the_first_publish(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     reports = aiter(kubelet.health(v1alpha1))
     first = asyncio.create_task(next_report(reports))
     assert await kubelet.unprepare() == {}
@@ -115,7 +115,7 @@ async def test_no_report_is_sent_before_the_first_publish(board: HealthBoard, ku
 
 async def test_unchanged_report_is_repeated_within_its_timeout(start: StartPlugin) -> None:
     assert RESEND_INTERVAL * 2 < REPORT_TIMEOUT
-    board = HealthBoard(resend=0.001)
+    board = HealthPublisher(resend=0.001)
     board.publish([WELL])
     plugin = await start(health=board)
     async with kubelet_end(plugin.endpoint) as kubelet:
@@ -124,7 +124,7 @@ async def test_unchanged_report_is_repeated_within_its_timeout(start: StartPlugi
             assert await next_report(reports) == [WELL]
 
 
-async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([DeviceHealth("p", "a", False, "ä" * 1024), DeviceHealth("p", "b", False, "ä" * 1025)])
     whole, cut = await next_report(aiter(kubelet.health(v1)))
     assert whole.message == "ä" * 1024
@@ -132,7 +132,7 @@ async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthBoard, k
 
 
 @scenario(189)
-async def test_streams_and_calls_share_a_connection(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_streams_and_calls_share_a_connection(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([WELL])
     streams = [aiter(kubelet.health(api)) for api in (v1, v1alpha1, v1alpha1)]
     for reports in streams:
@@ -154,7 +154,7 @@ class NoDeadline:
         return {}
 
 
-async def test_slow_reader_gets_only_the_newest_state(board: HealthBoard) -> None:
+async def test_slow_reader_gets_only_the_newest_state(board: HealthPublisher) -> None:
     reports = board.node_watch_resources(v1.NodeWatchResourcesRequest(), NoDeadline())
     board.publish([WELL])
     assert await next_report(reports) == [WELL]
@@ -169,7 +169,7 @@ async def test_slow_reader_gets_only_the_newest_state(board: HealthBoard) -> Non
 
 
 @scenario(191)
-async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([WELL])
     for _ in range(3):
         stream = kubelet.health(v1alpha1)
@@ -182,7 +182,7 @@ async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthBoard, 
     assert board.streams == 1
 
 
-async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthBoard, start: StartPlugin) -> None:
+async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthPublisher, start: StartPlugin) -> None:
     board.publish([WELL])
     plugin = await start()
     async with kubelet_end(plugin.endpoint) as kubelet:

@@ -80,7 +80,7 @@ async def test_failed_import_does_not_leak_connections(
 ) -> None:
     """Another version is being installed, or the connection used the last file descriptor."""
     with monkeypatch.context() as meanwhile:
-        meanwhile.setitem(sys.modules, "nodeplug.control.conversation", None)
+        meanwhile.setitem(sys.modules, "nodeplug.control.connection", None)
         for _ in range(MOST_CONNECTIONS):
             assert await sent(state, b'{"question": "status"}\n') is None
     reply = await sent(state, b'{"question": "status"}\n')
@@ -114,7 +114,7 @@ async def test_oversized_request_is_refused(state: Path) -> None:
 
 
 async def test_client_that_sends_no_request_times_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 0.1)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_ASK", 0.1)
 
     def wait() -> bytes:
         with connect(state, 30) as connection:
@@ -125,7 +125,7 @@ async def test_client_that_sends_no_request_times_out(state: Path, monkeypatch: 
 
 
 async def test_client_that_does_not_read_is_disconnected(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_READ", 0.1)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_READ", 0.1)
     monkeypatch.setattr("nodeplug.control.leases.Answer", lambda _: "a" * 10_000_000)
 
     def read_late() -> bytes:
@@ -193,7 +193,7 @@ async def test_removed_socket_is_created_again(
     daemon: DaemonUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a slow machine needs longer for all this
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 60.0)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_ASK", 60.0)
     await daemon.start(FUSE)
     path = daemon.state / SOCKET_NAME
     with connect(daemon.state, 30) as asking:

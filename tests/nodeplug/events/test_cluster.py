@@ -13,7 +13,7 @@ from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.config import loads
 from nodeplug.events.cluster import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
 from nodeplug.events.devices import DeviceChange
-from nodeplug.fronts import cluster_events
+from nodeplug.parts import cluster_events
 from resourceapi.client import AsyncClient, Credentials
 from telemetry import Telemetry
 from tests.checkpoint.build import claimed, lease

@@ -29,7 +29,7 @@ from hostdevices import Device
 from hostdevices.pod_cgroups import running_pods
 from hostdevices.presence import Presence
 from nodeplug.config import Config
-from nodeplug.fronts import needs_dra
+from nodeplug.parts import needs_dra
 from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
 from resources.assignment import Assignment

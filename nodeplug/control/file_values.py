@@ -13,7 +13,7 @@ _KEYS: Final = {"minimum": "min", "maximum": "max", "selector": "select", "glob"
 """For fields that have another name in the file."""
 
 
-def as_written(value: object) -> object:
+def to_file_value(value: object) -> object:
     """Return a value as the file has it, to be encoded; for a selector its meaning as text."""
     match value:
         case _ if isinstance(value, Selection):
@@ -25,7 +25,7 @@ def as_written(value: object) -> object:
         case Functions():
             return "functions"
         case PathSet(members):
-            return {"paths": list(map(as_written, members))}
+            return {"paths": list(map(to_file_value, members))}
         case Folder(path):
             return {"folder": path}
         case NodeAccess(uid, gid, mode):
@@ -38,9 +38,9 @@ def as_written(value: object) -> object:
         case Struct():
             return _fields(value)
         case Mapping():
-            return {name: as_written(each) for name, each in value.items()}
+            return {name: to_file_value(each) for name, each in value.items()}
         case tuple():
-            return list(map(as_written, value))
+            return list(map(to_file_value, value))
         case _:
             return value
 
@@ -51,7 +51,7 @@ def _fields(value: Struct) -> dict[str, object]:
     written = {x.name for x in structs.fields(value) if values[x.name] not in (x.default, {}, None)}
     if isinstance(value, Shares) and not value.memory:
         written.add("count")
-    return {_key(name): as_written(values[name]) for name in values if name in written}
+    return {_key(name): to_file_value(values[name]) for name in values if name in written}
 
 
 def _key(name: str) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from grpcunix.peer import peer_of
 from hostdevices.errors import HostExhausted
 from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Refusal, Reply
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 SECONDS_TO_ASK = 5.0
 SECONDS_TO_ANSWER = 60.0
@@ -21,8 +21,8 @@ _NOT_DECODED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 log = logging.getLogger("nodeplug")
 
 
-async def converse(
-    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
+async def serve_connection(
+    running: RunningDaemon, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
 ) -> None:
     """Answer the question on a connection; `on_request` is called when the question has arrived.
 
@@ -35,7 +35,7 @@ async def converse(
 
 
 async def _reply(
-    running: Running, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
+    running: RunningDaemon, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_request: Callable[[], object]
 ) -> Reply:
     try:
         async with asyncio.timeout(SECONDS_TO_ASK):
@@ -63,7 +63,7 @@ async def _reply(
         return Reply(error=f"nodeplug failed: {error!r}; see the daemon's log")
 
 
-async def _answer(running: Running, line: bytes) -> Any:
+async def _answer(running: RunningDaemon, line: bytes) -> Any:
     """Return the answer to a question. Raises `Refusal`."""
     try:
         name = msgspec.json.decode(line, type=Head).question

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resourceapi.objects import KINDS, DecodeError, Quantity, older, read_object, read_with_problems, v1, write_object
+from resourceapi.objects import KINDS, DecodeError, Quantity, read_object, read_with_problems, v1, v1beta1, write_object
 from resourceapi.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from resourceapi.objects.meta import ObjectMeta
 from tests.resourceapi.objects import samples
@@ -200,4 +200,4 @@ def test_any_object_round_trips_through_every_version_and_json(obj: v1.ResourceS
 @given(claims)
 def test_any_template_round_trips_through_v1beta1(claim: v1.ResourceClaim) -> None:
     template = v1.ResourceClaimTemplate(spec=v1.ResourceClaimTemplateSpec(spec=claim.spec))
-    assert older.template_to_v1(older.template_from_v1(template)) == template
+    assert v1beta1.template_to_v1(v1beta1.template_from_v1(template)) == template

@@ -7,14 +7,14 @@ from msgspec import Struct
 from nodeplug.config import tree
 
 
-class Place(Struct, frozen=True):
+class SourceLines(Struct, frozen=True):
     """The line at which a resource begins, and the line of its selector; they count from 1."""
 
     line: int
     select_line: int
 
 
-def places(content: bytes) -> Mapping[str, Place]:
+def source_lines(content: bytes) -> Mapping[str, SourceLines]:
     """Return the place of each resource in a valid file; nothing for an invalid one."""
     try:
         root, _ = tree.parse(content)
@@ -22,13 +22,13 @@ def places(content: bytes) -> Mapping[str, Place]:
         return {}
     resources = _entries(root).get("resources")
     items = resources.items if isinstance(resources, tree.Sequence) else ()
-    return {name: place for name, place in map(_place, items) if name}
+    return {name: place for name, place in map(_lines, items) if name}
 
 
-def _place(item: tree.Node) -> tuple[str, Place]:
+def _lines(item: tree.Node) -> tuple[str, SourceLines]:
     entries = _entries(item)
     name, select = entries.get("name"), entries.get("select", entries.get("group", item))
-    return name.text if isinstance(name, tree.Scalar) else "", Place(item.line, select.line)
+    return name.text if isinstance(name, tree.Scalar) else "", SourceLines(item.line, select.line)
 
 
 def _entries(node: tree.Node | None) -> dict[str, tree.Node]:

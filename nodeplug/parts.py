@@ -1,4 +1,4 @@
-"""The daemon's parts that are made from a configuration: the two fronts, and the witnesses.
+"""The daemon's parts that are made from a configuration: the plugins for both kubelet APIs, and the witnesses.
 
 The DRA side is imported only if devices are offered or held through it, because it needs the client of the API server,
 and that needs TLS.

@@ -9,7 +9,7 @@ _COLON = "a colon in a value; put a text with `: ` in quotes, and a key of its o
 _CLOSES = {"[": "]", "{": "}"}
 
 
-def in_words(error: yaml.MarkedYAMLError, text: str) -> str:
+def plain_message(error: yaml.MarkedYAMLError, text: str) -> str:
     """Return the meaning of `error` from the parser of `text`, and the correction if it is known."""
     problem, context = error.problem or error.context or "", error.context or ""
     begun = f"line {error.context_mark.line + 1}" if error.context_mark else "before"
