@@ -23,7 +23,7 @@ import grpc
 
 from bench.process import resident
 from bench.quantile import quantile
-from bench.scenes import SCENES, SECONDS, Scene, Staged
+from bench.scenes import DURATION, SCENES, Scene, Staged
 from bench.start import command
 from bench.table import Cell, LeftOut, Table
 from bench.tree import make_host
@@ -44,7 +44,7 @@ def run() -> Iterator[Table]:
     """Measure the answer times of the other client in milliseconds, and the daemon's growth in MiB."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     transport: dict[str, Attack] = {name: _repeat_transport_attack(attack) for name, attack in ATTACKS.items()}
-    attacks: dict[str, Attack] = {"no attack": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
+    attacks: dict[str, Attack] = {"no attack": lambda _: time.sleep(DURATION), **transport, **_OTHERS}
     scenes = {name: _in_a_thread(attack) for name, attack in attacks.items()} | SCENES
     rows, notes = list[tuple[Cell, ...]](), list[str]()
     with tempfile.TemporaryDirectory(prefix="np-") as host:
@@ -124,7 +124,7 @@ def _repeat_transport_attack(attack: Callable[[Target, float], object]) -> Attac
     """Return a repeated attack, because the daemon disconnects a flooding client at once."""
 
     def repeated(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while (left := end - time.monotonic()) > 0:
             attack(victim, left)
 
@@ -135,7 +135,7 @@ def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: byte
     """Return an attack that opens many connections, sends `opening` on each, and reads nothing."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         with contextlib.ExitStack() as held:
             for _ in range(number):
                 with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ def _repeat(connect: Callable[[Victim], socket.socket], request: bytes) -> Attac
     """Return an attack that sends a request on one connection after the other, as fast as they are answered."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
                 connection.sendall(request)
@@ -165,7 +165,7 @@ def _endless(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack
     """Return an attack that sends an endless request, on a new connection whenever one is closed."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
                 while time.monotonic() < end:
@@ -178,7 +178,7 @@ def _calls(method: str, request: Any) -> Attack:
     """Return an attack that calls one method repeatedly."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         with grpc.insecure_channel(f"unix:{victim.path}", options=[("grpc.default_authority", "localhost")]) as channel:
             while time.monotonic() < end:
                 with contextlib.suppress(grpc.RpcError):
@@ -189,7 +189,7 @@ def _calls(method: str, request: Any) -> Attack:
 
 def _recreate_kubelet_socket(victim: Victim) -> None:
     """Create and remove a fake kubelet socket repeatedly."""
-    path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + SECONDS
+    path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + DURATION
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -25,7 +25,7 @@ from kubeletapi.dra.v1 import api_pb2 as dra
 from tests.grpcunix.attacks import DEVICES
 from tests.resourceapi.client.peer import Json, Request, Script, drip, serving
 
-SECONDS = 2.0
+DURATION = 2.0
 CLAIMED = 32  # number of devices for claims
 _AT_ONCE = 64  # number of claims in parallel
 _SYNC = 0.1  # seconds of one sync on a slow disk
@@ -131,7 +131,7 @@ def _with_claims(*parameters: Json, hostile: Script | None = None) -> Staged:
 async def _prepare(folder: Path, server: _Server) -> None:
     server.begin()
     async with connect(folder / f"plugins/{_DRIVER}/dra.sock") as channel:
-        client, end = Client(channel, _SERVICE), time.monotonic() + SECONDS
+        client, end = Client(channel, _SERVICE), time.monotonic() + DURATION
 
         async def repeat(number: int) -> None:
             claim = dra.Claim(namespace="default", name=f"claim-{number}", uid=f"claim-{number}")
@@ -152,7 +152,7 @@ async def _kernel_events(host: Path, folder: Path) -> AsyncIterator[Scene]:
         raise LeftOut(f"{uevent} cannot be written")
 
     def flood() -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while time.monotonic() < end:
             uevent.write_text("change")
 
@@ -168,7 +168,7 @@ async def _files_below_a_glob(host: Path, folder: Path) -> AsyncIterator[Scene]:
     shared.mkdir()
 
     def flood() -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         for number in itertools.count():
             if time.monotonic() > end:
                 break
@@ -204,7 +204,7 @@ async def _sysfs(host: Path, folder: Path) -> AsyncIterator[Scene]:
     settings = {"rescanSeconds": 1}
     usb = {"name": "example.com/usb", "select": {"kind": "usb"}}
     try:
-        yield Scene(host, lambda _: asyncio.sleep(2 * SECONDS), (usb, UNITS), settings=settings)
+        yield Scene(host, lambda _: asyncio.sleep(2 * DURATION), (usb, UNITS), settings=settings)
     finally:
         shutil.rmtree(devices)
         shutil.rmtree(named)
@@ -221,12 +221,12 @@ async def _slow_disk(host: Path, folder: Path) -> AsyncIterator[Scene]:
     microseconds = f"-DMICROSECONDS={_SYNC * 1e6:.0f}"
     words = (compiler, "-shared", "-fPIC", microseconds, "-o", library, source, "-ldl")
     assert await (await asyncio.create_subprocess_exec(*words)).wait() == 0
-    yield Scene(host, lambda _: asyncio.sleep(SECONDS), environment={"LD_PRELOAD": str(library)})
+    yield Scene(host, lambda _: asyncio.sleep(DURATION), environment={"LD_PRELOAD": str(library)})
 
 
 async def _never(request: Request) -> None:
     del request
-    await asyncio.sleep(2 * SECONDS)
+    await asyncio.sleep(2 * DURATION)
 
 
 async def _closes(request: Request) -> None:

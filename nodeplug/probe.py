@@ -10,14 +10,14 @@ seconds.
 import socket
 import sys
 
-_SECONDS = 4.0
+_TIMEOUT = 4.0
 _MOST_BYTES = 64 * 1024
 
 
 def ask(address: str, path: str) -> tuple[bool, str]:
     """Return whether GET of a path is answered with 200, and the body of the answer. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_SECONDS)
+        connection.settimeout(_TIMEOUT)
         connection.connect(address)
         connection.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         received = b""

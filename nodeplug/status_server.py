@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 64
 MOST_BYTES = 8 * 1024
 """The most bytes of a request, up to the empty line."""
-SECONDS = 5.0
+REQUEST_TIMEOUT = 5.0
 """The longest time that a connection lasts."""
 _MOST_AFTERWARDS = 64 * 1024  # the most bytes after the request
 _RETRY = 5.0  # seconds until the next attempt to listen
@@ -184,7 +184,7 @@ class _Connection(asyncio.Protocol):
             transport.abort()
             return
         self._open.add(self)
-        self._timer = asyncio.get_running_loop().call_later(SECONDS, transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._is_answered:

@@ -252,7 +252,7 @@ def _kind_of(annotation: Any) -> _Kind:
 
 
 def _record_kind(record_type: type[Record]) -> _Kind:
-    package = _GROUP if record_type.__module__.endswith((".v1", ".older")) else "v1"
+    package = _GROUP if record_type.__module__.endswith((".v1", ".v1beta1")) else "v1"
     go_type = f"{package}.{record_type.__name__}"
 
     def read(value: Any) -> Record:

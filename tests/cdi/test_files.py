@@ -23,7 +23,7 @@ from cdi import (
     replace_file,
 )
 from tests.cdi.tampering import CHANGES, as_written
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 
 
 def spec(path: str = "/dev/fuse", kind: str = "example.com/fuse") -> Spec:
@@ -248,7 +248,7 @@ def test_directory_or_fifo_at_a_spec_path_leaks_no_descriptor(tmp_path: Path) ->
     folder = CdiDirectory(tmp_path, "dra")
     (tmp_path / "nodeplug-dra~a.json").mkdir()
     os.mkfifo(tmp_path / "nodeplug-dra~b.json")
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(5):
         with pytest.raises(IsADirectoryError, match=r"nodeplug-dra~a\.json"):
             folder.write("a", spec())
@@ -262,7 +262,7 @@ def test_directory_or_fifo_at_a_spec_path_leaks_no_descriptor(tmp_path: Path) ->
 def test_file_or_fifo_at_the_folder_path_is_refused(tmp_path: Path, create: Callable[[Path], object]) -> None:
     folder = CdiDirectory(tmp_path / "cdi", "dra")
     create(folder.path)
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(5):
         with pytest.raises(OSError, match="cdi"):
             folder.sync((("a", spec()),))

@@ -63,7 +63,7 @@ class Scripted:
         return self.server
 
 
-class Front:
+class StubPluginApi:
     """Restores plain units and claims, and ends claims by ending their leases."""
 
     def __init__(self, ledger: Ledger, witnesses: Scripted) -> None:
@@ -105,9 +105,9 @@ class Node:
     def __init__(self, ledger: Ledger, grace: float = 0.0, max_wait: float = 10.0, interval: float = 3600.0) -> None:
         self.ledger = ledger
         self.witnesses = Scripted()
-        self.front = Front(ledger, self.witnesses)
+        self.plugin_api = StubPluginApi(ledger, self.witnesses)
         self.reconciler = Reconciler(ledger, self.witnesses, interval=interval, grace=grace, max_wait=max_wait)
-        self.reconciler.units = self.reconciler.claims = self.front
+        self.reconciler.units = self.reconciler.claims = self.plugin_api
 
     @property
     def units(self) -> list[str]:

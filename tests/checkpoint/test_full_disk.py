@@ -191,7 +191,7 @@ async def test_database_deleted_on_a_full_disk_is_never_rewritten_partially(smal
     await again.close()
 
 
-class Crowded:
+class FullDisk:
     """A disk that other programs fill before and after each write of the ledger."""
 
     def __init__(self, disk: Path) -> None:
@@ -240,7 +240,7 @@ def test_thousands_of_leases_end_while_the_disk_is_kept_full(
     ]
     block = 1024 if "small" in kind else 4096
     with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24, block) as disk:
-        crowded = Crowded(disk)
+        crowded = FullDisk(disk)
         for container in containers:
             crowded.grant(container)
         first, *others = containers

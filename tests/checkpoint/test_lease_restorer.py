@@ -23,14 +23,14 @@ async def test_devices_held_without_a_lease_are_leased_again(node: Node) -> None
     )
     node.witnesses.cgroups = frozenset({"uid-1", "uid-2"})
     node.witnesses.claims = {"7": ClaimEntry("default", "d", frozenset({"uid-2"}), frozenset({"gpu-0"}))}
-    node.front.not_restored_reason = "the API server does not answer"
+    node.plugin_api.not_restored_reason = "the API server does not answer"
     await node.passes()
     assert {(x.unit, x.holder) for x in node.ledger.leases()} == {("gpu-0", "pod/x/y/z"), ("gpu-9", "")}
     assert "the API server does not answer" in node.reconciler.problem
     node.witnesses.list, node.witnesses.file = Listed(), DeviceFile()
     await node.passes()  # otherwise a running pass would restore the old list
     await node.ledger.end(node.ledger.leases())
-    node.front.not_restored_reason = ""
+    node.plugin_api.not_restored_reason = ""
     await node.passes()
     assert [x.holder for x in node.ledger.leases()] == ["claim/default/d/7"]
 
@@ -93,11 +93,11 @@ async def test_only_claims_without_leases_are_restored(node: Node, caplog: pytes
     await node.ledger.grant(had)
     node.witnesses.list = Listed({}, {("default", x): frozenset({"gpu-1"}) for x in "dm"})
     node.witnesses.meanwhile = lambda: node.ledger.grant([claimed("gpu-3", "3", name="m")])
-    node.front.never_restored_reason = "restored although it has a lease"
+    node.plugin_api.never_restored_reason = "restored although it has a lease"
     await node.passes()
     node.witnesses.meanwhile = lambda: None
     assert not caplog.messages
-    node.front.never_restored_reason = ""
+    node.plugin_api.never_restored_reason = ""
     node.witnesses.list, node.witnesses.cgroups = Listed(), frozenset({"p"})
     node.witnesses.claims = {"2": ClaimEntry("default", "d", frozenset({"p"}), frozenset({"gpu-0"}))}
     await node.passes()
@@ -127,7 +127,7 @@ async def test_unit_allocated_during_restoring_stays_with_its_new_pod(node: Node
     def allocate() -> None:
         allocated.append(asyncio.create_task(node.ledger.grant([lease("gpu-2", holder="pod/new/b/c")])))
 
-    node.front.meanwhile = allocate
+    node.plugin_api.meanwhile = allocate
     units = {("example.com/gpu", f"gpu-{number}"): "pod/x/y/z" for number in range(4)}
     node.witnesses.list = Listed(
         units | {("example.com/other", unit): "pod/a/b/c" for unit in taken}, knows_its_pods=True
@@ -144,9 +144,9 @@ async def test_resource_removed_during_restoring_is_ignored(
     node: Node,
 ) -> None:
     def configure() -> None:
-        node.front.names = "example.com/gpu"
+        node.plugin_api.names = "example.com/gpu"
 
-    node.front.meanwhile = configure
+    node.plugin_api.meanwhile = configure
     node.witnesses.list = Listed(
         {UNIT: "pod/x/y/z", ("example.com/other", "other-0"): "pod/a/b/c"}, knows_its_pods=True
     )
@@ -175,7 +175,7 @@ async def test_unrestorable_device_is_logged_once_per_reason(node: Node, caplog:
     """The kubelet is asked every 30 seconds, and names the device each time."""
     await node.ledger.grant([lease("gpu-0", "example.com/other", holder="pod/a/b/c")])
     listed = Listed({UNIT: "pod/x/y/z"}, {("default", "gone"): frozenset({"gpu-5"})}, knows_its_pods=True)
-    node.witnesses.list, node.front.never_restored_reason = listed, "claim gone not found"
+    node.witnesses.list, node.plugin_api.never_restored_reason = listed, "claim gone not found"
     node.witnesses.cgroups, node.witnesses.file = frozenset(), None
 
     def reported() -> list[str]:
@@ -186,7 +186,7 @@ async def test_unrestorable_device_is_logged_once_per_reason(node: Node, caplog:
     assert unit.startswith("example.com/gpu gpu-0 is held without a lease: device gpu-0: ")
     assert claim == "claim default/gone is held without a lease: claim gone not found"
     assert node.reconciler.problem == ""  # nothing is pending
-    node.front.never_restored_reason = "claim gone is not allocated"
+    node.plugin_api.never_restored_reason = "claim gone is not allocated"
     await node.passes(2)
     assert len(reported()) == 3
     node.witnesses.list = Listed(knows_its_pods=True)
@@ -200,10 +200,10 @@ async def test_problem_names_at_most_three_reasons(node: Node) -> None:
     """Each refusal repeats these reasons."""
     names = [("default", f"c{i}") for i in range(50)]
     node.witnesses.list = Listed({}, {name: frozenset({"gpu-0"}) for name in names}, knows_its_pods=True)
-    node.front.not_restored_reason = "the API server does not answer"
+    node.plugin_api.not_restored_reason = "the API server does not answer"
     await node.passes()
     assert node.reconciler.problem == "the API server does not answer"
-    node.front.not_restored_reason = "no answer for CLAIM"
+    node.plugin_api.not_restored_reason = "no answer for CLAIM"
     await node.passes()
     assert node.reconciler.problem == "no answer for c0; no answer for c1; no answer for c10"
 

@@ -17,7 +17,7 @@ from checkpoint.database import Database
 from checkpoint.lease import Book
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.test_lease import conflict, leases
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.threads import no_more_threads
 
 IN_LOOP, IN_THREAD = float("inf"), -1.0
@@ -236,7 +236,7 @@ async def test_defect_while_reading_is_reported_to_the_waiting_grant(
     await ledger.close()
 
 
-class Guard:
+class StubGuard:
     """Ends the leases of pods called gone before a refusal; the ledger is complete from the second time on."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -261,7 +261,7 @@ class Guard:
 
 
 async def test_guard_ends_finished_leases_before_a_refusal(ledger: Ledger) -> None:
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     await ledger.grant([lease("gpu-0", holder="pod/x/gone/c"), lease("gpu-1", holder="pod/x/here/c")])
     assert not guard.asked
     await ledger.grant([lease("gpu-0", "other.com/gpu")])
@@ -276,7 +276,7 @@ async def test_guard_ends_finished_leases_before_a_refusal(ledger: Ledger) -> No
 async def test_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     assert not ledger.is_complete
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     with pytest.raises(LedgerUnavailable, match="not known yet"):
         await ledger.grant([lease("a")])
     await ledger.grant([lease("b")], guarded=False)
@@ -292,7 +292,7 @@ async def test_ledger_lost_after_a_failed_read_grants_nothing_before_complete(
     state = tmp_path / "state"
     state.write_text("a disk that is not mounted")
     ledger = await opened(state)
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     with pytest.raises(LedgerUnavailable, match=str(state)):
         await ledger.grant([lease("a")])
     state.unlink()
@@ -410,7 +410,7 @@ async def test_cancelled_grant_does_not_affect_others(ledger: Ledger) -> None:
 async def test_close_finishes_waiting_grants_and_leaves_no_threads_or_descriptors(
     tmp_path: Path, fast_write: float
 ) -> None:
-    since = HeldSince()
+    since = LeakCheck()
     ledger = await opened(tmp_path, fast_write=fast_write)
     waiting = asyncio.ensure_future(ledger.grant([lease("a")]))
     await asyncio.sleep(0)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from checkpoint.tracked_files import TrackedFiles
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 
 
 def test_unreadable_file_leaves_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     (tmp_path / "circle").symlink_to("circle")
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(3):
         with pytest.raises(OSError, match="symbolic links"):
             TrackedFiles([tmp_path / "circle"], tmp_path / "log")

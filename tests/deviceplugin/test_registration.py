@@ -26,7 +26,7 @@ from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
 from tests.grpcunix.hanging import start_hanging_client
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.running import running
 from tests.running import until as until_true
 
@@ -78,7 +78,7 @@ async def test_other_file_in_place_of_the_kubelet_socket_is_tolerated(
 async def test_hundreds_of_dead_kubelet_sockets_do_not_delay_registration(start: StartPlugins, paths: Paths) -> None:
     path = paths.device_plugins / "kubelet.sock"
     side = await start([resource()])
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(300):
         with socket.socket(socket.AF_UNIX) as nobody:
             nobody.bind(str(path))
@@ -508,7 +508,7 @@ async def test_two_hundred_kubelet_restarts_leak_no_descriptors_threads_or_socke
             await kubelet.lists.get()
 
     await restart(20)  # gRPC's own threads and pools reach their size
-    since = HeldSince()
+    since = LeakCheck()
     await restart(180)
     assert len(since.threads()) <= 1  # gRPC's own, which ends with its last connection and starts again
     assert len(since.descriptors()) <= 10  # including the connections of the last restart

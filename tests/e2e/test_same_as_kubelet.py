@@ -12,7 +12,7 @@ from nodeplug.commands.kubelet import kubelet
 from resourceapi.client import from_kubeconfig
 from resourceapi.client.blocking import Client
 from tests.e2e.realnode import HOME, RealNode
-from tests.kubelet.both.claims_stage import ClaimsStage
+from tests.kubelet.both.claims_fixture import ClaimsStage
 from tests.kubelet.both.real import Real
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.world import Stage

@@ -1,6 +1,6 @@
 """The model's actions on the real ledger and reconciler, and on witnesses with real files and folders.
 
-The kubelet, the clock and the connection to pod-resources are those of tests/nodeplug/two_fronts. The model does not
+The kubelet, the clock and the connection to pod-resources are those of tests/nodeplug/simulation. The model does not
 determine the kubelet's answers, or when it writes its files.
 """
 
@@ -27,11 +27,11 @@ from tests.checkpoint.build import Asked
 from tests.model.explorer import Trace, follow
 from tests.model.node import CLAIM, CLAIMS, Action, State, Unit, device_of
 from tests.model.node import Lease as Expected
-from tests.nodeplug.two_fronts import wire
-from tests.nodeplug.two_fronts.cluster import DRIVER, NODE
-from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.kubelet import Container, KnownClaim, Kubelet, Pod
-from tests.nodeplug.two_fronts.process import Clock, Loop
+from tests.nodeplug.simulation import wire
+from tests.nodeplug.simulation.cluster import DRIVER, NODE
+from tests.nodeplug.simulation.disk import Disk
+from tests.nodeplug.simulation.kubelet import Container, KnownClaim, Kubelet, Pod
+from tests.nodeplug.simulation.process import Clock, Loop
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 _UIDS = tuple(f"0000000{i}-0000-4000-8000-000000000000" for i in range(3))

@@ -269,7 +269,7 @@ async def test_removed_dra_resource_is_no_longer_published(machine: Machine, tmp
     path.write_text(json.dumps({**content, "resources": content["resources"][:1]}))
     deadline = time.monotonic() + 60
     while set(await machine.published()) != {"misc-fuse"}:
-        await machine.stand.clock.advance(0.1)
+        await machine.cluster.clock.advance(0.1)
         assert time.monotonic() < deadline
 
 

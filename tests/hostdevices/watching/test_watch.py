@@ -18,9 +18,9 @@ from hostdevices.recording import Entry, packed
 from hostdevices.watching.uevents import Gaps, Wake
 from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
 from tests.descriptors import no_more_descriptors
-from tests.held import HeldSince
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
+from tests.leaks import LeakCheck
 from tests.running import until
 from tests.threads import no_more_threads
 
@@ -309,7 +309,7 @@ async def test_failed_reader_is_a_problem_and_others_continue(root: Path, caplog
 
 async def test_idle_watcher_has_no_thread_and_closes_its_sources(root: Path) -> None:
     source = ManualSource()
-    since = HeldSince()
+    since = LeakCheck()
     async with Watcher(Scanner(Host(root), [reader("misc")]), [source]) as watcher:
         await next_change(watcher)
         await asyncio.to_thread(join_all, since.threads())

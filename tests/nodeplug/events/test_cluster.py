@@ -190,16 +190,18 @@ async def test_deleted_event_is_created_again() -> None:
 
 
 async def test_daemon_writes_events_when_configured(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
     await machine.start(clusterEvents=True, rescanSeconds=1)
     await machine.until_published()
     made = claim("c", request(deviceClassName="kvm.example.com"))
-    await stand.create(made, using("p", ["mine"], claims={"mine": "c"}))
-    await stand.until_phase("p", "Running")
+    await cluster.create(made, using("p", ["mine"], claims={"mine": "c"}))
+    await cluster.until_phase("p", "Running")
     machine.host.remove_node("kvm")
-    await stand.until_event("DeviceUnplugged", "Device misc-kvm of example.com/kvm, which claim default/c has, is gone")
-    found = [each for each in await stand.all("Event") if each["reason"] == "DeviceUnplugged"]
+    await cluster.until_event(
+        "DeviceUnplugged", "Device misc-kvm of example.com/kvm, which claim default/c has, is gone"
+    )
+    found = [each for each in await cluster.all("Event") if each["reason"] == "DeviceUnplugged"]
     about = {(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found}
     assert about >= {("Pod", "p")}
 

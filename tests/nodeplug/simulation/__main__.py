@@ -1,4 +1,4 @@
-"""python -m tests.nodeplug.two_fronts COUNT [--first SEED] | --seed SEED [--steps 0,3,7]."""
+"""python -m tests.nodeplug.simulation COUNT [--first SEED] | --seed SEED [--steps 0,3,7]."""
 
 import argparse
 import sys
@@ -7,16 +7,16 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.nodeplug.two_fronts.life import Failure, live
-from tests.nodeplug.two_fronts.plan import Step, plan
+from tests.nodeplug.simulation.plan import Step, plan
+from tests.nodeplug.simulation.simulation import Failure, simulate
 
 
 def main() -> int:
-    """Run as many lives as requested, or one again; return the number of broken rules."""
-    parser = argparse.ArgumentParser(prog="python -m tests.nodeplug.two_fronts")
+    """Run as many simulations as requested, or one again; return the number of broken rules."""
+    parser = argparse.ArgumentParser(prog="python -m tests.nodeplug.simulation")
     parser.add_argument("count", nargs="?", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="run only the life of this seed, and print its diary")
+    parser.add_argument("--seed", type=int, help="run only the simulation of this seed, and print its history")
     parser.add_argument("--steps", help="only these steps of its plan, such as 0,3,7")
     asked = parser.parse_args()
     if asked.seed is not None:
@@ -26,16 +26,16 @@ def main() -> int:
 
 
 def run_many(seeds: Sequence[int]) -> int:
-    """Run these lives; at the first broken rule, stop and print the shortest command that repeats it."""
+    """Run these simulations; at the first broken rule, stop and print the shortest command that repeats it."""
     figures: Counter[str] = Counter()
     began = time.monotonic()
     for done, seed in enumerate(seeds, 1):
         try:
-            figures += live(seed, plan(seed))
+            figures += simulate(seed, plan(seed))
         except Failure as failure:
             print(f"seed {seed}: {failure}")
             numbers = shortest(seed, str(failure))
-            print(f"repeat: python -m tests.nodeplug.two_fronts --seed {seed} --steps {','.join(map(str, numbers))}")
+            print(f"repeat: python -m tests.nodeplug.simulation --seed {seed} --steps {','.join(map(str, numbers))}")
             return 1
         except KeyboardInterrupt:
             break
@@ -59,11 +59,11 @@ def shortest(seed: int, why: str) -> list[int]:
 
 
 def run_one(seed: int, steps: Sequence[Step]) -> int:
-    """Run one life and print its diary."""
+    """Run one simulation and print its history."""
     try:
-        live(seed, steps)
+        simulate(seed, steps)
     except Failure as failure:
-        print("\n".join(failure.diary))
+        print("\n".join(failure.history))
         traceback.print_exception(failure.__cause__)
         return 1
     print("no rule is broken")
@@ -72,7 +72,7 @@ def run_one(seed: int, steps: Sequence[Step]) -> int:
 
 def _failure(seed: int, steps: Sequence[Step]) -> str:
     try:
-        live(seed, steps)
+        simulate(seed, steps)
     except Failure as failure:
         return str(failure)
     return ""

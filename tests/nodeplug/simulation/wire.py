@@ -16,7 +16,7 @@ from dra_plugin.serving.calls import ClaimCalls
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.client import AsyncClient, Refused, Unreachable
 from resourceapi.client.transport import Answer
-from tests.nodeplug.two_fronts.process import Loop, turns
+from tests.nodeplug.simulation.process import Loop, turns
 
 GRACE = 5.0  # seconds for running calls at a stop
 
@@ -52,7 +52,7 @@ class _PodResourcesClient:
         return podresources.ListPodResourcesResponse.FromString(answer.SerializeToString())
 
 
-class KubeletEnd:
+class DirectKubeletPlugin:
     """Replaces `KubeletPlugin`: calls come through `calls`, and no socket is served."""
 
     registration_status = None
@@ -99,7 +99,7 @@ def in_place(peers: Peers) -> Iterator[None]:
     with (
         patch.object(witnesses.pod_resources, "connect", connect),
         patch.object(witnesses.pod_resources, "Client", lambda *_: _PodResourcesClient(peers)),
-        patch.object(dra_plugin.plugin, "KubeletPlugin", KubeletEnd),
+        patch.object(dra_plugin.plugin, "KubeletPlugin", DirectKubeletPlugin),
         patch.object(AsyncClient, "send", send),
     ):
         yield

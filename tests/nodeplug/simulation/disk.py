@@ -22,12 +22,12 @@ _SQLITE_ERRORS = {
 }
 
 
-class Died(BaseException):
+class ProcessDied(BaseException):
     """The process is dead; the message says before or after which effect."""
 
 
 class Disk:
-    """The disk of a life."""
+    """The disk of a simulation."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -75,17 +75,17 @@ class Disk:
         self.dead, self._dies_in, self._fails_in = False, None, None
 
     def effect(self, what: str, *, makes: bool = True, can_fail: bool = True) -> Failure | None:
-        """Count an effect that is about to happen. Returns why it fails, or raises `Died`."""
+        """Count an effect that is about to happen. Returns why it fails, or raises `ProcessDied`."""
         if not self._watching:
             return None
         if self.dead:
-            raise Died(what)
+            raise ProcessDied(what)
         self.effects += 1
         if self._dies_in is not None:
             if self._dies_in == 0:
                 self.dead = True
                 self.dying(what if what.startswith("after") else f"before {what}")
-                raise Died(what)
+                raise ProcessDied(what)
             self._dies_in -= 1
         if self._fails_in is None or not can_fail:
             return None

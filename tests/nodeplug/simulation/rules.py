@@ -9,12 +9,12 @@ import cdi
 from checkpoint import Lease
 from deviceplugin.units import owner_of, units_of
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.nodeplug.two_fronts.cluster import DRIVER, Claim, Cluster, Holder
-from tests.nodeplug.two_fronts.daemon import Daemon, Folder
-from tests.nodeplug.two_fronts.host import PHYSICAL, UPLINK, VIRTUAL, LivingHost, Takes
-from tests.nodeplug.two_fronts.names import device_of, without_share
-from tests.nodeplug.two_fronts.runtime import Runtime
-from tests.nodeplug.two_fronts.stick import PORT
+from tests.nodeplug.simulation.cluster import DRIVER, Claim, Cluster, Holder
+from tests.nodeplug.simulation.daemon import Daemon, Folder
+from tests.nodeplug.simulation.host import PHYSICAL, UPLINK, VIRTUAL, HardwareUse, SimulatedHost
+from tests.nodeplug.simulation.names import device_of, without_share
+from tests.nodeplug.simulation.runtime import Runtime
+from tests.nodeplug.simulation.stick import PORT
 
 _CLAIM_FILES = tuple(f"nodeplug-dra~{DRIVER}~{what}~" for what in ("claim", "metadata"))
 
@@ -69,7 +69,13 @@ def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
 
 
 def leases_have_files(
-    folder: Folder, runtime: Runtime, cluster: Cluster, host: LivingHost, leases: Iterable[Lease], *, is_scanned: bool
+    folder: Folder,
+    runtime: Runtime,
+    cluster: Cluster,
+    host: SimulatedHost,
+    leases: Iterable[Lease],
+    *,
+    is_scanned: bool,
 ) -> None:
     """Each claim with leases is done and has all its files. Absent devices are not described."""
     ours = [x for x in leases if x.api == "dra"]
@@ -103,7 +109,7 @@ def no_temporary_file_is_left(folder: Folder, daemon: Daemon) -> None:
 
 
 def lists_match_the_leases(
-    daemon: Daemon, host: LivingHost, lists: Mapping[str, Mapping[str, bool]], *, is_whole: bool
+    daemon: Daemon, host: SimulatedHost, lists: Mapping[str, Mapping[str, bool]], *, is_whole: bool
 ) -> None:
     """The device plugin API lists exactly the held devices as unhealthy for other holders."""
     leases = daemon.ledger.leases()
@@ -130,7 +136,7 @@ def lists_match_the_leases(
                 raise Broken(f"shown: {resource.name} lists {unit} as {'Healthy' if is_healthy else 'Unhealthy'}")
 
 
-def taints_match_the_leases(daemon: Daemon, host: LivingHost) -> None:
+def taints_match_the_leases(daemon: Daemon, host: SimulatedHost) -> None:
     """Exactly those devices are tainted whose holder the scheduler does not know.
 
     A group that stays only for a claim keeps its members of then, whatever its name means on the host now.
@@ -138,7 +144,7 @@ def taints_match_the_leases(daemon: Daemon, host: LivingHost) -> None:
     published = daemon.dra.published() if daemon.dra is not None else {}
     there = daemon.dra.there() if daemon.dra is not None else set()
 
-    def takes(name: str) -> Takes:
+    def takes(name: str) -> HardwareUse:
         # as published: a claimed device does not change with the configuration
         return host.takes(name, "dra", is_shared=bool(published[name].allow_multiple_allocations))
 
@@ -160,7 +166,7 @@ def taints_match_the_leases(daemon: Daemon, host: LivingHost) -> None:
             raise Broken(f"shown: {name} is {'tainted as' if is_tainted else 'not tainted though'} in use")
 
 
-def offered_devices_are_described(runtime: Runtime, daemon: Daemon, host: LivingHost) -> None:
+def offered_devices_are_described(runtime: Runtime, daemon: Daemon, host: SimulatedHost) -> None:
     """A runtime finds every device that is offered with CDI names, in its current state. True after a scan."""
     found = runtime.described()
     for resource in (x for x in daemon.resources if x.api != "dra" and x.cdi is not False):
@@ -179,7 +185,7 @@ def listed(encoded: bytes) -> dict[str, bool]:
     return {x.ID: x.health == "Healthy" for x in api.ListAndWatchResponse.FromString(encoded).devices}
 
 
-def _are_present(claim: Claim, host: LivingHost) -> bool:
+def _are_present(claim: Claim, host: SimulatedHost) -> bool:
     """Return whether the devices of a claim are present; a group or port that is not offered must not have moved."""
     has_groups = any(host.is_group(x) or device_of(x) == PORT for x in claim.takes)
     return (
@@ -204,18 +210,18 @@ def _is_whole(folder: Folder, claim: Claim, found: Mapping[str, cdi.Device] | No
             raise Broken(f"metadata: {claim.ref} reads what was said of {metadata['metadata']['uid']}")
 
 
-def _takes(host: LivingHost, lease: Lease) -> Takes:
+def _takes(host: SimulatedHost, lease: Lease) -> HardwareUse:
     """What a lease takes; for a group, its members at that time."""
     name = lease.unit if lease.api == "dra" else _device(host, lease)
     return host.takes(name, lease.api, devices=host.members(name, lease.exclusive))
 
 
-def _device(host: LivingHost, lease: Lease) -> str:
+def _device(host: SimulatedHost, lease: Lease) -> str:
     """The device or group of a lease, whatever its unit's name means now."""
     return host.leased(lease.unit, lease.exclusive)
 
 
-def _has_other_members(host: LivingHost, lease: Lease) -> bool:
+def _has_other_members(host: SimulatedHost, lease: Lease) -> bool:
     """Return whether a group's members differ from those of the lease that are still present."""
     name = _device(host, lease)
     members = host.members(name, lease.exclusive)

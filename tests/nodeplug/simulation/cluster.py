@@ -13,8 +13,8 @@ from msgspec import Struct
 from dra_plugin.driver import ClaimRef, PreparedDevice
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ObjectMeta, v1, write_object
-from tests.nodeplug.two_fronts.host import LivingHost, Takes
-from tests.nodeplug.two_fronts.kubelet import KnownClaim, Kubelet, Pod
+from tests.nodeplug.simulation.host import HardwareUse, SimulatedHost
+from tests.nodeplug.simulation.kubelet import KnownClaim, Kubelet, Pod
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"
 
@@ -35,7 +35,7 @@ class Claim(Struct, eq=False):
     asked: bool = False  # a call has named it, so the node can know it
     disturbed: bool = False  # the answer can be wrong: after a reboot, or if a device was replaced
     moves: Mapping[str, object] = {}  # the places of its devices at the time of the answer
-    takes: Mapping[str, Takes] = {}  # by unit, at the time of the answer
+    takes: Mapping[str, HardwareUse] = {}  # by unit, at the time of the answer
     given: Mapping[str, frozenset[str]] = {}  # the devices of each result at the time of the answer
     opened: frozenset[str] = frozenset()  # the devices that its pod's containers have open
     paths: Mapping[str, str] = {}  # by device: the path in the containers; "" means the host's path
@@ -64,7 +64,7 @@ class Holder(Struct, frozen=True):
     party: str
     api: str
     lease: tuple[str, str]  # resource or uid of the claim, unit
-    takes: Takes
+    takes: HardwareUse
     devices: frozenset[str]
     opened: frozenset[str]
     parts: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ def unit(result: v1.DeviceRequestAllocationResult, uid: str) -> str:
 class Cluster:
     """Everything except the daemon."""
 
-    def __init__(self, host: LivingHost, kubelet: Kubelet) -> None:
+    def __init__(self, host: SimulatedHost, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
         self.pods: list[Pod] = []  # the running ones
         self.claims: list[Claim] = []
@@ -152,7 +152,7 @@ class Cluster:
         if not kubelet.is_up:
             return None
         listed = [*kubelet.list_units()]
-        if kubelet.knows_pods and kubelet.lie != "no pods":
+        if kubelet.knows_pods and kubelet.false_answer != "no pods":
             listed += [_listed(x) for x in self.claims if x.running]
         return podresources.ListPodResourcesResponse(pod_resources=listed)
 

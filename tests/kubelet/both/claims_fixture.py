@@ -16,12 +16,12 @@ from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resourceapi.objects import ObjectMeta, v1
 from resourceapi.objects.claim_status_rules import MAX_USERS
 from resourceapi.objects.core import Container, Pod
-from tests.kubelet.both.world import INJECTED, Stage, World
+from tests.kubelet.both.world import INJECTED, ScenarioFixture, World
 
 PREPARE = "NodePrepareResources"
 UNPREPARE = "NodeUnprepareResources"
 POOL = "pool"
-SECONDS = 40.0  # the longest wait for an action that the kubelet takes on its own
+ACTION_TIMEOUT = 40.0  # the longest wait for an action that the kubelet takes on its own
 
 _OTHER_PODS = tuple(
     v1.ResourceClaimConsumerReference(api_group="both.example", resource="strangers", name="x", uid=f"x{number}")
@@ -38,7 +38,7 @@ class Listed(NamedTuple):
     share_id: str = ""
 
 
-class ClaimsStage(Stage):
+class ClaimsFixture(ScenarioFixture):
     """The drivers and claims of one scenario, and its plugins. Its drivers prepare the allocated devices."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -82,7 +82,7 @@ class ClaimsStage(Stage):
 
     async def registration_status(self, driver: DRAPluginStub) -> tuple[bool, str]:
         """The kubelet's first NotifyRegistrationStatus to a driver: registered, and the error."""
-        await driver.until(lambda: bool(driver.notified), SECONDS)
+        await driver.until(lambda: bool(driver.notified), ACTION_TIMEOUT)
         return driver.notified[0]
 
     async def claim(

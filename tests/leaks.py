@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 
-class HeldSince:
+class LeakCheck:
     """Descriptors and threads that were created after this object.
 
     Older ones are not reported: the garbage collector can close those of earlier tests at any time.

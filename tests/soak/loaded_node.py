@@ -17,17 +17,17 @@ from kubelet.rpc import connect
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.cluster import ClusterStand, using
+from tests.nodeplug.cluster import NodeCluster, using
 from tests.nodeplug.machine import Machine
 from tests.soak.growth import Measure
 
 _PLUGIN = api.DESCRIPTOR.services_by_name["DevicePlugin"]
 _FUSE, _VHOST = "example.com/fuse", "example.com/vhost-net"
 _SHARES = 64
-_SECONDS = 60.0  # real time for any action
+_ACTION_TIMEOUT = 60.0  # real time for any action
 
 
-class Life:
+class LoadedNode:
     """A machine in a cluster that runs the daemon; `counts` counts the actions."""
 
     def __init__(self, seed: int, allocations: int) -> None:
@@ -42,10 +42,10 @@ class Life:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="s")))
         (folder / "k").mkdir()
         self._log = folder / "log"
-        self._stand = await self._stack.enter_async_context(ClusterStand(folder / "k"))
+        self._cluster = await self._stack.enter_async_context(NodeCluster(folder / "k"))
         self._host = MadeUpHost(folder / "host", "fuse", "kvm", "vhost-net")
-        self._machine = Machine(folder, self._stand, self._host, folder / "k")
-        write_kubeconfig(self._machine.kubeconfig, self._stand.server.url, self._stand.server.token)
+        self._machine = Machine(folder, self._cluster, self._host, folder / "k")
+        write_kubeconfig(self._machine.kubeconfig, self._cluster.server.url, self._cluster.server.token)
         self._stack.push_async_callback(self._machine.end)
         await self._machine.classes()
         self._process = await self._start("0")
@@ -78,7 +78,7 @@ class Life:
 
     async def update(self) -> None:
         """Start a second daemon, and end the first."""
-        registry = self._stand.node.plugins_registry
+        registry = self._cluster.node.plugins_registry
         second = await self._start(f"{self.counts['updates'] + 1}")
         await self._until(lambda: len(list(registry.glob("*.sock"))) == 2)
         self._process.terminate()
@@ -90,7 +90,7 @@ class Life:
 
     def left_behind(self) -> list[str]:
         """Return descriptions of leftovers."""
-        node, machine = self._stand.node, self._machine
+        node, machine = self._cluster.node, self._machine
         found = [f"temporary {path.name}" for path in node.device_plugins.parent.rglob(".*.tmp")]
         if len(sockets := list(node.plugins_registry.glob("*.sock"))) != 1:
             found.append(f"{len(sockets)} registration sockets")
@@ -118,7 +118,7 @@ class Life:
                 file.write(line)
 
     async def _offered(self) -> None:
-        node = self._stand.node
+        node = self._cluster.node
 
         async def offered() -> bool:
             allocatable, is_there = node.allocatable(), self.counts["hotplugs"] % 2 == 0
@@ -128,7 +128,7 @@ class Life:
 
     async def _allocate(self) -> None:
         """Call Allocate as a kubelet does; after its restart, the old socket can exist for a moment."""
-        node = self._stand.node
+        node = self._cluster.node
         await self._until(lambda: not node.endpoints()[_FUSE].is_stopped)
         async with connect(node.endpoints()[_FUSE].socket) as channel:
             client = Client(channel, _PLUGIN)
@@ -144,20 +144,20 @@ class Life:
 
     async def _prepare(self) -> None:
         name = f"p{self.counts['claims']}"
-        await self._stand.create(
+        await self._cluster.create(
             claim(name, request(deviceClassName="kvm.example.com")), using(name, ["mine"], claims={"mine": name})
         )
 
         async def runs() -> bool:
-            found = await self._stand.get("Pod", name)
+            found = await self._cluster.get("Pod", name)
             return bool(found.get("status", {}).get("phase") == "Running")
 
         await self._until_async(runs)
         for kind in ("Pod", "ResourceClaim"):
-            await self._stand.delete(kind, name)
+            await self._cluster.delete(kind, name)
 
             async def is_gone(kind: str = kind) -> bool:
-                return not await self._stand.get(kind, name)
+                return not await self._cluster.get(kind, name)
 
             await self._until_async(is_gone)
         self.counts["claims"] += 1
@@ -179,7 +179,7 @@ class Life:
         self.counts["reloads"] += 1
 
     async def _restart_kubelet(self) -> None:
-        node = self._stand.node
+        node = self._cluster.node
         await node.restart(kill=self._random.random() < 0.5)
 
         async def registered() -> bool:
@@ -196,9 +196,9 @@ class Life:
 
     async def _until_async(self, holds: Callable[[], Awaitable[bool]]) -> None:
         """Advance the kubelet's clock until a condition is true."""
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_ACTION_TIMEOUT):
             while not await holds():
-                await self._stand.clock.advance(0.5)
+                await self._cluster.clock.advance(0.5)
                 await asyncio.sleep(0.01)  # the daemon is another process
 
 

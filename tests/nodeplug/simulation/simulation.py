@@ -1,4 +1,4 @@
-"""One life: the steps of a plan in order, with a check of the rules after each step."""
+"""One simulation: the steps of a plan in order, with a check of the rules after each step."""
 
 import asyncio
 import contextlib
@@ -11,53 +11,53 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.nodeplug.two_fronts import disk as disks
-from tests.nodeplug.two_fronts import rules, wire
-from tests.nodeplug.two_fronts.cluster import result
-from tests.nodeplug.two_fronts.host import PLUGGABLE
-from tests.nodeplug.two_fronts.node import is_death
-from tests.nodeplug.two_fronts.plan import Step
-from tests.nodeplug.two_fronts.process import Clock, Loop
-from tests.nodeplug.two_fronts.steps import Steps
+from tests.nodeplug.simulation import disk as disks
+from tests.nodeplug.simulation import rules, wire
+from tests.nodeplug.simulation.cluster import result
+from tests.nodeplug.simulation.host import PLUGGABLE
+from tests.nodeplug.simulation.node import is_process_death
+from tests.nodeplug.simulation.plan import Step
+from tests.nodeplug.simulation.process import Clock, Loop
+from tests.nodeplug.simulation.steps import Steps
 
 
 class Failure(AssertionError):
-    """A life in which a rule was broken; `diary` lists the events until then."""
+    """A simulation in which a rule was broken; `history` lists the events until then."""
 
-    def __init__(self, why: str, diary: Sequence[str]) -> None:
+    def __init__(self, why: str, history: Sequence[str]) -> None:
         super().__init__(why)
-        self.diary = tuple(diary)
+        self.history = tuple(history)
 
 
-def live(seed: int, steps: Sequence[Step]) -> Counter[str]:
-    """Run a life, and return its figures. Raises `Failure`."""
+def simulate(seed: int, steps: Sequence[Step]) -> Counter[str]:
+    """Run a simulation, and return its figures. Raises `Failure`."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="two-fronts-", dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=memory if memory.is_dir() else None) as folder:
         clock = Clock()
-        life = Life(Path(folder), clock, seed)
+        simulation = Simulation(Path(folder), clock, seed)
         loop = Loop(clock)
         with (
-            disks.in_place(life.disk),
-            wire.in_place(life.cluster),
+            disks.in_place(simulation.disk),
+            wire.in_place(simulation.cluster),
             patch.object(time, "time", clock.wall),
-            _logged_to(life),
+            _logged_to(simulation),
         ):
-            loop.set_exception_handler(lambda _, context: life.failed(context))
+            loop.set_exception_handler(lambda _, context: simulation.failed(context))
             try:
-                loop.run_until_complete(life.run(steps))
+                loop.run_until_complete(simulation.run(steps))
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
-                raise Failure(why, life.diary) from error
+                raise Failure(why, simulation.history) from error
             finally:
                 loop.end_process()
                 with contextlib.suppress(Exception):
                     loop.run_until_complete(_end_all())
                 loop.close()
-        return life.figures
+        return simulation.figures
 
 
-class Life(Steps):
-    """A life, as described in this module."""
+class Simulation(Steps):
+    """A simulation, as described in this module."""
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Take the steps, and then end everything."""
@@ -67,10 +67,10 @@ class Life(Steps):
         await self._start()
         for number, step in enumerate(steps):
             self.figures["steps"] += 1
-            mishap = f", {step.mishap} after {step.after} effects" if step.mishap else ""
-            self.diary.append(f"{number} {step.kind}{mishap}")
+            disk_fault = f", {step.disk_fault} after {step.after} effects" if step.disk_fault else ""
+            self.history.append(f"{number} {step.kind}{disk_fault}")
             await self._take(step)
-        self.diary.append("everything ends well")
+        self.history.append("everything ends well")
         await self._end_and_check()
         await self._run_in_process(self._end())
 
@@ -84,10 +84,10 @@ class Life(Steps):
             await self._run_in_process(self._start_kubelet())
         if step.kind == "reboot" and self._daemon is not None:
             await self._killed("by a power cut")
-        if step.mishap == "death":
+        if step.disk_fault == "death":
             self.disk.die_after(step.after)
-        elif step.mishap:
-            self.disk.fail_after(step.after, step.mishap)
+        elif step.disk_fault:
+            self.disk.fail_after(step.after, step.disk_fault)
         refused = self.disk.refused
         await self._run_in_process(getattr(self, f"_{step.kind}")(rng))
         self._is_whole = self._is_whole and self.disk.refused == refused
@@ -145,7 +145,7 @@ class Life(Steps):
         """End all pods and claims; afterwards every device must be allocatable again."""
         self.disk.recover()
         self.cluster.server_is_up = True
-        self._kubelet.lie = ""
+        self._kubelet.false_answer = ""
         with self.disk.unwatched():
             self._host.ill.clear()
             for device in sorted({*PLUGGABLE} - self._host.plugged):
@@ -198,7 +198,7 @@ class Life(Steps):
             claim = self.cluster.add_claim(f"last-{number}", f"{number:08x}-0000", [result("r", name, share_id=share)])
             await calls.prepare_these([claim])
             if claim.answer is None:
-                raise rules.Broken(f"{name} cannot be had: {self.diary[-1]}")
+                raise rules.Broken(f"{name} cannot be had: {self.history[-1]}")
             claim.ended = True
             self.cluster.end_claim_pod(claim)
             await calls.unprepare_these([claim])
@@ -208,7 +208,7 @@ class Life(Steps):
             for unit in units:
                 await calls.allocate_these(resource, [("main", [unit], False)])
             if len(self.cluster.pods) != len(units):
-                raise rules.Broken(f"{resource} cannot be had: {self.diary[-3:]}")
+                raise rules.Broken(f"{resource} cannot be had: {self.history[-3:]}")
             self.cluster.pods.clear()
 
 
@@ -221,13 +221,13 @@ async def _end_all() -> None:
 
 
 @contextlib.contextmanager
-def _logged_to(life: Life) -> Iterator[None]:
+def _logged_to(simulation: Simulation) -> Iterator[None]:
     """Record errors that were caught and logged as defects; nothing else is logged."""
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.exc_info and record.exc_info[1] is not None and not is_death(record.exc_info[1]):
-                life.failed({"message": record.getMessage(), "exception": record.exc_info[1]})
+            if record.exc_info and record.exc_info[1] is not None and not is_process_death(record.exc_info[1]):
+                simulation.failed({"message": record.getMessage(), "exception": record.exc_info[1]})
 
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -1,4 +1,4 @@
-"""The configurations of a life.
+"""The configurations of a simulation.
 
 An administrator can rename, remove, restrict, split, share, group and move resources, and change the names of devices
 and their container paths.
@@ -14,8 +14,8 @@ from resources.groups import SameAttribute
 from resources.resource import Api, CdiPolicy, DraOptions, Identity, Partition, Resource
 from resources.resource import Ids as Names
 from resources.selector import Ids
-from tests.nodeplug.two_fronts.host import CARDS, PHYSICAL, PORTS, UPLINK, VIRTUAL
-from tests.nodeplug.two_fronts.stick import FACES
+from tests.nodeplug.simulation.host import CARDS, PHYSICAL, PORTS, UPLINK, VIRTUAL
+from tests.nodeplug.simulation.stick import STICK_IDS
 
 _HALVES = DraOptions(
     counters={"memory": "80Gi"}, partitions=(Partition("half", {"memory": "40Gi"}, count=2),), taint="NoExecute"
@@ -64,7 +64,7 @@ def configuration(rng: random.Random) -> list[Resource]:
         resource("shared", "misc-many"),
         resource("card", "misc-card", dra=_HALVES if rng.random() < 0.7 else DraOptions()),
         resource("ports", *PORTS),
-        resource("stick", *FACES),
+        resource("stick", *STICK_IDS),
         resource("cards", *sorted({*CARDS} | UPLINK)),
         resource("physical", PHYSICAL),
         resource("virtual", VIRTUAL[0][:-1] + "[12]"),

@@ -1,4 +1,4 @@
-"""The daemon of a life: both fronts and the reconciler on one ledger, wired as in the program, without sockets.
+"""The daemon of a simulation: both plugins and the reconciler on one ledger, wired as in the program, without sockets.
 
 The kubelet's calls are made directly: to `servicers`, one for each resource that is registered with the device plugin
 API, and to `calls` of DRA.
@@ -34,11 +34,11 @@ from resourceapi.client import AsyncClient, Credentials
 from resourceapi.objects import v1
 from resources.assignment import Assignment
 from resources.resource import Resource
-from tests.nodeplug.two_fronts.cluster import DRIVER, NODE
-from tests.nodeplug.two_fronts.disk import Died, Disk
-from tests.nodeplug.two_fronts.host import LivingHost
-from tests.nodeplug.two_fronts.process import Loop
-from tests.nodeplug.two_fronts.wire import KubeletEnd
+from tests.nodeplug.simulation.cluster import DRIVER, NODE
+from tests.nodeplug.simulation.disk import Disk, ProcessDied
+from tests.nodeplug.simulation.host import SimulatedHost
+from tests.nodeplug.simulation.process import Loop
+from tests.nodeplug.simulation.wire import DirectKubeletPlugin
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 Changed = Callable[[str, DevicePluginServicer | None], None]
@@ -80,7 +80,7 @@ class Dra(DraPlugin):
     @property
     def calls(self) -> ClaimCalls | None:
         """The handler of calls, while it accepts calls."""
-        assert isinstance(self._kubelet, KubeletEnd)
+        assert isinstance(self._kubelet, DirectKubeletPlugin)
         return self._kubelet.calls if self._kubelet.serves else None
 
     def published(self) -> dict[str, v1.Device]:
@@ -96,7 +96,7 @@ class Dra(DraPlugin):
         return offered.resource.shares if offered is not None else 1
 
     def write_as(self, fast_write: float) -> None:
-        """Write files always in a thread, or always in the loop, to make lives repeatable."""
+        """Write files always in a thread, or always in the loop, to make simulations repeatable."""
         self._preparer._work = HostWork(fast_write)
 
     def there(self) -> set[str]:
@@ -108,7 +108,7 @@ class Dra(DraPlugin):
 
 
 class Folder:
-    """The paths of the daemon's and the kubelet's files in the folder of a life."""
+    """The paths of the daemon's and the kubelet's files in the folder of a simulation."""
 
     def __init__(self, root: Path) -> None:
         self.state = root / "state"
@@ -123,9 +123,9 @@ class Folder:
 
 
 class Daemon:
-    """One process of the daemon; it lives while `run` runs."""
+    """One process of the daemon; it simulations while `run` runs."""
 
-    def __init__(self, folder: Folder, resources: Sequence[Resource], host: LivingHost, fast_write: float) -> None:
+    def __init__(self, folder: Folder, resources: Sequence[Resource], host: SimulatedHost, fast_write: float) -> None:
         self.resources = list(resources)
         self.servicers: dict[str, DevicePluginServicer] = {}
         self.registration_changed: Changed = lambda *_: None  # also gets the servicers
@@ -140,7 +140,7 @@ class Daemon:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether both fronts accept calls."""
+        """Return whether both plugins accept calls."""
         return self.serves and (self.dra is None or self.dra.calls is not None)
 
     async def run(self, boot_id: str) -> None:
@@ -197,7 +197,7 @@ class Daemon:
                     if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:  # or it is never awaited
                         task.cancel()
                 await asyncio.sleep(0)
-            with contextlib.suppress(AttributeError, Died, asyncio.CancelledError):
+            with contextlib.suppress(AttributeError, ProcessDied, asyncio.CancelledError):
                 await self.ledger.close()
             if left.exists():
                 shutil.rmtree(self._folder.state)

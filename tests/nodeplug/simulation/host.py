@@ -1,4 +1,4 @@
-"""The host of a life: devices of every kind that matters to the guard between the fronts. They come, go and move.
+"""The simulated host: devices of every kind for which the two APIs exclude each other. They come, go and move.
 
 misc-one ... misc-four    a node each, always with the same path
 misc-many                 the same, with shares
@@ -26,9 +26,9 @@ from hostdevices.readers.usb import USB
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.names import address_of, device_of, is_own, without_share
-from tests.nodeplug.two_fronts.stick import FACES, PORT, STICK, Stick
+from tests.nodeplug.simulation.disk import Disk
+from tests.nodeplug.simulation.names import address_of, device_of, is_own, without_share
+from tests.nodeplug.simulation.stick import PORT, STICK, STICK_IDS, Stick
 
 MISC_NAMES = ("one", "two", "three", "four", "many", "card")
 PHYSICAL, *VIRTUAL = (f"pci-0000-3b-00-{i}" for i in range(3))
@@ -44,22 +44,22 @@ _CGROUPS = Path("sys/fs/cgroup")
 Namespace = Literal["the node's", "a pod's", "a pod's with hostPID"]
 
 
-class Takes(Struct, frozen=True):
+class HardwareUse(Struct, frozen=True):
     """What a holder takes from the host by the rules of the hardware: whole things, and parts of things."""
 
     whole: frozenset[str] = frozenset()
     part: frozenset[str] = frozenset()
 
-    def excludes(self, other: "Takes") -> bool:
+    def excludes(self, other: "HardwareUse") -> bool:
         """Return whether the two holders exclude each other."""
         return bool(self.whole & (other.whole | other.part) or other.whole & self.part)
 
-    def __or__(self, other: "Takes") -> "Takes":
+    def __or__(self, other: "HardwareUse") -> "HardwareUse":
         """The union."""
-        return Takes(self.whole | other.whole, self.part | other.part)
+        return HardwareUse(self.whole | other.whole, self.part | other.part)
 
 
-class LivingHost:
+class SimulatedHost:
     """The host's tree, and the faults of its devices."""
 
     def __init__(self, root: Path, has_cgroups: bool, disk: Disk) -> None:
@@ -116,14 +116,14 @@ class LivingHost:
             return device_of(name)
         plain = without_share(name)
         at_path = {f"/dev/{self._port_name(port)}": port for port in PORTS}
-        at_path[self._stick.path] = PORT if self._is_known_by_port else self._stick.face
+        at_path[self._stick.path] = PORT if self._is_known_by_port else self._stick.stick_id
         return at_path.get(plain) or _ADDRESSES.get(plain) or f"misc-{plain.removeprefix('/dev/')}"
 
     def leased(self, unit: str, ids: Iterable[str]) -> str:
         """The device or group of a unit's lease with these ids; the name itself can be another device's by now."""
         if is_own(unit):
             return device_of(unit)
-        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES})  # a port before the device at it
+        known = ({*self._groups}, {PORT}, {*PLUGGABLE, *VIRTUAL, *FIXED, *STICK_IDS})  # a port before the device at it
         return next((min(found) for each in known if (found := each & {*ids})), "")
 
     def devices_of(self, name: str) -> tuple[str, ...]:
@@ -131,36 +131,38 @@ class LivingHost:
         device = self.named(name)
         return self._groups.get(device, (device,))
 
-    def takes(self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None) -> Takes:
+    def takes(
+        self, name: str, api: str, *, is_shared: bool = False, devices: Iterable[str] | None = None
+    ) -> HardwareUse:
         """What a unit of the device plugin API takes, or a published or claimed device of DRA.
 
         `devices` are those at the time of the allocation, if they can differ from today's. A group is a thing in
         addition to its members: a holder keeps its name, even when all members have changed.
         """
         if "@" in name:
-            return Takes()
+            return HardwareUse()
         if "-half" in name:
-            return Takes(frozenset({name}), frozenset({device_of(name)}))
-        found, group = Takes(), self.named(name)
+            return HardwareUse(frozenset({name}), frozenset({device_of(name)}))
+        found, group = HardwareUse(), self.named(name)
         members = self.devices_of(name) if devices is None else devices
         for device in (group, *members) if self.is_group(group) else members:
             if device == PHYSICAL:
-                found |= Takes(frozenset((PHYSICAL, *VIRTUAL)))
+                found |= HardwareUse(frozenset((PHYSICAL, *VIRTUAL)))
             elif device in VIRTUAL:
-                found |= Takes(frozenset({device}), frozenset({PHYSICAL}))
+                found |= HardwareUse(frozenset({device}), frozenset({PHYSICAL}))
             elif device == PORT:
-                found |= Takes(frozenset(STICK))
-            elif device in FACES:
-                found |= Takes(frozenset({device}), frozenset({PORT}))
+                found |= HardwareUse(frozenset(STICK))
+            elif device in STICK_IDS:
+                found |= HardwareUse(frozenset({device}), frozenset({PORT}))
             elif api == "dra" and (is_shared or "/" in name):
-                found |= Takes(part=frozenset({device}))
+                found |= HardwareUse(part=frozenset({device}))
             else:
-                found |= Takes(frozenset({device}))
+                found |= HardwareUse(frozenset({device}))
         return found
 
     def members(self, name: str, ids: Iterable[str]) -> list[str] | None:
         """The devices of a group that are among `ids`; None if it is no group."""
-        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *FACES}) if self.is_group(name) else None
+        return sorted({*ids} & {*PLUGGABLE, *VIRTUAL, *FIXED, *STICK_IDS}) if self.is_group(name) else None
 
     def is_group(self, name: str) -> bool:
         """Return whether a unit or a published device is, or was, a group."""
@@ -173,7 +175,7 @@ class LivingHost:
     @property
     def there(self) -> frozenset[str]:
         """All present devices."""
-        return FIXED | self.plugged | ({self._stick.face} if self._stick.is_there else set())
+        return FIXED | self.plugged | ({self._stick.stick_id} if self._stick.is_there else set())
 
     def is_plugged(self, devices: Iterable[str]) -> bool:
         """Return whether all of these devices are present."""
@@ -296,7 +298,7 @@ class LivingHost:
             self.moves[each] = self.moves.get(each, 0) + 1
 
     def _numbers(self, device: str) -> str:
-        if device in (PORT, self._stick.face):
+        if device in (PORT, self._stick.stick_id):
             return self._stick.numbers
         if device in PORTS:
             name = self._port_name(device)
@@ -357,4 +359,4 @@ class LivingHost:
 
 def _health_key(device: str) -> str:
     """The part that becomes unhealthy: for a stick its port, whatever its identity is."""
-    return PORT if device in FACES else device
+    return PORT if device in STICK_IDS else device

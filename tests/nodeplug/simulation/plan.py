@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Mishap = Literal["", "death", "full", "read-only"]
+DiskFault = Literal["", "death", "full", "read-only"]
 
 
 class Step(Struct, frozen=True):
@@ -16,7 +16,7 @@ class Step(Struct, frozen=True):
 
     kind: str
     seed: int
-    mishap: Mishap = ""
+    disk_fault: DiskFault = ""
     after: int = 0
 
 
@@ -50,7 +50,7 @@ WEIGHTS = {
 }
 
 
-_MISHAPS: dict[Mishap, int] = {"": 60, "death": 30, "full": 6, "read-only": 4}
+_DISK_FAULTS: dict[DiskFault, int] = {"": 60, "death": 30, "full": 6, "read-only": 4}
 _WITH_EFFECTS = (
     "call",
     "pass_time",
@@ -70,9 +70,11 @@ def plan(seed: int, length: int = 24) -> list[Step]:
     """The steps of a seed."""
     rng = random.Random(seed)
     steps = []
-    weights = [weight * rng.choice((0.2, 1, 1, 4)) for weight in WEIGHTS.values()]  # each life has other preferences
+    weights = [
+        weight * rng.choice((0.2, 1, 1, 4)) for weight in WEIGHTS.values()
+    ]  # each simulation has other preferences
     for kind in ("schedule",) * 3 + tuple(rng.choices(list(WEIGHTS), weights, k=length - 3)):
-        mishap: Mishap
-        (mishap,) = rng.choices(list(_MISHAPS), list(_MISHAPS.values())) if kind in _WITH_EFFECTS else ("",)
-        steps.append(Step(kind, rng.getrandbits(32), mishap, int(rng.expovariate(0.2))))
+        disk_fault: DiskFault
+        (disk_fault,) = rng.choices(list(_DISK_FAULTS), list(_DISK_FAULTS.values())) if kind in _WITH_EFFECTS else ("",)
+        steps.append(Step(kind, rng.getrandbits(32), disk_fault, int(rng.expovariate(0.2))))
     return steps

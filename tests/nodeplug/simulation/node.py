@@ -1,4 +1,4 @@
-"""The node of a life: all parts on it, and the daemon as a process that starts, stops and can die at any effect."""
+"""The simulated node: all parts on it, and the daemon as a process that starts, stops and can die at any effect."""
 
 import asyncio
 import random
@@ -7,16 +7,16 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.nodeplug.two_fronts import rules
-from tests.nodeplug.two_fronts.calls import Calls
-from tests.nodeplug.two_fronts.cluster import DRIVER, NODE, Cluster
-from tests.nodeplug.two_fronts.configuration import configuration
-from tests.nodeplug.two_fronts.daemon import Daemon, Folder
-from tests.nodeplug.two_fronts.disk import Died, Disk
-from tests.nodeplug.two_fronts.host import LivingHost
-from tests.nodeplug.two_fronts.kubelet import Kubelet
-from tests.nodeplug.two_fronts.process import Clock, Loop, Stuck, turns
-from tests.nodeplug.two_fronts.runtime import Runtime
+from tests.nodeplug.simulation import rules
+from tests.nodeplug.simulation.calls import Calls
+from tests.nodeplug.simulation.cluster import DRIVER, NODE, Cluster
+from tests.nodeplug.simulation.configuration import configuration
+from tests.nodeplug.simulation.daemon import Daemon, Folder
+from tests.nodeplug.simulation.disk import Disk, ProcessDied
+from tests.nodeplug.simulation.host import SimulatedHost
+from tests.nodeplug.simulation.kubelet import Kubelet
+from tests.nodeplug.simulation.process import Clock, Loop, Stuck, turns
+from tests.nodeplug.simulation.runtime import Runtime
 
 _LONGEST = 600.0  # seconds that a step can take
 
@@ -28,11 +28,11 @@ class Node:
         rng = random.Random(seed)
         self.folder, self.disk = Folder(root), Disk()
         self.figures: Counter[str] = Counter()
-        self.diary: list[str] = []
+        self.history: list[str] = []
         self._clock = clock
         self._resources = configuration(rng)
         self._quick = rng.choice((-1.0, 1.0))  # commits in a thread, or in the loop
-        self._host = LivingHost(root / "host", rng.random() < 0.8, self.disk)
+        self._host = SimulatedHost(root / "host", rng.random() < 0.8, self.disk)
         self._kubelet = Kubelet(self.folder.kubelet, DRIVER, NODE, self.disk)
         self.cluster = Cluster(self._host, self._kubelet)
         self._runtime = Runtime(self.folder, self._host, rng.random() < 0.7)
@@ -50,13 +50,13 @@ class Node:
         self._loop: Loop
 
     def log_event(self, text: str) -> None:
-        """Add a line to the diary."""
-        self.diary.append(f"    [{self._clock.now:.3f}] {text}")
+        """Add a line to the history."""
+        self.history.append(f"    [{self._clock.now:.3f}] {text}")
 
     def failed(self, context: dict[str, object]) -> None:
         """Record an unhandled error."""
         error = context.get("exception")
-        if isinstance(error, BaseException) and not is_death(error):
+        if isinstance(error, BaseException) and not is_process_death(error):
             self._defects.append(f"{context['message']}: {error!r}")
 
     async def _start(self) -> None:
@@ -87,7 +87,11 @@ class Node:
 
     def _check_the_end(self) -> None:
         assert self._running is not None
-        if not self._running.cancelled() and (error := self._running.exception()) is not None and not is_death(error):
+        if (
+            not self._running.cancelled()
+            and (error := self._running.exception()) is not None
+            and not is_process_death(error)
+        ):
             raise rules.Broken(f"the daemon has ended: {error!r}") from error
 
     async def _refresh_after(self, after: float = 0.0) -> None:
@@ -109,7 +113,7 @@ class Node:
             await self._killed(died.result())
         elif not task.done():
             raise Stuck(f"after {_LONGEST:g} s: {task.get_stack()}")
-        if task.done() and not task.cancelled() and (error := task.exception()) and not is_death(error):
+        if task.done() and not task.cancelled() and (error := task.exception()) and not is_process_death(error):
             raise error
 
     async def _killed(self, when: str) -> None:
@@ -144,8 +148,8 @@ class Node:
             self._host.begin_pod(uid)  # after a reboot they start again
 
 
-def is_death(error: BaseException) -> bool:
+def is_process_death(error: BaseException) -> bool:
     """Return whether the error only says that the process is dead or was cancelled."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_death, error.exceptions))
-    return isinstance(error, Died | asyncio.CancelledError)
+        return all(map(is_process_death, error.exceptions))
+    return isinstance(error, ProcessDied | asyncio.CancelledError)

@@ -1,4 +1,4 @@
-"""The container runtime of a life: the nodes that a container opens when it starts with a stored answer.
+"""The container runtime of a simulation: the nodes that a container opens when it starts with a stored answer.
 
 With CDI, a name is looked up in the current files, and its node replaces a plain one with the same container path. A
 name without a file prevents the start. Without CDI, names are ignored.
@@ -10,8 +10,8 @@ from typing import TypeAlias
 import cdi
 from dra_plugin.driver import PreparedDevice
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
-from tests.nodeplug.two_fronts.daemon import Folder
-from tests.nodeplug.two_fronts.host import LivingHost
+from tests.nodeplug.simulation.daemon import Folder
+from tests.nodeplug.simulation.host import SimulatedHost
 
 Opened: TypeAlias = Mapping[str, str]
 """The device numbers of a container's nodes, and the container path of each; "" means the host's path."""
@@ -24,7 +24,7 @@ class NotStarted(Exception):
 class Runtime:
     """The runtime of a node, with CDI enabled or disabled."""
 
-    def __init__(self, folder: Folder, host: LivingHost, has_cdi: bool) -> None:
+    def __init__(self, folder: Folder, host: SimulatedHost, has_cdi: bool) -> None:
         self.has_cdi = has_cdi
         self._folder, self._host = folder, host
 

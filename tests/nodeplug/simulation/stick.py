@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 PORT = "usb-port-0000-00-14-0-0-2"
-FACES = ("usb-1a6e-089a-0000-00-14-0-0-2", "usb-18d1-9302-0000-00-14-0-0-2")
-STICK = (PORT, *FACES)
+STICK_IDS = ("usb-1a6e-089a-0000-00-14-0-0-2", "usb-18d1-9302-0000-00-14-0-0-2")
+STICK = (PORT, *STICK_IDS)
 _HUB = Path("sys/devices/pci0000:00/0000:00:14.0/usb1")
 
 
@@ -16,7 +16,7 @@ class Stick:
     """The stick's files below a host's root; the kernel increases its number each time it is plugged in."""
 
     def __init__(self, root: Path) -> None:
-        self.face = FACES[0]
+        self.stick_id = STICK_IDS[0]
         self.is_there = False
         self._root, self._number = root, 1
         for folder in ("sys/bus/usb/devices", "dev/bus/usb/001", "sys/dev/char", str(_HUB)):
@@ -38,7 +38,7 @@ class Stick:
         self._number, self.is_there = self._number + 1, True
         folder = self._root / _HUB / "1-2"
         folder.mkdir()
-        _, vendor, product, *_ = self.face.split("-")
+        _, vendor, product, *_ = self.stick_id.split("-")
         name, numbers = self.path.removeprefix("/dev/"), self.numbers.removeprefix("c ")
         files = {"idVendor": vendor, "idProduct": product, "busnum": "1", "devnum": str(self._number), "dev": numbers}
         for file, text in {**files, "uevent": f"DEVNAME={name}"}.items():
@@ -58,5 +58,5 @@ class Stick:
     def change_identity(self) -> None:
         """Unplug it, and plug in the other face."""
         self.go()
-        self.face = FACES[self.face == FACES[0]]
+        self.stick_id = STICK_IDS[self.stick_id == STICK_IDS[0]]
         self.come()

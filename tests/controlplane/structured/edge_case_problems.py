@@ -8,7 +8,7 @@ is present but empty, no count is negative. Otherwise, upstream's answer can dep
 
 import random
 
-from tests.controlplane.structured.random_problems import DRIVERS, SHARE_ID, Json, Maker
+from tests.controlplane.structured.random_problems import DRIVERS, SHARE_ID, Json, ProblemGenerator
 
 QUANTITIES = [
     "0",
@@ -93,12 +93,12 @@ _LABELS: tuple[Json, ...] = (
 )
 
 
-def odd_problem(seed: int) -> Json:
+def edge_case_problem(seed: int) -> Json:
     """One problem."""
-    return OddMaker(random.Random(seed)).problem(f"odd-{seed}")
+    return EdgeCaseGenerator(random.Random(seed)).problem(f"odd-{seed}")
 
 
-class OddMaker(Maker):
+class EdgeCaseGenerator(ProblemGenerator):
     """Creates one problem."""
 
     def problem(self, name: str) -> Json:

@@ -1,6 +1,6 @@
-"""A daemon's life under a supervisor, with one fault, and a check of the final state.
+"""A daemon under a supervisor, with one fault, and a check of the final state.
 
-The life: start, Allocate, prepare, unprepare, prepare, reload and prepare with the new settings, an update with a
+The scenario: start, Allocate, prepare, unprepare, prepare, reload and prepare with the new settings, an update with a
 second daemon, stop, and prepare by the second one. For a fault of the second daemon: start, Allocate, prepare, an
 update, stop, prepare. A process that dies is started again, without the fault. Acknowledged leases are checked as soon
 as the process is dead, before a witness could restore them.
@@ -24,15 +24,15 @@ from tests.controlplane.scheduler.kit import Json, claim, request
 from tests.deviceplugin.host import MadeUpHost
 from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
-from tests.faults.shim import Fault, cut_power, environment, was_met
-from tests.nodeplug.cluster import ClusterStand, using
+from tests.faults.shim import Fault, cut_power, environment, has_occurred
+from tests.nodeplug.cluster import NodeCluster, using
 from tests.nodeplug.machine import RESOURCES, Machine
 from tests.running import running
 
 KVM = "kvm.example.com"
 _MODE = "example.com/mode"
 _MODES = "0600", "0660"  # of the claimed device's node, before and after the reload
-_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is merged more than once in a life
+_AFTER_THE_RELOAD = 3  # claims that come and go: the ledger's log is merged more than once in a scenario
 _PAUSE = 0.01  # seconds between two checks, for which the kubelet's clock advances by half a second
 
 
@@ -46,12 +46,12 @@ def _resources(mode: str) -> list[Json]:
     ]
 
 
-_SECONDS = 100.0  # real time for a step of a life
+_STEP_TIMEOUT = 100.0  # real time for a step of a scenario
 _LASTING = 2.0  # seconds that a permanent fault can delay a step; then the process and the fault are ended
-_STARTS = 3  # of a life until it counts as a crash loop: the one with the fault, and one after it
+_STARTS = 3  # of a scenario until it counts as a crash loop: the one with the fault, and one after it
 
 
-class Life:
+class Scenario:
     """One machine and one fault: of the first daemon, or, with `at_update`, of the second one."""
 
     def __init__(
@@ -79,14 +79,14 @@ class Life:
         self._mode = _MODES[0]
         self._claim = ""  # the claim that exists at the end
 
-    async def live(self) -> Outcome:
+    async def run_scenario(self) -> Outcome:
         async with AsyncExitStack() as stack:
             kubelet = self._folder / "k"
             kubelet.mkdir()
-            self._stand = stand = await stack.enter_async_context(ClusterStand(kubelet))
+            self._cluster = cluster = await stack.enter_async_context(NodeCluster(kubelet))
             host = MadeUpHost(self._folder.parent / "host", "fuse", "kvm")
-            self._machine = machine = Machine(self._folder, stand, host, kubelet)
-            write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
+            self._machine = machine = Machine(self._folder, cluster, host, kubelet)
+            write_kubeconfig(machine.kubeconfig, cluster.server.url, cluster.server.token)
             stack.push_async_callback(self._kill)
             await machine.classes()
             try:
@@ -98,9 +98,9 @@ class Life:
                         await self._prepare("f", "prepare after the update")
                         await self._end_state()
             except TimeoutError:
-                self._wrong.append(f"{self._step}: not reached within {_SECONDS:g} s")
+                self._wrong.append(f"{self._step}: not reached within {_STEP_TIMEOUT:g} s")
         logs = (x.errors.read_text(errors="replace") for x in self._daemons)
-        return Outcome(self._wrong, self._starts[self._faulty], "".join(logs), was_met(self.calls))
+        return Outcome(self._wrong, self._starts[self._faulty], "".join(logs), has_occurred(self.calls))
 
     def _start(self, uid: str, faults: Mapping[str, str] = MappingProxyType({})) -> Daemon:
         environment = os.environ | faults | {"POD_UID": uid}
@@ -154,10 +154,10 @@ class Life:
             self._wrong.append(f"{when}: the lease of {unit} ({api}) is lost")
 
     async def _steps_before(self) -> None:
-        stand, machine = self._stand, self._machine
+        cluster, machine = self._cluster, self._machine
 
         async def offered() -> bool:
-            return len(await machine.published()) == 2 and bool(stand.node.allocatable().get("example.com/fuse"))
+            return len(await machine.published()) == 2 and bool(cluster.node.allocatable().get("example.com/fuse"))
 
         await self._until("start", offered)
         await self._until("Allocate", self._plugin_pod())
@@ -174,21 +174,21 @@ class Life:
 
         async def runs() -> bool:
             """The kubelet fails a pod whose Allocate fails; the pod's controller then creates another."""
-            phase = (await self._stand.get("Pod", names[-1])).get("status", {}).get("phase") if names else "Failed"
+            phase = (await self._cluster.get("Pod", names[-1])).get("status", {}).get("phase") if names else "Failed"
             if phase == "Failed":
                 if names:
-                    await self._stand.delete("Pod", names[-1])
+                    await self._cluster.delete("Pod", names[-1])
                 names.append(f"a{len(names)}")
                 made = using(names[-1])
                 made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
-                await self._stand.create(made)
+                await self._cluster.create(made)
             return bool(phase == "Running")
 
         return runs
 
     async def _prepare(self, name: str, step: str) -> None:
         """Run a pod of this name with a claim of this name."""
-        await self._stand.create(
+        await self._cluster.create(
             claim(name, request(deviceClassName=KVM)), using(name, ["mine"], claims={"mine": name})
         )
         await self._until(step, self._runs(name))
@@ -198,7 +198,7 @@ class Life:
     async def _unprepare(self, step: str) -> None:
         self._promised.discard(("dra", "misc-kvm"))
         for kind in ("Pod", "ResourceClaim"):
-            await self._stand.delete(kind, self._claim)
+            await self._cluster.delete(kind, self._claim)
             await self._until(step, self._is_gone(kind, self._claim))
 
     async def _reload(self) -> None:
@@ -226,7 +226,7 @@ class Life:
 
     async def _update(self) -> None:
         """Once the second daemon is registered, end the first, as the update of a DaemonSet does."""
-        registry = self._stand.node.plugins_registry
+        registry = self._cluster.node.plugins_registry
 
         async def has_two_instances() -> bool:
             return len([x for x in registry.glob("*.sock") if is_live(x)]) == 2
@@ -237,8 +237,8 @@ class Life:
         await self._running["one"].wait()
 
     async def _end_state(self) -> None:
-        stand, machine = self._stand, self._machine
-        uid = (await stand.get("ResourceClaim", self._claim))["metadata"]["uid"]
+        cluster, machine = self._cluster, self._machine
+        uid = (await cluster.get("ResourceClaim", self._claim))["metadata"]["uid"]
         expected = {("device-plugin", "misc-fuse"), ("dra", "misc-kvm")}
 
         async def is_expected_state() -> bool:
@@ -257,14 +257,14 @@ class Life:
             if half:
                 found.append(f"left behind {half}")
             # a daemon that dies while it removes a socket leaves a dead one, which is removed at the next start
-            sockets = sorted(x.name for x in stand.node.plugins_registry.glob("*.sock") if is_live(x))
+            sockets = sorted(x.name for x in cluster.node.plugins_registry.glob("*.sock") if is_live(x))
             if len(sockets) != 1:
                 found.append(f"registration sockets {sockets}")
-            plugin_sockets = sorted(x.name for x in stand.node.device_plugins.glob("*nodeplug*") if is_live(x))
+            plugin_sockets = sorted(x.name for x in cluster.node.device_plugins.glob("*nodeplug*") if is_live(x))
             if len(plugin_sockets) != 1:
                 found.append(f"device plugin sockets {plugin_sockets}")
-            if stand.node.allocatable().get("example.com/fuse") != 1:
-                found.append(f"allocatable {stand.node.allocatable()}")
+            if cluster.node.allocatable().get("example.com/fuse") != 1:
+                found.append(f"allocatable {cluster.node.allocatable()}")
             if len(await machine.published()) != 2:
                 found.append(f"published {list(await machine.published())}")
             if self._running["two"].returncode is not None or (self._faulty == "one" and self._starts["two"] > 1):
@@ -278,13 +278,13 @@ class Life:
 
     def _runs(self, pod: str) -> Callable[[], Awaitable[bool]]:
         async def runs() -> bool:
-            return bool((await self._stand.get("Pod", pod)).get("status", {}).get("phase") == "Running")
+            return bool((await self._cluster.get("Pod", pod)).get("status", {}).get("phase") == "Running")
 
         return runs
 
     def _is_gone(self, kind: str, name: str) -> Callable[[], Awaitable[bool]]:
         async def is_gone() -> bool:
-            return not await self._stand.get(kind, name)
+            return not await self._cluster.get(kind, name)
 
         return is_gone
 
@@ -292,7 +292,7 @@ class Life:
         """Advance the kubelet's clock until a condition is true."""
         if step != self._step:
             self._step, self._step_began = step, asyncio.get_running_loop().time()
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_STEP_TIMEOUT):
             while not await holds():
                 if self._loops:
                     raise TimeoutError
@@ -300,17 +300,17 @@ class Life:
                 if self._lasts and waited > _LASTING and self._starts[self._faulty] == 1:
                     self._lasts = False
                     self._running[self._faulty].terminate()
-                await self._stand.clock.advance(0.5)
+                await self._cluster.clock.advance(0.5)
                 await asyncio.sleep(_PAUSE)  # the daemon is another process
 
 
-async def live(
+async def run_scenario(
     fault: Fault | None = None, *, loses_power: bool = False, at_update: bool = False, calls: Path | None = None
 ) -> Outcome:
-    """Run one life in its own folder; `calls` is the file for the calls of the daemon with the fault."""
+    """Run one scenario in its own folder; `calls` is the file for the calls of the daemon with the fault."""
     with tempfile.TemporaryDirectory(prefix="f") as folder:
-        life = Life(Path(folder), fault, loses_power=loses_power, at_update=at_update)
-        outcome = await life.live()
-        if calls is not None and life.calls.exists():
-            calls.write_text(life.calls.read_text())
+        scenario = Scenario(Path(folder), fault, loses_power=loses_power, at_update=at_update)
+        outcome = await scenario.run_scenario()
+        if calls is not None and scenario.calls.exists():
+            calls.write_text(scenario.calls.read_text())
         return outcome

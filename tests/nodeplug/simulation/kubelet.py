@@ -1,4 +1,4 @@
-"""The kubelet of a life: its memory, its files, and its answers.
+"""The kubelet of a simulation: its memory, its files, and its answers.
 
 It reproduces the real kubelet's ambiguities. After a start it serves pod-resources, but knows only static pods until
 its API server has listed the others. It forgets ended pods in memory when it looks at them, and in its file with its
@@ -18,10 +18,12 @@ from checkpoint.kubelet_devices import PodDevices
 from dra_plugin.driver import PreparedDevice as Prepared
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.podresources.v1 import api_pb2 as podresources
-from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.host import Takes
+from tests.nodeplug.simulation.disk import Disk
+from tests.nodeplug.simulation.host import HardwareUse
 
-Lie = Literal["", "no pods", "no device file", "bad device file", "no claim file", "bad claim file", "no cgroups"]
+FalseAnswer = Literal[
+    "", "no pods", "no device file", "bad device file", "no claim file", "bad claim file", "no cgroups"
+]
 
 
 class Container(Struct, eq=False):
@@ -49,7 +51,7 @@ class Pod(Struct, eq=False):
     shares: int
     ids: str
     containers: list[Container] = []
-    takes: dict[str, Takes] = {}  # by unit, as allocated
+    takes: dict[str, HardwareUse] = {}  # by unit, as allocated
     devices: dict[str, frozenset[str]] = {}  # by unit, the devices
     is_recorded: bool = False
     is_over: bool = False
@@ -78,7 +80,7 @@ class Kubelet:
 
     def __init__(self, folder: Path, driver: str, node: str, disk: Disk) -> None:
         self.is_up = self.knows_pods = True
-        self.lie: Lie = ""
+        self.false_answer: FalseAnswer = ""
         self.pods: list[Pod] = []  # including ended ones that it still remembers
         self.claims: dict[str, KnownClaim] = {}
         self.healthy: dict[str, list[str]] = {}
@@ -139,7 +141,7 @@ class Kubelet:
             for pod in self._written
             for x in pod.containers
         ]
-        content = {"no device file": b"", "bad device file": b"{"}.get(self.lie)
+        content = {"no device file": b"", "bad device file": b"{"}.get(self.false_answer)
         if content is None:
             content = kubelet_devices.encode(entries, self.healthy)
         self._replace(self._folder / "device-plugins" / kubelet_devices.FILE_NAME, content)
@@ -149,7 +151,7 @@ class Kubelet:
         states = [
             ClaimState(x.uid, x.name, "default", {x.pod: {}}, {self._driver: _state(x)}) for x in self.claims.values()
         ]
-        content = {"no claim file": b"", "bad claim file": b'{"Data": "{}", "Checksum": 1}'}.get(self.lie)
+        content = {"no claim file": b"", "bad claim file": b'{"Data": "{}", "Checksum": 1}'}.get(self.false_answer)
         if content is None:
             content = kubelet_claims.encode(states)
         self._replace(self._folder / kubelet_claims.FILE_NAME, content)
@@ -161,7 +163,7 @@ class Kubelet:
         if self.knows_pods:
             self.forget()
             yield podresources.PodResources(name="proxy-x7k2p", namespace="kube-system")
-            for pod in (x for x in self.pods if x.is_recorded and not x.is_over and self.lie != "no pods"):
+            for pod in (x for x in self.pods if x.is_recorded and not x.is_over and self.false_answer != "no pods"):
                 containers = [
                     podresources.ContainerResources(
                         name=x.name,

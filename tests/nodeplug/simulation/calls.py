@@ -1,4 +1,4 @@
-"""The kubelet's calls in a life, and its reactions to the answers."""
+"""The kubelet's calls in a simulation, and its reactions to the answers."""
 
 import asyncio
 import random
@@ -11,14 +11,14 @@ from dra_plugin.errors import NotAnsweredInTime
 from grpcunix import RpcError, Status
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.assignment import Assignment
-from tests.nodeplug.two_fronts import rules
-from tests.nodeplug.two_fronts.cluster import Claim, Cluster
-from tests.nodeplug.two_fronts.daemon import Daemon
-from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.host import LivingHost
-from tests.nodeplug.two_fronts.kubelet import Container, Pod
-from tests.nodeplug.two_fronts.names import device_of
-from tests.nodeplug.two_fronts.runtime import NotStarted, Opened, Runtime
+from tests.nodeplug.simulation import rules
+from tests.nodeplug.simulation.cluster import Claim, Cluster
+from tests.nodeplug.simulation.daemon import Daemon
+from tests.nodeplug.simulation.disk import Disk
+from tests.nodeplug.simulation.host import SimulatedHost
+from tests.nodeplug.simulation.kubelet import Container, Pod
+from tests.nodeplug.simulation.names import device_of
+from tests.nodeplug.simulation.runtime import NotStarted, Opened, Runtime
 
 _KINDS = {  # of refusals, by parts of their messages
     "held by another": ("has allocated",),
@@ -53,7 +53,7 @@ class Calls:
         self,
         daemon: Daemon,
         cluster: Cluster,
-        host: LivingHost,
+        host: SimulatedHost,
         runtime: Runtime,
         disk: Disk,
         log_event: Callable[[str], None],

@@ -1,4 +1,4 @@
-"""The steps of a life (plan.py) by name: events on a node, and the actions that they cause."""
+"""The steps of a simulation (plan.py) by name: events on a node, and the actions that they cause."""
 
 import asyncio
 import random
@@ -8,13 +8,13 @@ from typing import get_args
 
 from resourceapi.objects import v1
 from resources.resource import Resource
-from tests.nodeplug.two_fronts.configuration import changed, configuration
-from tests.nodeplug.two_fronts.host import FIXED, PLUGGABLE, VIRTUAL, Namespace
-from tests.nodeplug.two_fronts.kubelet import Container, Lie, Pod
-from tests.nodeplug.two_fronts.node import Node
-from tests.nodeplug.two_fronts.process import turns
-from tests.nodeplug.two_fronts.scheduler import schedule
-from tests.nodeplug.two_fronts.stick import FACES
+from tests.nodeplug.simulation.configuration import changed, configuration
+from tests.nodeplug.simulation.host import FIXED, PLUGGABLE, VIRTUAL, Namespace
+from tests.nodeplug.simulation.kubelet import Container, FalseAnswer, Pod
+from tests.nodeplug.simulation.node import Node
+from tests.nodeplug.simulation.process import turns
+from tests.nodeplug.simulation.scheduler import schedule
+from tests.nodeplug.simulation.stick import STICK_IDS
 
 
 class Steps(Node):
@@ -249,8 +249,8 @@ class Steps(Node):
 
     async def _falsify_records(self, rng: random.Random) -> None:
         """One of the kubelet's sources gives no answer or a wrong one."""
-        self._kubelet.lie = rng.choice(("", *get_args(Lie))) if self._host.has_cgroups else ""
-        self.log_event(f"lie: {self._kubelet.lie or 'none'}")
+        self._kubelet.false_answer = rng.choice(("", *get_args(FalseAnswer))) if self._host.has_cgroups else ""
+        self.log_event(f"lie: {self._kubelet.false_answer or 'none'}")
         if self._kubelet.is_up:
             self._kubelet.write()
             self._kubelet.write_claims()
@@ -272,7 +272,7 @@ class Steps(Node):
         ):
             return
         self._settle(rng)
-        self._kubelet.lie = ""
+        self._kubelet.false_answer = ""
         self._kubelet.write()
         self._kubelet.write_claims()
         for claim in self.cluster.claims:
@@ -292,7 +292,7 @@ class Steps(Node):
             name = self._host.named(unit)
             if self._host.is_group(unit) and name not in offered and not container.answer.devices:
                 return True  # only the lost ledger had its members
-            if pod.devices[unit] <= {*FACES} - self._host.there:
+            if pod.devices[unit] <= {*STICK_IDS} - self._host.there:
                 return True  # only the lost ledger had its port
             if pod.devices[unit].isdisjoint(self._host.devices_of(unit)) and not container.answer.cdi_devices:
                 return True  # its name means another device now

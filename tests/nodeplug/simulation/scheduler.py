@@ -1,11 +1,11 @@
-"""The scheduler of a life: it allocates published free devices to claims, and sometimes others."""
+"""The scheduler of a simulation: it allocates published free devices to claims, and sometimes others."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 
 from resourceapi.objects import v1
-from tests.nodeplug.two_fronts.cluster import Cluster, result
-from tests.nodeplug.two_fronts.host import LivingHost
+from tests.nodeplug.simulation.cluster import Cluster, result
+from tests.nodeplug.simulation.host import SimulatedHost
 
 _WRONG = 0.2
 
@@ -13,7 +13,7 @@ _WRONG = 0.2
 def schedule(
     rng: random.Random,
     cluster: Cluster,
-    host: LivingHost,
+    host: SimulatedHost,
     published: Mapping[str, v1.Device],
     shares: Callable[[str], int],
 ) -> Sequence[v1.DeviceRequestAllocationResult]:
@@ -38,7 +38,7 @@ def _is_free(
     name: str,
     device: v1.Device,
     cluster: Cluster,
-    host: LivingHost,
+    host: SimulatedHost,
     chosen: Sequence[v1.DeviceRequestAllocationResult],
     shares: Callable[[str], int],
 ) -> bool:
