@@ -1,4 +1,4 @@
-"""The ledger: all leases, in memory for reading and on disk before a promise is made.
+"""The ledger: all leases, in memory for reading and on disk before an answer is sent.
 
     request -> decided on the loop, in order -> one transaction for all that wait -> answers, then observers
 

@@ -31,7 +31,7 @@ from checkpoint.lease import Lease, LeaseKey
 MOST_NAMED: Final = 5
 """The most pods, or units, that a text names."""
 _STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
-_WAY_OUT = (
+_HINT = (
     "if the pod was deleted by force, wait until its processes have ended, or end them; otherwise delete the pod: the"
     " kubelet has lost its kubelet_internal_checkpoint"
 )
@@ -142,7 +142,7 @@ def running_pods_refusal(leases: Sequence[Lease]) -> str:
     devices, it = ("device", "it") if len(leases) == 1 else ("devices", "them")
     pods = dict.fromkeys(map(_pod, leases))
     who = f"pod {next(iter(pods))} still runs" if len(pods) == 1 else f"pods {_bounded([*pods])} still run"
-    return f"{devices} {units}: {who} with {it}, although the kubelet requests {it} again; {_WAY_OUT}"
+    return f"{devices} {units}: {who} with {it}, although the kubelet requests {it} again; {_HINT}"
 
 
 def _pod(lease: Lease) -> str:

@@ -2,7 +2,7 @@
 
 Rules:
 1. The device is named by its stable id. It stays withheld while it is unplugged, with every configuration, and after
-   every restart, until somebody readmits it.
+   every restart, until it is readmitted.
 2. Leases stay. Pods keep what they have, and their lost leases are restored.
 """
 

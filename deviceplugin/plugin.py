@@ -140,8 +140,8 @@ class DevicePlugins:
     async def run(self) -> None:
         """Serve and register after the first `update`. Raises `FolderGone`.
 
-        The first list waits for the CDI specs, because it is a promise, and the kubelet can reuse stored answers that
-        name them.
+        The first list waits for the CDI specs: the kubelet can allocate what is listed, and it can reuse stored answers
+        that name them.
         """
         folders = (self._paths.device_plugins, self._paths.plugins_registry)
         own, other = reversed(folders) if self._through_watcher else folders
@@ -270,7 +270,7 @@ class DevicePlugins:
                 self._instance,
                 service,
                 streaming=lambda: servicer.streaming,
-                silence=servicer.silence,
+                suspend_lists=servicer.suspend_lists,
                 watcher=self._watcher,
                 timings=self._timings,
                 transport=self._transport,
@@ -282,7 +282,7 @@ class DevicePlugins:
             service,
             options=servicer.options,
             streaming=lambda: servicer.streaming,
-            silence=servicer.silence,
+            suspend_lists=servicer.suspend_lists,
             wait_idle=servicer.wait_idle,
             timings=self._timings,
             transport=self._transport,

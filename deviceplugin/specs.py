@@ -87,7 +87,7 @@ class Specs:
         was_logged, self._is_logged = self._is_logged, is_modified
         if is_modified:
             if not was_logged:
-                text = "CDI specs in %s were removed or changed by somebody: they are written again"
+                text = "CDI specs in %s were removed or changed by another program: they are written again"
                 log.warning(text, self._directory.path)
             self._watch.pause()
             self.recheck()

@@ -90,7 +90,7 @@ NIC = Reader(
         devType        text     "bond", "wlan"
         virtual        boolean  always there
         uplink         boolean  it carries the node's routes: never offered; always there unless it is unknown
-        uplinkUnknown  boolean  true: it cannot be told from the one that does
+        uplinkUnknown  boolean  true: it cannot be distinguished from the one that does
         otherDefaultRoute  boolean  true: a default route of another table than main leads over it
         devPort        integer
         physPort       text

@@ -286,7 +286,7 @@ PCI = Reader(
         totalVFs         integer
         numVFs           integer
         uplink           boolean      true: it carries the node's routes
-        uplinkUnknown    boolean      true: it cannot be told from the function that does
+        uplinkUnknown    boolean      true: it cannot be distinguished from the function that does
         otherDefaultRoute boolean     true: a default route of another table than main leads over its interface
     """),
     presets={

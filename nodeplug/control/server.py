@@ -4,7 +4,7 @@ Rules:
 1. The instance that has the state directory serves it: during an update the older one, then the newer one. The socket
    has mode 0600 in a folder of mode 0700, and the kernel reports the user: root, or the user that the daemon runs as.
 2. Everything has a limit: connections, the bytes of a request, the time for it, for its answer, and for reading that.
-3. If the socket cannot be served, it is tried again, and other parts continue. A socket that somebody removes is
+3. If the socket cannot be served, it is tried again, and other parts continue. A socket that another program removes is
    created again; clients stay connected.
 4. When the daemon ends or restarts, answers in progress have a short time to be sent.
 5. Without requests only this file is loaded: the rest is loaded with the first connection.

@@ -1,4 +1,4 @@
-"""An archive for a report about a node, with what somebody on the node would see.
+"""An archive for a report about a node, with what an administrator on the node would see.
 
 Rules:
 1. Everything that is not available is a line in `missing.txt`; a daemon that does not answer is no error.

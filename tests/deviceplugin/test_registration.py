@@ -552,7 +552,7 @@ async def test_registration_is_repeated_when_the_stream_ends_at_once(socket_dir:
             handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], Plugin()),
             options=api.DevicePluginOptions,
             streaming=streaming,
-            silence=lambda _: None,
+            suspend_lists=lambda _: None,
             wait_idle=wait_idle,
             timings=Timings(stream=600.0),
         )
@@ -566,7 +566,7 @@ def by_watcher(
     instance: str = "",
     *,
     streaming: bool = False,
-    silence: Callable[[bool], None] = lambda _: None,
+    suspend_lists: Callable[[bool], None] = lambda _: None,
     timings: Timings = Timings(),
 ) -> WatcherRegistration:
     """A registration through the plugin watcher, of a plugin without methods."""
@@ -576,7 +576,7 @@ def by_watcher(
         instance or new_instance(),
         handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
         streaming=lambda: streaming,
-        silence=silence,
+        suspend_lists=suspend_lists,
         watcher=FolderWatcher(),
         timings=timings,
     )
@@ -585,16 +585,16 @@ def by_watcher(
 async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeplug")
     old, new = sorted(new_instance() for _ in "12")
-    silenced: asyncio.Queue[bool] = asyncio.Queue()
-    registration = by_watcher(socket_dir, old, streaming=True, silence=silenced.put_nowait)
+    suspended: asyncio.Queue[bool] = asyncio.Queue()
+    registration = by_watcher(socket_dir, old, streaming=True, suspend_lists=suspended.put_nowait)
     async with running(registration.run()):
         for _ in range(2):
             server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
             await server.start()
-            assert await silenced.get()
+            assert await suspended.get()
             await server.stop()
-            assert not await silenced.get()
-    assert silenced.empty()
+            assert not await suspended.get()
+    assert suspended.empty()
     assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
 
 

@@ -144,6 +144,6 @@ def healthy(*ids: str, node: int | None = None) -> list[Device]:
     return [Device(id_, topology=None if node is None else (node,)) for id_ in ids]
 
 
-def sick(*ids: str) -> list[Device]:
+def unhealthy(*ids: str) -> list[Device]:
     """Unhealthy devices."""
     return [Device(id_, "Unhealthy") for id_ in ids]

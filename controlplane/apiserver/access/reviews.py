@@ -32,10 +32,10 @@ def kind_of_review(group: str, version: str, resource: str) -> str:
     return dict(REVIEWS.get(group, {}).get(version, ())).get(resource, "")
 
 
-def access_review(kind: str, question: Plain, asker: User, authorizer: Authorizer) -> Plain:
+def access_review(kind: str, question: Plain, requester: User, authorizer: Authorizer) -> Plain:
     """Return an access review with its answer. Raises ApiError."""
     spec = question.get("spec") or {}
-    user = asker if kind == "SelfSubjectAccessReview" else _user_of(spec)
+    user = requester if kind == "SelfSubjectAccessReview" else _user_of(spec)
     decision = authorizer.decide(user, _attributes(spec))
     status: Plain = {"allowed": decision.is_allowed}
     if decision.reason:
@@ -43,12 +43,12 @@ def access_review(kind: str, question: Plain, asker: User, authorizer: Authorize
     return _answer(_AUTHORIZATION, kind) | {"spec": spec, "status": status}
 
 
-def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
+def rules_review(question: Plain, requester: User, authorizer: Authorizer) -> Plain:
     """Return a rules review with all that the asker can do in a namespace. Raises ApiError."""
     namespace = (question.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
-    rules, missing = authorizer.rules(asker, namespace)
+    rules, missing = authorizer.rules(requester, namespace)
     found: Plain = {"resourceRules": [], "nonResourceRules": []}
     for rule in rules:
         if rule.get("nonResourceURLs"):

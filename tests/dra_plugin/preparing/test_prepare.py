@@ -97,8 +97,8 @@ async def test_unavailable_device_is_refused_with_the_reason(world: World) -> No
     assert "is in the pool worker-2, and this node's pool is worker-1" in await world.refusal(
         claim(result("misc-fuse", pool="worker-2"))
     )
-    sick = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
-    world.scan(fuse=sick)
+    unhealthy = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
+    world.scan(fuse=unhealthy)
     assert (
         await world.refusal(claim(result("misc-fuse"))) == "request gpu: device misc-fuse is unhealthy: too hot: 105 C"
     )
@@ -202,8 +202,8 @@ async def test_concurrent_calls_of_many_claims_give_consistent_leases(tmp_path: 
 
 async def test_admin_access_covers_held_and_unhealthy_devices(world: World) -> None:
     await world.prepare(claim(result("misc-fuse"), name="user", uid=uid(1)))
-    sick = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
-    world.scan(kvm=sick)
+    unhealthy = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
+    world.scan(kvm=unhealthy)
     looks = [result("misc-fuse", "look", admin_access=True), result("misc-kvm", "look", admin_access=True)]
     devices = await world.prepare(claim(*looks, configs=[config(reset=True)]))  # a reset is never done for admin access
     assert world.container(devices).env == {

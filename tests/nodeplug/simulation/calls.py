@@ -215,7 +215,7 @@ class Calls:
             claim.asked = True
             if claim.answer is None or claim.disturbed or self._has_moved(claim):  # even if the answer gets lost
                 claim.paths = {}
-        self._cluster.settle()  # the kubelet writes its file before the call
+        self._cluster.drop_ended_claims()  # the kubelet writes its file before the call
         fresh, assignment = [x for x in claims if self._has_nothing(x)], self._daemon.assignment
         try:
             outcomes = await calls.prepare([x.ref for x in claims], 45.0)
@@ -244,7 +244,7 @@ class Calls:
             if not claim.ended and not claim.forgotten:
                 claim.running = outcome
                 self._host.begin_pod(claim.pod)
-            self._cluster.settle()
+            self._cluster.drop_ended_claims()
             claim.disturbed, claim.moves = False, self._host.places(claim.devices)
             rules.exclusive_devices_have_one_holder(self._cluster)
 

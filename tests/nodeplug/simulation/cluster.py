@@ -115,9 +115,9 @@ class Cluster:
         claim.body = _body(claim.name, claim.uid)
         claim.answer, claim.asked, claim.ended, claim.forgotten = None, False, False, True
         self.end_claim_pod(claim)
-        self.settle()
+        self.drop_ended_claims()
 
-    def settle(self) -> None:
+    def drop_ended_claims(self) -> None:
         """Apply what the daemon can find out by itself: deleted claims without a pod do not need their devices."""
         for claim in self.claims:
             if not claim.in_api and not claim.running:

@@ -45,7 +45,7 @@ Changed = Callable[[str, DevicePluginServicer | None], None]
 
 
 class _Registration(KubeletRegistration):
-    """Registers with whoever is told: `changed` hears of a servicer that is there, and of None where it is gone."""
+    """Registers without a kubelet: `changed` is called with the servicer, and with None when it ends."""
 
     registrations = 0
     last_error = ""

@@ -110,7 +110,7 @@ class Simulation(Steps):
     def _check(self) -> None:
         if self._defects:
             raise rules.Broken("; ".join(self._defects))
-        self.cluster.settle()
+        self.cluster.drop_ended_claims()
         rules.exclusive_devices_have_one_holder(self.cluster)
         rules.uplink_has_no_holder(self.cluster)
         if self._daemon is None or self._calls is None or self._running is None:
@@ -181,7 +181,7 @@ class Simulation(Steps):
             self._host.end_pod(uid)
         await calls.unprepare_these([x for x in self.cluster.claims if x.asked and not x.forgotten])
         self.cluster.claims.clear()
-        self.cluster.settle()
+        self.cluster.drop_ended_claims()
         for _ in range(3):
             await asyncio.sleep(100.0)
             await self._refresh_after()

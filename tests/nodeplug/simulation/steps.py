@@ -122,7 +122,7 @@ class Steps(Node):
                 claim.answer = None if self._is_lost else claim.answer  # or no witness knows it
                 self.cluster.end_claim_pod(claim)
                 self.log_event(f"the pod of {claim.name} is over")
-        self.cluster.settle()
+        self.cluster.drop_ended_claims()
 
     async def _end_pods(self, rng: random.Random) -> None:
         """Pods of the device plugin API end, without a call. Their cgroups can remain for a while."""
@@ -145,7 +145,7 @@ class Steps(Node):
             claim.forgotten = True
             self.cluster.end_claim_pod(claim)
         self.log_event(f"{claim.ref} is deleted by force, {'and forgotten' if claim.forgotten else 'its pod runs on'}")
-        self.cluster.settle()
+        self.cluster.drop_ended_claims()
 
     async def _pass_time(self, rng: random.Random) -> None:
         """Time passes, with the reconciler's regular passes."""
@@ -318,7 +318,7 @@ class Steps(Node):
         self.log_event("the kubelet is up")
         with self.disk.unwatched():
             self._kubelet.start()
-        self.cluster.settle()
+        self.cluster.drop_ended_claims()
         if self._calls is not None:
             self._calls.listen()
             await self._start_pods()
