@@ -109,7 +109,7 @@ class Database:
             if not _size(self.path):
                 return Book()
             try:
-                log_index.check_room(self._index_path)
+                log_index.check_space(self._index_path)
                 return _read_only(self.path)
             except (OSError, sqlite3.OperationalError) as error:
                 if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
@@ -320,7 +320,7 @@ class Database:
             raise _Unsound("corrupt", "its write-ahead log exists, but the database is missing or empty")
         if empty:
             self._create()
-        log_index.check_room(self._index_path)
+        log_index.check_space(self._index_path)
         try:
             connection = self._connection = sqlite3.connect(
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False

@@ -158,7 +158,7 @@ class Allocator:
         except LedgerUnavailable as error:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
 
-    def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
+    def dry_run(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Return what `allocate` would answer for one container now, without leasing. Raises `AllocationRefused`."""
         units = self.check(unit_ids)
         devices = list(devices_of(units).values())

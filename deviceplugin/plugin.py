@@ -41,7 +41,7 @@ from telemetry import Telemetry
 
 if TYPE_CHECKING:
     from deviceplugin.device_info_files import DeviceInfoFiles
-    from deviceplugin.rehearsal import Rehearsal
+    from deviceplugin.dry_run import DryRun
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -177,12 +177,12 @@ class DevicePlugins:
         """Return the state of the devices of every resource."""
         return {name: tuple(plugin.devices()) for name, plugin in self._plugins.items()}
 
-    def rehearse(self, resource: str, count: int, wanted: Sequence[str]) -> "Rehearsal":
+    def dry_run(self, resource: str, count: int, wanted: Sequence[str]) -> "DryRun":
         """Return what a container that requests units of an offered resource would get, without any effect.
 
         Raises `AllocationRefused`.
         """
-        return self._plugins[resource].rehearse(count, wanted)
+        return self._plugins[resource].dry_run(count, wanted)
 
     def serves(self, resource: str) -> bool:
         """Return whether units of this name belong to this plugin (`checkpoint.plugin_apis.DevicePluginApi`)."""

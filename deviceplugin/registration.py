@@ -41,8 +41,8 @@ class Registration:
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` returns whether the kubelet has ListAndWatch open.
 
-        `suspend_lists` is called when a successor has come (True) or is gone (False). `wait_idle` waits until no Allocate
-        is under way.
+        `suspend_lists` is called when a successor has come (True) or is gone (False). `wait_idle` waits until no
+        Allocate is under way.
         """
         self.resource_name = resource_name
         self.state = State.ABSENT

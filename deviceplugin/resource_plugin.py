@@ -31,7 +31,7 @@ from resources.resource import Resource
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from deviceplugin.rehearsal import Rehearsal
+    from deviceplugin.dry_run import DryRun
 
 _MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
@@ -244,13 +244,13 @@ class ResourcePlugin:
             unlisted=len(self._unlisted),
         )
 
-    def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
-        """Return what a container would get (rehearsal.py). Raises `AllocationRefused`."""
-        from deviceplugin.rehearsal import rehearse  # on first use: most daemons never need it
+    def dry_run(self, count: int, wanted: Sequence[str]) -> "DryRun":
+        """Return what a container would get (dry_run.py). Raises `AllocationRefused`."""
+        from deviceplugin.dry_run import dry_run  # on first use: most daemons never need it
 
         pre_start = self.servicer.options().pre_start_required
         healthy = self._advertised.health()
-        return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
+        return dry_run(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
         """Yield the state of each device. Its holder can have become known since the list was made."""

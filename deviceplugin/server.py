@@ -114,8 +114,8 @@ class DevicePluginServicer:
     async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
         """Send the list at once, even if it is empty, and after every change.
 
-        Only the newest stream gets lists. An older one stays open without further lists: a 1.36 kubelet that sees it end
-        would close the newest one, too (observed, 9).
+        Only the newest stream gets lists. An older one stays open without further lists: a 1.36 kubelet that sees it
+        end would close the newest one, too (observed, 9).
         """
         del request, context
         wake = self._newest_stream = asyncio.Event()

@@ -69,7 +69,7 @@ class Specs:
         """Remove unknown specs, and restore those that others change, until cancelled."""
         self._removes_others = True
         self.recheck()
-        self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_ours, contents=True)
+        self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_own_file, contents=True)
         try:
             await asyncio.Event().wait()
         finally:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deviceplugin.folder import SUPERSEDED, has_successor, is_ours, new_socket
+from deviceplugin.folder import SUPERSEDED, has_successor, is_own_socket, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher, is_missing
@@ -95,7 +95,7 @@ class WatcherRegistration:
         """Send no lists while there is a successor. If the folder cannot be read, the last result stays."""
         changed = asyncio.Event()
         changed.set()
-        watch = self._watcher.watch(self._folder, changed.set, is_ours)
+        watch = self._watcher.watch(self._folder, changed.set, is_own_socket)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):

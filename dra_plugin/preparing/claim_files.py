@@ -69,7 +69,7 @@ class ClaimFiles:
 
     def concerns(self, entry: str) -> bool:
         """Return whether a file of this name in the CDI directory belongs to this driver."""
-        return self._cdi.is_ours(entry)
+        return self._cdi.is_own_file(entry)
 
     def modified(self, changed: Iterable[str]) -> set[str]:
         """Return the uids of the claims whose CDI specs another program has changed, from the `changed` names.

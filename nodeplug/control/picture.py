@@ -36,7 +36,7 @@ class Tile(Struct, frozen=True, rename="camel", omit_defaults=True):
     is_leased: bool = False
 
 
-class About(Struct, frozen=True, rename="camel"):
+class NodeSummary(Struct, frozen=True, rename="camel"):
     """The daemon and what it offers, without the devices; `started_at` in seconds since the epoch."""
 
     node: str
@@ -52,7 +52,7 @@ class About(Struct, frozen=True, rename="camel"):
 class Answer(Struct, frozen=True):
     """The present state."""
 
-    about: About
+    about: NodeSummary
     tiles: tuple[Tile, ...]
     leases: tuple[LeaseView, ...]
 
@@ -67,9 +67,9 @@ async def answer(running: RunningDaemon, question: Question) -> Answer:
     return Answer(_about(found, name), await in_thread(partial(_tiles, devices, found)), found.leases)
 
 
-def _about(found: Status, name: str) -> About:
+def _about(found: Status, name: str) -> NodeSummary:
     daemon, configuration = found.daemon, found.configuration
-    return About(
+    return NodeSummary(
         node=name,
         version=daemon.version,
         started_at=round(daemon.started_at),  # rounded, so that it stays the same

@@ -38,7 +38,7 @@ log = logging.getLogger("nodeplug")
 class _Snapshot(Struct, frozen=True):
     """The known state at one moment. `trouble` is the reason why it is not newer."""
 
-    about: picture.About | None = None
+    about: picture.NodeSummary | None = None
     tiles: _Rows = {}
     leases: _Rows = {}
     trouble: str = ""

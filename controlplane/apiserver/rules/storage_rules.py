@@ -35,7 +35,7 @@ _NO_REQUESTS = "serviceAccountTokenInSecrets is set but no tokenRequests are spe
 def _class(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         if old is not None and not json_equal(new.get(name), old.get(name)):
-            if not release.has_uniform_words and name in ("parameters", "provisioner"):
+            if not release.has_uniform_messages and name in ("parameters", "provisioner"):
                 errors.forbidden(name, f"updates to {name} are forbidden.")
             else:
                 errors.invalid(name, None if release.has_declared_rules else new.get(name), _IMMUTABLE)

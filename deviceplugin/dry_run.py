@@ -17,7 +17,7 @@ from hostdevices.printable import printable
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
-class Rehearsal(Struct, frozen=True):
+class DryRun(Struct, frozen=True):
     """The units that a container would get, how many are free, and the answer to Allocate.
 
     `pre_start`: the kubelet would call PreStartContainer before the container starts.
@@ -29,7 +29,7 @@ class Rehearsal(Struct, frozen=True):
     pre_start: bool
 
 
-def rehearse(
+def dry_run(
     allocator: Allocator,
     ledger: Ledger,
     healthy: Mapping[str, bool],
@@ -37,7 +37,7 @@ def rehearse(
     wanted: Sequence[str],
     *,
     pre_start: bool,
-) -> Rehearsal:
+) -> DryRun:
     """Return what one container would get that requests `count` units, including these units or devices.
 
     `healthy` has the health of each listed unit. Raises `AllocationRefused`.
@@ -59,7 +59,7 @@ def rehearse(
         )
     chosen = prefer(allocator.resource.preferred, allocator.units, free, required, count)
     units = {unit: allocator.units[unit] for unit in chosen}
-    return Rehearsal(units, len(free), allocator.rehearse(chosen), pre_start)
+    return DryRun(units, len(free), allocator.dry_run(chosen), pre_start)
 
 
 def _resolve_unit(allocator: Allocator, free: Set[str], name: str) -> str:
