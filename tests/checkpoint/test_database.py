@@ -41,15 +41,15 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def tear(path: Path) -> None:
+def truncate_page(path: Path) -> None:
     os.truncate(path, 1000)  # inside the first page
 
 
-def scribble(path: Path) -> None:
+def corrupt_header(path: Path) -> None:
     path.write_bytes(b"\x07garbage" * 1000)
 
 
-def scribble_inside(path: Path) -> None:
+def corrupt_middle(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
@@ -60,7 +60,7 @@ def empty_beside_a_log(path: Path) -> None:
     path.with_name(NAME + "-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(4000))
 
 
-def lose_all_but_the_log(path: Path) -> None:
+def remove_all_but_the_log(path: Path) -> None:
     empty_beside_a_log(path)
     path.unlink()
 
@@ -74,7 +74,7 @@ def edit(*statements: str) -> Callable[[Path], None]:
     return run
 
 
-def misspell(words: bytes, instead: bytes) -> Callable[[Path], None]:
+def replace_bytes(words: bytes, instead: bytes) -> Callable[[Path], None]:
     def run(path: Path) -> None:
         content = path.read_bytes()
         changed = re.sub(words, instead, content)
@@ -95,10 +95,10 @@ def nest(path: Path) -> None:
 
 UNSOUND = {
     "truncated": (truncate, "corrupt"),
-    "torn": (tear, "corrupt"),
-    "garbage": (scribble, "corrupt"),
-    "garbage inside": (scribble_inside, "corrupt"),
-    "log without database": (lose_all_but_the_log, "corrupt"),
+    "torn": (truncate_page, "corrupt"),
+    "garbage": (corrupt_header, "corrupt"),
+    "garbage inside": (corrupt_middle, "corrupt"),
+    "log without database": (remove_all_but_the_log, "corrupt"),
     "log with empty database": (empty_beside_a_log, "corrupt"),
     "nonsense in a row": (edit("UPDATE lease SET exclusive = 'x'"), "corrupt"),
     "lists in lists without end": (nest, "corrupt"),
@@ -111,8 +111,8 @@ UNSOUND = {
     "no program's": (edit("PRAGMA application_id = 0"), "foreign"),
     "another holder": (edit("UPDATE lease SET holder = 'pod/x/y/z' WHERE unit = 'u7'"), "corrupt"),
     "another record": (edit("UPDATE record SET body = x'00'"), "corrupt"),
-    "text that is none in the schema": (misspell(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
-    "an index without a lease": (misspell(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
+    "text that is none in the schema": (replace_bytes(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
+    "an index without a lease": (replace_bytes(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
     "newer": (edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)"), "newer"),
 }
 
@@ -139,7 +139,7 @@ async def test_unsound_database_is_set_aside_and_replaced_by_a_new_one(
 
 async def test_altered_lease_is_named(tmp_path: Path) -> None:
     await filled(tmp_path)
-    misspell(b"boot-1", b"boot-2")(tmp_path / NAME)
+    replace_bytes(b"boot-1", b"boot-2")(tmp_path / NAME)
     with pytest.raises(
         LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not as it was"
     ):

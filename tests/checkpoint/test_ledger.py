@@ -339,11 +339,11 @@ async def test_grants_that_arrive_during_a_commit_share_the_next(tmp_path: Path)
     commits = ledger.commits
     meanwhile: asyncio.Queue[asyncio.Future[object]] = asyncio.Queue()
 
-    def come() -> None:
+    def request_more() -> None:
         for n in range(5):
             meanwhile.put_nowait(asyncio.ensure_future(ledger.grant([lease(f"u{n}")])))
 
-    loop.call_soon(come)
+    loop.call_soon(request_more)
     await ledger.grant([lease("b")])
     assert ledger.commits - commits == 1
     assert meanwhile.empty()

@@ -514,11 +514,11 @@ async def test_two_hundred_kubelet_restarts_leak_no_descriptors_threads_or_socke
     assert len(since.descriptors()) <= 10  # including the connections of the last restart
     names: list[str] = []
 
-    def is_tidy() -> bool:  # a new socket has a temporary name at first
+    def has_only_final_names() -> bool:  # a new socket has a temporary name at first
         names[:] = sorted(path.name for path in paths.device_plugins.iterdir())
         return len(names) == 2
 
-    await until_true(is_tidy)
+    await until_true(has_only_final_names)
     assert (names[0], names[1].startswith("nodeplug-fuse-")) == ("kubelet.sock", True)
     await kubelet.stop()
 

@@ -27,7 +27,7 @@ ADMIN = HOME / "run/conf/admin.kubeconfig"
 
 
 class Proxy:
-    """Forwards bytes to the API server; `cut` closes all connections and refuses new ones until `mend`."""
+    """Forwards bytes to the API server; `cut` closes all connections and refuses new ones until `repair`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -44,7 +44,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._whole = True
 
     def close(self) -> None:
@@ -127,11 +127,11 @@ def test_interrupted_watch_continues_without_loss(admin: Client, tmp_path: Path)
             assert names(next(events)) == ("ADDED", ["e2e-watch-1"])
             proxy.cut()
             classes.create(device_class("e2e-watch-2"))
-            proxy.mend()
+            proxy.repair()
             assert names(next(events)) == ("ADDED", ["e2e-watch-2"])
             proxy.cut()
             classes.delete("e2e-watch-1")
-            proxy.mend()
+            proxy.repair()
             assert names(next(events)) == ("DELETED", ["e2e-watch-1"])
     finally:
         through.close()
@@ -193,7 +193,7 @@ def test_expired_watch_lists_again(uncached_server: RealServer) -> None:
         proxy.cut()
         classes.delete("e2e-watch-1")
         uncached_server.compact(classes.create(device_class("e2e-watch-2")).metadata.resource_version)
-        proxy.mend()
+        proxy.repair()
         assert names(next(events)) == ("LISTED", ["e2e-watch-2"])
         classes.create(device_class("e2e-watch-3"))
         assert names(next(events)) == ("ADDED", ["e2e-watch-3"])

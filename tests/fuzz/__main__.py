@@ -75,11 +75,11 @@ def main() -> int:
     parser.add_argument("--engine", choices=["ours", "atheris"], default="ours", help="who makes the inputs")
     options = parser.parse_args()
     if options.engine == "atheris":
-        from tests.fuzz.guided import guide  # atheris is optional
+        from tests.fuzz.guided import run_guided  # atheris is optional
 
         if len(options.targets) > 1 or "all" in options.targets:
             parser.error("--engine atheris takes one target: the process ends with it")
-        return guide(options.targets[0], options.inputs, options.seed)
+        return run_guided(options.targets[0], options.inputs, options.seed)
     logging.getLogger().addHandler(logging.NullHandler())  # discards our code's log messages about random inputs
     results, failed = {}, False
     end = options.seed + options.inputs

@@ -20,7 +20,7 @@ from tests.fuzz.targets import ROOT, TARGETS, ByteTarget
 _LONGEST_SECONDS = 20  # the limit per input
 
 
-def guide(name: str, inputs: int, seed: int) -> int:
+def run_guided(name: str, inputs: int, seed: int) -> int:
     """Run one target and end the process, or print what is missing and return 2."""
     target = TARGETS[name]
     if not isinstance(target, ByteTarget):

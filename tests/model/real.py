@@ -23,7 +23,7 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resources.resource import Resource
 from resources.selector import NOTHING
-from tests.checkpoint.build import Asked
+from tests.checkpoint.build import ManualReconciler
 from tests.model.explorer import Trace, follow
 from tests.model.node import CLAIM, CLAIMS, Action, State, Unit, device_of
 from tests.model.node import Lease as Expected
@@ -68,7 +68,7 @@ class Real:
         """Start the daemon; wait for its first pass."""
         self._ledger = Ledger(self._state, "boot", fast_write=1.0)
         await self._ledger.take()
-        self._reconciler = Asked(
+        self._reconciler = ManualReconciler(
             self._ledger,
             NodeWitnesses(
                 PodResources(self._kubelet.socket, self.serves, DRIVER, [NODE]),

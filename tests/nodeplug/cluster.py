@@ -82,7 +82,7 @@ class NodeCluster(SchedulerCluster):
             error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {events}")
             raise
 
-    async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:
+    async def advance_clock(self, seconds: float, kind: str, name: str, phase: str) -> Json:
         """Advance the kubelet's clock until an object is in a phase."""
 
         async def reached() -> Json:

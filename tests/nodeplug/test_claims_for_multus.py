@@ -40,7 +40,7 @@ async def test_multus_finds_the_function_of_a_claim(machine: Machine, tmp_path: 
     await machine.until_published()
     await cluster.create(template("data", request(deviceClassName="data")))
     await cluster.create(using("p", ["net"], templates={"net": "data"}))
-    pod = await cluster.let_pass(1.0, "Pod", "p", "Running")
+    pod = await cluster.advance_clock(1.0, "Pod", "p", "Running")
     found = multus.devices_of(pod, await cluster.all("ResourceClaim"), await cluster.all("ResourceSlice"))
     assert found == {DATA: [FUNCTION]}
     assert multus.device_info(folder, DATA, FUNCTION)["pci"] == {

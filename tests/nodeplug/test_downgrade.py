@@ -24,7 +24,7 @@ async def test_ledger_of_a_newer_version_is_set_aside_and_its_leases_restored(ma
     await cluster.create(with_unit)
     await cluster.create(claim("c", request(deviceClassName="kvm.example.com")), using("p", ["x"], claims={"x": "c"}))
     for pod in ("unit", "p"):
-        await cluster.let_pass(1.0, "Pod", pod, "Running")
+        await cluster.advance_clock(1.0, "Pod", pod, "Running")
     leases = [lease[:2] for lease in machine.leases()]
     assert leases == [("device-plugin", "misc-fuse"), ("dra", "misc-kvm")]
     newer.terminate()

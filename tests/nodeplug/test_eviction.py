@@ -22,7 +22,7 @@ from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 from tests.nodeplug.cluster import using
-from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.config.text import errors_with_settings, one
 from tests.nodeplug.machine import Machine
 from tests.resourceapi.client.peer import Request, client_of, serving
 from tests.running import running, until
@@ -305,7 +305,7 @@ async def test_api_server_checks_the_uid_precondition_of_an_eviction(cluster: Cl
 
 
 def test_setting_is_refused_for_resources_offered_through_dra_only() -> None:
-    assert wrong_with("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
+    assert errors_with_settings("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
         "claims have taints for this; set `dra: {taint: NoExecute}`"
     ]
     assert one("select: kvm\napi: both\nevictAfterSeconds: 5").evict_after_seconds == 5

@@ -67,7 +67,7 @@ async def test_exporter_has_every_gpu_while_pods_use_them(machine: Machine) -> N
     labels = namespace["metadata"]["labels"]
     await cluster.patch("Namespace", "default", {"metadata": {"labels": labels}})
     await cluster.create(in_default_namespace(template), exporter(daemon_set))
-    await cluster.let_pass(1.0, "Pod", "exporter", "Running")
+    await cluster.advance_clock(1.0, "Pod", "exporter", "Running")
     edits = [x["containerEdits"] for spec in machine.specs() for x in spec["devices"]]
     nodes = {x["path"] for each in edits for x in each.get("deviceNodes", ())}
     assert {f"/dev/nvidia{minor}" for minor in GPUS.values()} <= nodes

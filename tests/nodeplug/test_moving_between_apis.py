@@ -21,7 +21,7 @@ async def change(machine: Machine, process: Process, resources: list[Json]) -> P
     return await machine.start(resources=resources)
 
 
-async def let_pass_until(machine: Machine, holds: Callable[[], Awaitable[bool]]) -> None:
+async def advance_until_condition(machine: Machine, holds: Callable[[], Awaitable[bool]]) -> None:
     """Advance the kubelet's clock until a condition is true."""
     async with asyncio.timeout(30):
         while not await holds():
@@ -65,12 +65,12 @@ async def test_device_moves_from_device_plugin_api_to_dra_when_its_pod_ends(mach
     async def is_refused() -> bool:
         return any("has allocated misc-fuse to pod/default/a/c" in text for text in await cluster.events(REFUSED))
 
-    await let_pass_until(machine, is_tainted)
+    await advance_until_condition(machine, is_tainted)
     await create_claim_pod(machine, "b")
-    await let_pass_until(machine, is_refused)
+    await advance_until_condition(machine, is_refused)
     assert [api for api, *_ in machine.leases()] == ["device-plugin"]
     await cluster.delete("Pod", "a")
-    await cluster.let_pass(1.0, "Pod", "b", "Running")  # the kubelet retries
+    await cluster.advance_clock(1.0, "Pod", "b", "Running")  # the kubelet retries
     assert [api for api, *_ in machine.leases()] == ["dra"]
 
 
@@ -84,7 +84,7 @@ async def test_device_moves_from_dra_to_device_plugin_api_when_its_claim_ends(ma
     async def is_published() -> bool:
         return await taints(machine) == []
 
-    await let_pass_until(machine, is_published)
+    await advance_until_condition(machine, is_published)
     await create_claim_pod(machine, "a")
     await cluster.until_phase("a", "Running")
     await change(machine, process, PLUGIN)
@@ -98,7 +98,7 @@ async def test_device_moves_from_dra_to_device_plugin_api_when_its_claim_ends(ma
     async def has_ended() -> bool:
         return machine.leases() == [] and machine.specs() == []
 
-    await let_pass_until(machine, has_ended)
+    await advance_until_condition(machine, has_ended)
     await node.until(lambda: node.allocatable()["example.com/fuse"] == 1, 30)
     await create_plugin_pod(machine, "b")
     await cluster.until_phase("b", "Running")

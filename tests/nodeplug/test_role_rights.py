@@ -133,7 +133,7 @@ def functions(
         for each in await cluster.all("ResourceSlice"):
             await cluster.delete("ResourceSlice", each["metadata"]["name"])
 
-    async def tidied() -> bool:
+    async def is_stray_slice_deleted() -> bool:
         return not await cluster.get("ResourceSlice", "stray")
 
     async def configure() -> None:
@@ -148,7 +148,7 @@ def functions(
         "published": (nothing, published),
         "prepared": (claimed, prepared),
         "status": (nothing, has_status),
-        "tidied": (nothing, tidied),
+        "tidied": (nothing, is_stray_slice_deleted),
         "changed": (configure, changed),
         "put back": (delete_slices, published),
     }

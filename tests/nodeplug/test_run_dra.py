@@ -172,7 +172,7 @@ async def test_device_plugin_api_works_while_the_api_server_is_down(machine: Mac
     cluster = machine.cluster
     await cluster.node.until(lambda: cluster.node.allocatable().get("example.com/fuse") == 1, 30)
 
-    async def is_held_up() -> bool:
+    async def is_not_ready() -> bool:
         """An update stops if a node publishes nothing."""
         await cluster.clock.advance(1.0)
         (is_ready, words) = await asyncio.to_thread(probe.ask, str(status), "/readyz")
@@ -180,7 +180,7 @@ async def test_device_plugin_api_works_while_the_api_server_is_down(machine: Mac
         return "the ResourceSlices of this node are not stored yet" in words
 
     async with asyncio.timeout(30):
-        while not await is_held_up():  # noqa: ASYNC110 - see below
+        while not await is_not_ready():  # noqa: ASYNC110 - see below
             await asyncio.sleep(0.01)  # the daemon is another process
         assert process.stderr is not None
         line = b""

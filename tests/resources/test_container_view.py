@@ -110,9 +110,9 @@ def test_two_nodes_at_one_container_path_are_detected() -> None:
         ("v.example/gpu={name}", ""),
     ],
 )
-def test_device_with_invalid_cdi_name_is_unavailable(name: str, why: str) -> None:
+def test_device_with_invalid_cdi_name_is_unavailable(name: str, unassigned_reason: str) -> None:
     stick = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
-    assert offered(stick, cdi_devices=(name,)).unavailable == why
+    assert offered(stick, cdi_devices=(name,)).unavailable == unassigned_reason
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_device_with_invalid_cdi_name_is_unavailable(name: str, why: str) -> Non
         (DriverFiles(), ""),
     ],
 )
-def test_device_without_driver_files_is_unavailable(files: DriverFiles | None, why: str) -> None:
-    assert offered(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == why
+def test_device_without_driver_files_is_unavailable(files: DriverFiles | None, unassigned_reason: str) -> None:
+    assert offered(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == unassigned_reason

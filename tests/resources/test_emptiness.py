@@ -63,13 +63,13 @@ def test_reason_mentions_dangerous_if_all_selected_kinds_need_it(
         ("coral-usb", "no device here"),
     ],
 )
-def test_reason_is_that_of_the_nearest_device(select: object, why: str, tmp_path: Path) -> None:
+def test_reason_is_that_of_the_nearest_device(select: object, unassigned_reason: str, tmp_path: Path) -> None:
     resources = [{"name": "x/first", "select": "kvm"}, {"name": "x/second", "select": select}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, (*READERS, paths_reader(config.path_globs)))
     reason = empty_reason(config.resources[1], inventory, assign(inventory, config.resources))
     assert reason.startswith("no device here")
-    assert why in reason
+    assert unassigned_reason in reason
 
 
 def test_reason_is_own_refusal_when_a_later_resource_has_the_device(tmp_path: Path) -> None:

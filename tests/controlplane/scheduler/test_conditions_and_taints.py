@@ -229,11 +229,11 @@ async def test_evicted_pod_has_disruption_condition() -> None:
         await cluster.until_bound("p")
         await cluster.create(taint_rule("NoExecute"))
 
-        async def going() -> Json:
+        async def deleted_pod() -> Json:
             found = await cluster.get("Pod", "p")
             return found if found["metadata"].get("deletionTimestamp") else {}
 
-        reason = condition(await cluster.until(going), "DisruptionTarget")
+        reason = condition(await cluster.until(deleted_pod), "DisruptionTarget")
         assert reason["reason"] == "DeletionByDeviceTaintManager"
 
 

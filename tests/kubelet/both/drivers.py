@@ -136,7 +136,7 @@ async def second_driver_instance(fixture: ClaimsFixture) -> None:
 async def service_stops_and_returns(fixture: ClaimsFixture) -> None:
     driver = await fixture.serving(socket=fixture.service, services=[V1, "v1alpha1.DRAResourceHealth"])
 
-    async def comes_back() -> None:
+    async def restart_plugin() -> None:
         streams = driver.streams_opened
         await driver.start_service()
         # the kubelet reconnects after a delay, and calls fail until then
@@ -144,9 +144,9 @@ async def service_stops_and_returns(fixture: ClaimsFixture) -> None:
 
     await driver.stop_service()
     assert await fixture.registration_status(driver) == (True, "")
-    await comes_back()
+    await restart_plugin()
     await fixture.run(fixture.user("", await fixture.claim()))
     await driver.stop_service()
-    await comes_back()
+    await restart_plugin()
     await fixture.world.remove(fixture.name)
     assert driver.claims(PREPARE) == driver.claims(UNPREPARE) == [[fixture.name]]

@@ -49,13 +49,13 @@ async def kubelet_restart_during_allocate(fixture: ScenarioFixture) -> None:
 
     written = fixture.file.stat().st_mtime_ns
 
-    async def comes_back() -> None:
+    async def restart_plugin() -> None:
         del plugin.behaviours["Allocate"]
         await plugin.start()
         await plugin.register(fixture.socket)
         await fixture.world.until(lambda: fixture.file.stat().st_mtime_ns != written)
 
-    await fixture.world.restart_kubelet(comes_back)
+    await fixture.world.restart_kubelet(restart_plugin)
     for name in (fixture.name, f"{fixture.name}2"):
         await fixture.world.until_state(name, "c", "running")
     assert len(plugin.called("Allocate")) == 2, "it is admitted once more"

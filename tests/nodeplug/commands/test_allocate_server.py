@@ -5,14 +5,14 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from nodeplug.commands.allocate import allocate
-from tests.controlplane.apiserver.running import CLAIMS, CLASSES, RunningDaemon
+from tests.controlplane.apiserver.running import CLAIMS, CLASSES, Running
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 NODES = "/api/v1/nodes"
 
 
-def create_objects(server: RunningDaemon) -> None:
+def create_objects(server: Running) -> None:
     devices = [{"name": "g0"}, {"name": "g1"}]
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     slice_spec = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
@@ -25,7 +25,7 @@ def create_objects(server: RunningDaemon) -> None:
 
 
 def test_claims_are_allocated_from_the_objects_of_the_server(tmp_path: Path) -> None:
-    with RunningDaemon() as server:
+    with Running() as server:
         create_objects(server)
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
         done = CliRunner().invoke(allocate, ["--kubeconfig", str(kubeconfig)])
@@ -40,7 +40,7 @@ def test_claims_are_allocated_from_the_objects_of_the_server(tmp_path: Path) -> 
 
 
 def test_templates_are_allocated_when_the_server_has_no_claims(tmp_path: Path) -> None:
-    with RunningDaemon() as server:
+    with Running() as server:
         create_objects(server)
         made = {"metadata": {"name": "t"}}
         with server.http() as requests:
@@ -54,7 +54,7 @@ def test_templates_are_allocated_when_the_server_has_no_claims(tmp_path: Path) -
 def test_missing_kubeconfig_and_unreachable_server_exit_2(tmp_path: Path) -> None:
     missing = CliRunner().invoke(allocate, ["--kubeconfig", str(tmp_path / "none")])
     assert (missing.exit_code, str(tmp_path / "none") in missing.output) == (2, True)
-    with RunningDaemon() as server:
+    with Running() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     gone = CliRunner().invoke(allocate, ["--kubeconfig", str(kubeconfig)])
     assert (gone.exit_code, "--kubeconfig" in gone.output) == (2, True)

@@ -68,7 +68,7 @@ async def test_failed_preparation_is_retried(socket_dir: Path) -> None:
         pending = await cluster.get("Pod", "p")
         assert pending["status"]["phase"] == "Pending"
         driver.behaviours.clear()
-        await cluster.let_pass(80, "Pod", "p", "Running")
+        await cluster.advance_clock(80, "Pod", "p", "Running")
 
 
 async def test_repeated_event_increases_its_count(socket_dir: Path) -> None:
@@ -174,7 +174,7 @@ async def test_new_claim_of_the_same_name_waits_for_the_old_one(socket_dir: Path
             f"Failed to prepare dynamic resources: prepare dynamic resources: {text}",
         )
         driver.behaviours.clear()
-        await cluster.let_pass(90, "Pod", "q", "Running")
+        await cluster.advance_clock(90, "Pod", "q", "Running")
 
 
 @scenario(210, 211, 219)

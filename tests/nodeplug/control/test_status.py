@@ -225,7 +225,7 @@ async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: Dae
 async def test_status_agrees_with_the_kubelet_after_each_change(
     daemon: DaemonUnderTest, made_up: MadeUpHost, node: Node
 ) -> None:
-    async def agree(**allocatable: int) -> None:
+    async def until_status_matches(**allocatable: int) -> None:
         """Wait until the kubelet has these units, and the status shows the same."""
         wanted = {f"example.com/{name}": count for name, count in allocatable.items()}
         await node.until(lambda: node.allocatable() == wanted, 30)
@@ -236,16 +236,16 @@ async def test_status_agrees_with_the_kubelet_after_each_change(
                     return
 
     await daemon.start(FUSE, KVM)
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     made_up.remove_node("kvm")
-    await agree(fuse=2, kvm=0)
+    await until_status_matches(fuse=2, kvm=0)
     made_up.renumber("kvm", 1)
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     await node.restart()
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     daemon.write({**FUSE, "shares": 3}, KVM)
     assert (await daemon.run("reload")).exit_code == 0
-    await agree(fuse=3, kvm=1)
+    await until_status_matches(fuse=3, kvm=1)
     daemon.path.write_text("nonsense")
     assert (await daemon.run("reload")).exit_code == 2
-    await agree(fuse=3, kvm=1)
+    await until_status_matches(fuse=3, kvm=1)

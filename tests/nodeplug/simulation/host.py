@@ -181,7 +181,7 @@ class SimulatedHost:
         """Return whether all of these devices are present."""
         return self.there >= {*devices}
 
-    def is_well(self, name: str) -> bool:
+    def is_usable(self, name: str) -> bool:
         """Return whether all devices of a unit or a published device are present and healthy."""
         return all(x in self.there and _health_key(x) not in self.ill for x in self.devices_of(name))
 

@@ -129,7 +129,7 @@ def lists_match_the_leases(
             is_older = any(name not in x.exclusive for x in own) or (
                 resource.cdi is True and any(_has_other_members(host, x) for x in own)
             )
-            expected = unit in units and host.is_well(name) and not is_taken and not is_older
+            expected = unit in units and host.is_usable(name) and not is_taken and not is_older
             # or it is described at another container path, for its current pod
             is_elsewhere = resource.cdi is True and any(name in x.exclusive for x in mine)
             if is_healthy != expected and (is_whole or resource.cdi is not True) and not (expected and is_elsewhere):
