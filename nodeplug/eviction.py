@@ -240,6 +240,8 @@ def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:
         pod = msgspec.convert(answer, _Pod)
     except msgspec.ValidationError as error:
         raise DecodeError(f"{error}") from None
-    is_over = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
-    is_affected = pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not is_over
+    has_ended = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
+    is_affected = (
+        pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not has_ended
+    )
     return pod.metadata.uid if is_affected and not pod.metadata.deletion_timestamp else ""

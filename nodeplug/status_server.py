@@ -31,7 +31,7 @@ MOST_BYTES = 8 * 1024
 """The most bytes of a request, up to the empty line."""
 REQUEST_TIMEOUT = 5.0
 """The longest time that a connection lasts."""
-_MOST_AFTERWARDS = 64 * 1024  # the most bytes after the request
+_MAX_DISCARDED = 64 * 1024  # the most bytes after the request
 _RETRY = 5.0  # seconds until the next attempt to listen
 _END_OF_HEAD = b"\r\n\r\n"
 _PLAIN = "text/plain; charset=utf-8"
@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_answered:
             self._thrown_away += len(data)
-            if self._thrown_away > _MOST_AFTERWARDS:
+            if self._thrown_away > _MAX_DISCARDED:
                 self._transport.abort()
             return
         self._received += data

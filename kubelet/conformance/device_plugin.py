@@ -156,9 +156,11 @@ class Conformance(Run):
     def _unregistered_reason(self, node: Node, missing: Sequence[str]) -> str:
         """Return what the registration lacks: the call, or a plugin at the socket that the call named."""
         offered = {x: path for x, path in node.manager.server.offered.items() if not missing or x in missing}
-        unserved = [f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)]
-        if unserved:
-            return f"; {' and '.join(unserved)}, where nothing listens: serve below {{dir}} before you register"
+        dead_sockets = [
+            f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)
+        ]
+        if dead_sockets:
+            return f"; {' and '.join(dead_sockets)}, where nothing listens: serve below {{dir}} before you register"
         if offered or self.reasons:
             return ""
         text = f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{self._since}"

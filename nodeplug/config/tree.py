@@ -78,7 +78,7 @@ def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise Unreadable(Finding(line, column, f"this is not YAML: {plain_message(error, text)}")) from None
     except yaml.reader.ReaderError as error:
-        place = _place(text, error.position)
+        place = _line_and_column(text, error.position)
         raise Unreadable(Finding(*place, f"the character #x{ord(text[error.position]):04x} is not allowed")) from None
 
 
@@ -95,11 +95,11 @@ def _decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
-        place = _place(before, len(before))
+        place = _line_and_column(before, len(before))
         raise Unreadable(Finding(*place, f"the byte 0x{data[error.start]:02x} is not UTF-8")) from None
 
 
-def _place(text: str, position: int) -> tuple[int, int]:
+def _line_and_column(text: str, position: int) -> tuple[int, int]:
     before = text[:position]
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 

@@ -22,7 +22,7 @@ from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 GPU = Device("gpu-1", "gpu", "card1", attributes={PCIE_ROOT: "pci0000:17"}, numa_nodes=(1,))
 NIC = Device("nic-1", "nic", "eth1", attributes={PCIE_ROOT: "pci0000:00"}, numa_nodes=(0,), health=Health(False, "hot"))
 KVM = Device("misc-kvm", "misc", "kvm")
-ILL = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('default/"train"',), True)
+UNHEALTHY = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('default/"train"',), True)
 XML = "{http://www.w3.org/2000/svg}"
 
 
@@ -53,7 +53,7 @@ def test_layout_groups_devices_by_numa_node_and_root() -> None:
 
 
 def test_drawing_has_labels_for_screen_readers() -> None:
-    tree = parsed(draw(on_one_root(ILL, Item("misc-kvm", "misc")), "worker-1"))
+    tree = parsed(draw(on_one_root(UNHEALTHY, Item("misc-kvm", "misc")), "worker-1"))
     named = {each.get("id"): each.text for each in tree if each.get("id")}
     assert tree.get("aria-labelledby", "").split() == list(named)
     assert named["title"] == "Devices of worker-1"
@@ -70,7 +70,7 @@ def test_drawing_has_labels_for_screen_readers() -> None:
 
 
 def test_drawing_loads_no_external_content() -> None:
-    drawing = draw(on_one_root(ILL), "n")
+    drawing = draw(on_one_root(UNHEALTHY), "n")
     assert not re.search(r"href|@import|<script|<image|<foreignObject", drawing)
     assert set(re.findall(r"url\(([^)]*)\)", drawing)) == {"#leased"}
 

@@ -56,12 +56,12 @@ class Claim(Struct, eq=False):
 
 
 class Holder(Struct, frozen=True):
-    """The holder of a unit. The same API and resource manage units of one `party`, and keep them apart.
+    """The holder of a unit. The same API and resource manage units of one `owner`, and keep them apart.
 
     `devices` belong to the unit, the containers have `opened` open, and hold `parts` only in part.
     """
 
-    party: str
+    owner: str
     api: str
     lease: tuple[str, str]  # resource or uid of the claim, unit
     takes: HardwareUse
@@ -137,8 +137,8 @@ class Cluster:
         """Yield the holder of each unit."""
         for pod in self.pods:
             for x in pod.units:
-                party = f"{pod.resource}/{pod.shares}/{pod.ids}"
-                yield Holder(party, "device-plugin", (pod.resource, x), pod.takes[x], pod.devices[x], pod.opened(x))
+                owner = f"{pod.resource}/{pod.shares}/{pod.ids}"
+                yield Holder(owner, "device-plugin", (pod.resource, x), pod.takes[x], pod.devices[x], pod.opened(x))
         for claim in self.claims:
             if claim.answer is not None or claim.running:
                 parts = frozenset[str]().union(*(x.part for x in claim.takes.values()))

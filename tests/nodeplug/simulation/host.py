@@ -68,7 +68,7 @@ class SimulatedHost:
         self._made_up = MadeUpHost(root, *MISC_NAMES)
         self.host = Host(root)
         self.plugged = {f"misc-{name}" for name in MISC_NAMES}
-        self.ill: set[str] = set()
+        self.unhealthy: set[str] = set()
         self.moves: dict[str, int] = {}  # how often a device's node was replaced
         self.has_cgroups = has_cgroups
         self._minor = 300  # lower minors have fixed meanings
@@ -108,7 +108,7 @@ class SimulatedHost:
 
     def state(self) -> object:
         """A value that changes when the result of a scan changes."""
-        return frozenset(self.plugged), frozenset(self.ill), tuple(sorted(self.moves.items()))
+        return frozenset(self.plugged), frozenset(self.unhealthy), tuple(sorted(self.moves.items()))
 
     def named(self, name: str) -> str:
         """The current device or group of a unit's or published device's name."""
@@ -183,7 +183,7 @@ class SimulatedHost:
 
     def is_usable(self, name: str) -> bool:
         """Return whether all devices of a unit or a published device are present and healthy."""
-        return all(x in self.there and _health_key(x) not in self.ill for x in self.devices_of(name))
+        return all(x in self.there and _health_key(x) not in self.unhealthy for x in self.devices_of(name))
 
     def nodes_of(self, devices: Iterable[str]) -> frozenset[str]:
         """The current device numbers of these devices' nodes."""
@@ -291,7 +291,9 @@ class SimulatedHost:
         return self._root / _CGROUPS / f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice"
 
     def _judged(self, device: Device) -> Device:
-        return replace(device, health=Health(False, "it is ill")) if _health_key(device.id) in self.ill else device
+        return (
+            replace(device, health=Health(False, "it is ill")) if _health_key(device.id) in self.unhealthy else device
+        )
 
     def _moved(self, device: str) -> None:
         for each in STICK if device == PORT else (device,):

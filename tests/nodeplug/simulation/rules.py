@@ -33,18 +33,18 @@ def exclusive_devices_have_one_holder(cluster: Cluster) -> None:
                 and not _are_functions(*(min(x.devices, default="") for x in (one, other)))
             )
         else:  # one claim can have a device twice
-            clash = one.party != other.party and one.takes.excludes(other.takes)
+            clash = one.owner != other.owner and one.takes.excludes(other.takes)
         # without a port by which a holder has another device
         opened = (one.opened & other.opened) - (one.parts & other.parts) - {PORT}
-        if clash or (one.party != other.party and opened):
-            raise Broken(f"two holders: {one.party} ({one.api}) {one.lease}, {other.party} ({other.api}) {other.lease}")
+        if clash or (one.owner != other.owner and opened):
+            raise Broken(f"two holders: {one.owner} ({one.api}) {one.lease}, {other.owner} ({other.api}) {other.lease}")
 
 
 def uplink_has_no_holder(cluster: Cluster) -> None:
     """A holder of the default route's interface would take the node off the network."""
     for holder in cluster.holders():
         if holder.takes.whole & UPLINK:
-            raise Broken(f"uplink: {holder.party} ({holder.api}) has {holder.lease}")
+            raise Broken(f"uplink: {holder.owner} ({holder.api}) has {holder.lease}")
 
 
 def allocated_devices_have_leases(cluster: Cluster, leases: Iterable[Lease], *, was_lost: bool) -> None:
@@ -54,10 +54,10 @@ def allocated_devices_have_leases(cluster: Cluster, leases: Iterable[Lease], *, 
     for holder in cluster.holders():
         lease = known.get((holder.api, *holder.lease))
         if lease is None and not (was_lost and "@" in holder.lease[1]):
-            raise Broken(f"lost: {holder.party} ({holder.api}) was given {holder.lease}, and there is no lease of it")
+            raise Broken(f"lost: {holder.owner} ({holder.api}) was given {holder.lease}, and there is no lease of it")
         if lease is not None and not holder.devices <= lease.devices:
             what = f"{holder.lease} of {set(holder.devices)}"
-            raise Broken(f"other: {holder.party} ({holder.api}) has {what}, which is leased as {set(lease.devices)}")
+            raise Broken(f"other: {holder.owner} ({holder.api}) has {what}, which is leased as {set(lease.devices)}")
 
 
 def files_have_leases(folder: Folder, leases: Iterable[Lease]) -> None:
@@ -241,7 +241,7 @@ def _are_shares(one: Holder, other: Holder) -> bool:
     """Return whether two holders of one resource have different shares of a device."""
     units = one.lease[1], other.lease[1]
     names = {*map(without_share, units)}
-    return one.party == other.party and units[0] != units[1] and len(names) == 1 and names.isdisjoint(units)
+    return one.owner == other.owner and units[0] != units[1] and len(names) == 1 and names.isdisjoint(units)
 
 
 def _uids_with_specs(folder: Folder) -> list[str]:

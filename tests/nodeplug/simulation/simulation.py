@@ -147,7 +147,7 @@ class Simulation(Steps):
         self.cluster.server_is_up = True
         self._kubelet.false_answer = ""
         with self.disk.unwatched():
-            self._host.ill.clear()
+            self._host.unhealthy.clear()
             for device in sorted({*PLUGGABLE} - self._host.plugged):
                 self._host.plug(device)
         await self._start()

@@ -217,8 +217,8 @@ class Steps(Node):
 
     async def _change_health(self, rng: random.Random) -> None:
         device = rng.choice(sorted(self._host.plugged | FIXED))
-        self._host.ill ^= {device}
-        self.log_event(f"{device} is {'ill' if device in self._host.ill else 'well'}")
+        self._host.unhealthy ^= {device}
+        self.log_event(f"{device} is {'ill' if device in self._host.unhealthy else 'well'}")
         await self._rescan(rng)
 
     async def _change_configuration(self, rng: random.Random) -> None:
@@ -368,7 +368,7 @@ class Steps(Node):
                     path.write_text("")
             if rng.random() < 0.3:
                 self._host.swap_ports()
-            self._host.ill |= {x for x in (*PLUGGABLE, *sorted(FIXED)) if rng.random() < 0.1}
+            self._host.unhealthy |= {x for x in (*PLUGGABLE, *sorted(FIXED)) if rng.random() < 0.1}
             self._kubelet.start()
         self._lingering.clear()
         for uid in self._host.pods():
