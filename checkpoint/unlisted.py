@@ -28,7 +28,7 @@ from typing import Final, TypeAlias
 from checkpoint.holdings import Holdings, Listed
 from checkpoint.lease import Lease, LeaseKey
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """The most pods, or units, that a text names."""
 _STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
 _HINT = (
@@ -150,8 +150,8 @@ def _pod(lease: Lease) -> str:
 
 
 def _bounded(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _uids_of_listed(leases: Iterable[Lease], holdings: Holdings) -> Mapping[str, Set[str]]:

@@ -26,7 +26,7 @@ import pytest
 T = TypeVar("T")
 DEFAULT_TIMEOUT = 30.0  # the longest wait, unless a test passes another limit
 _LOG_LINES = 200
-_LONGEST_TEXT = 4_000  # characters of the state in the error of a failed wait
+_MAX_TEXT_LENGTH = 4_000  # characters of the state in the error of a failed wait
 
 
 class KubeletError(Exception):
@@ -146,9 +146,8 @@ class Kubelet:
         while not (found := condition(state)):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(
-                    f"not within {seconds:g} s: {what or _source(condition)}\nseen last:\n{str(state)[:_LONGEST_TEXT]}"
-                )
+                seen = str(state)[:_MAX_TEXT_LENGTH]
+                raise TimeoutError(f"not within {seconds:g} s: {what or _source(condition)}\nseen last:\n{seen}")
             state = self.ask("wait", since=state.changes, seconds=min(left, DEFAULT_TIMEOUT))
         return found
 

@@ -34,7 +34,7 @@ DEBOUNCE = 0.5
 MAX_DEBOUNCE = 5.0
 RETRY = 5.0
 _CONFIG_MAP = "..data"
-_MOST_PROBLEMS = 20  # the most problems that are kept of an invalid file
+_MAX_PROBLEMS = 20  # the most problems that are kept of an invalid file
 log = logging.getLogger("nodeplug")
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -202,7 +202,7 @@ class ConfigFile:
             raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
     def _record_refusal(self, problems: Sequence[str]) -> None:
-        status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
+        status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MAX_PROBLEMS]))
         self.status = status
         for why in problems:
             log.error("the configuration stays as it was: %s", why, extra={"is_current": lambda: self.status == status})

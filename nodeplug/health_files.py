@@ -20,8 +20,8 @@ from hostdevices import Device, Health, Inventory, Problem
 from hostdevices.printable import printable
 from resources.unit_names import unit_names
 
-_MOST_BYTES = 1024  # the most bytes that are read of a file
-_MOST_FILES = 4096
+_MAX_BYTES = 1024  # the most bytes that are read of a file
+_MAX_FILES = 4096
 log = logging.getLogger("nodeplug")
 
 
@@ -41,8 +41,8 @@ class HealthFiles:
             names = []
         except OSError as error:
             return self._with_problems(inventory, [Problem(str(self._folder), f"not read: {error.strerror}")])
-        problems = [Problem(str(self._folder), f"more than {_MOST_FILES} files")] if len(names) > _MOST_FILES else []
-        listed = set(names[:_MOST_FILES])
+        problems = [Problem(str(self._folder), f"more than {_MAX_FILES} files")] if len(names) > _MAX_FILES else []
+        listed = set(names[:_MAX_FILES])
         meant = {
             device.id: found for device in inventory.devices.values() if listed and (found := listed & _names(device))
         }
@@ -84,7 +84,7 @@ def _first_line(path: Path) -> str:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return os.read(descriptor, _MOST_BYTES).decode(errors="replace").strip().partition("\n")[0].strip()
+        return os.read(descriptor, _MAX_BYTES).decode(errors="replace").strip().partition("\n")[0].strip()
     except OSError:
         return ""
     finally:

@@ -21,9 +21,9 @@ from hostdevices.printable import printable
 from nodeplug.log_handler import NonBlockingHandler
 
 _FIELDS = ("resource", "device", "claim", "holder")
-_LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
+_MAX_MESSAGE_LENGTH, _MAX_FIELD_LENGTH = 4_000, 500  # characters
 _TRACEBACK_LINES = 100
-_MOST_RECENT = 20  # the most warnings and errors that are kept
+_MAX_RECENT = 20  # the most warnings and errors that are kept
 LogFormat = Literal["auto", "text", "json"]
 
 
@@ -93,10 +93,10 @@ class _Recent(logging.Handler):
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self._events: deque[tuple[LogEntry, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
+        self._events: deque[tuple[LogEntry, Callable[[], bool]]] = deque(maxlen=_MAX_RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = printable(record.getMessage(), _LONGEST_FIELD)
+        text = printable(record.getMessage(), _MAX_FIELD_LENGTH)
         event = LogEntry(record.created, record.levelname.lower(), text, dict(_extra(record)))
         is_current: Callable[[], bool] = getattr(record, "is_current", _always)
         self._events.append((event, is_current))
@@ -148,12 +148,12 @@ class _Json(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    return printable(record.getMessage(), _LONGEST_MESSAGE)
+    return printable(record.getMessage(), _MAX_MESSAGE_LENGTH)
 
 
 def _extra(record: logging.LogRecord) -> list[tuple[str, str]]:
     return [
-        (field, printable(str(value), _LONGEST_FIELD)) for field in _FIELDS if (value := getattr(record, field, ""))
+        (field, printable(str(value), _MAX_FIELD_LENGTH)) for field in _FIELDS if (value := getattr(record, field, ""))
     ]
 
 
@@ -162,4 +162,4 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     assert record.exc_info
     lines = formatter.formatException(record.exc_info).split("\n")
     del lines[_TRACEBACK_LINES // 2 : -_TRACEBACK_LINES // 2]
-    return "\n".join(printable(line, _LONGEST_FIELD) for line in lines)
+    return "\n".join(printable(line, _MAX_FIELD_LENGTH) for line in lines)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from userspace import NvidiaUserspace
 
 LABELS_TIMEOUT: Final = 15.0  # seconds that all devices wait for the labels, also those that do not depend on them
-MOST_LINES: Final = 100  # of the log about devices that are not offered, at once
+MAX_LINES: Final = 100  # of the log about devices that are not offered, at once
 log = logging.getLogger("nodeplug")
 
 
@@ -254,10 +254,10 @@ class Offering:
         """Log once for each device that a resource selects why it is not offered."""
         refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
         new = [device for device, reason in refused.items() if self._refused.get(device) != reason]
-        for device in new[:MOST_LINES]:
+        for device in new[:MAX_LINES]:
             log.info("device is not offered: %s", refused[device], extra={"device": device})
-        if len(new) > MOST_LINES:
-            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MOST_LINES)
+        if len(new) > MAX_LINES:
+            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MAX_LINES)
         self._refused = refused
 
     def _publish(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:

@@ -11,7 +11,7 @@ import socket
 import sys
 
 _TIMEOUT = 4.0
-_MOST_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024
 
 
 def ask(address: str, path: str) -> tuple[bool, str]:
@@ -21,7 +21,7 @@ def ask(address: str, path: str) -> tuple[bool, str]:
         connection.connect(address)
         connection.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         received = b""
-        while len(received) < _MOST_BYTES and (piece := connection.recv(4096)):
+        while len(received) < _MAX_BYTES and (piece := connection.recv(4096)):
             received += piece
     head, _, body = received.partition(b"\r\n\r\n")
     return head.split(b" ")[1:2] == [b"200"], body.decode(errors="replace")

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 NODE_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """The annotations that a kubelet with its defaults sets; clients add theirs by JSON patches to this map."""
 
-_MOST_PODS = 110  # the kubelet's default
+_MAX_PODS = 110  # the kubelet's default
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names, if they differ
 _PRESSURES = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -88,7 +88,7 @@ def with_heartbeat(status: Json, now: str) -> Json:
 
 def _machine() -> Json:
     pages, disk = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), os.statvfs("/")
-    found = _quantities({"cpu": os.cpu_count() or 1, "pods": _MOST_PODS})
+    found = _quantities({"cpu": os.cpu_count() or 1, "pods": _MAX_PODS})
     return found | {"memory": kibibytes(pages), "ephemeral-storage": kibibytes(disk.f_blocks * disk.f_frsize)}
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from grpcunix.peer import peer_of
 from hostdevices.errors import HostExhausted
-from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Refusal, Reply
+from nodeplug.control.protocol import MAX_BYTES, QUESTIONS, Head, Refusal, Reply
 from nodeplug.control.running import RunningDaemon
 
 SECONDS_TO_ASK = 5.0
@@ -43,7 +43,7 @@ async def _reply(
     except asyncio.IncompleteReadError:
         return Reply(error="this is not a request: a request is a line of JSON")
     except asyncio.LimitOverrunError:
-        return Reply(error=f"a request has at most {MOST_BYTES} bytes")
+        return Reply(error=f"a request has at most {MAX_BYTES} bytes")
     except TimeoutError:
         return Reply(error=f"no request came within {SECONDS_TO_ASK:g} s")
     if peer_of(writer.get_extra_info("socket")).uid not in (0, os.geteuid()):

@@ -24,7 +24,7 @@ from resources.resource import Resource
 from resources.selector import Selection, concerns, describe
 from resources.shares import shares_of
 
-_MOST_NEAR = 20  # the most devices that are listed although the resource does not have them
+_MAX_NEAR = 20  # the most devices that are listed although the resource does not have them
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="explain"):
@@ -216,7 +216,7 @@ def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
     others = [x for x in others if concerns(resource.selector, x.kind)]
     others.sort(key=lambda x: (bool(resource.selector.mismatch(x)), x.id in facts.assignment.owners, x.id))
     refused = {x.device.id: x.reason for x in facts.assignment.rest}
-    for device in others[:_MOST_NEAR]:
+    for device in others[:_MAX_NEAR]:
         owner = facts.assignment.owners.get(device.id)
         mine = facts.assignment.refusals.get(device.id, {}).get(resource.name, "")
         reason = resource.selector.mismatch(device) or mine

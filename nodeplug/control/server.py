@@ -19,9 +19,9 @@ from typing import TypeAlias
 from folderwatch import FolderWatch, FolderWatcher
 from grpcunix.accepting import ASYNCIO_BACKLOG, set_kernel_backlog
 from nodeplug.control.running import RunningDaemon
-from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
+from nodeplug.control.sockets import MAX_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
 
-_MOST_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
+_MAX_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers in progress at the end
 _SECONDS_TO_ACCEPT = 0.1  # for clients that connected just before the socket went: asyncio loses half-accepted ones
 _RETRY = 5.0  # seconds until the next attempt to listen
@@ -83,7 +83,7 @@ class ControlServer:
                     listening = bind_socket(folder)
                     # not start_server, which loads TLS to check that the socket has none
                     server = await asyncio.start_unix_server(
-                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ASYNCIO_BACKLOG
+                        self._serve, sock=listening, limit=_MAX_BYTES, backlog=ASYNCIO_BACKLOG
                     )
                     try:
                         set_kernel_backlog(server)
@@ -104,7 +104,7 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         this = asyncio.current_task()
         assert this is not None
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
         self._open.add(this)

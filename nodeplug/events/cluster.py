@@ -36,10 +36,10 @@ SERIES: Final = 600.0
 REWRITE: Final = 60.0
 BURST: Final = 20
 REFILL: Final = 6.0
-MOST_WAITING: Final = 100
-MOST_REMEMBERED: Final = 200  # the most Events to which a repetition is added as a series
-_MOST_PODS = 16  # the most pods of a claim
-_LONGEST_NOTE, _LONGEST_NAME, _LONGEST_INSTANCE = 1024, 230, 128  # the most characters
+MAX_WAITING: Final = 100
+MAX_REMEMBERED: Final = 200  # the most Events to which a repetition is added as a series
+_MAX_PODS = 16  # the most pods of a claim
+_MAX_NOTE_LENGTH, _MAX_NAME_LENGTH, _MAX_INSTANCE_LENGTH = 1024, 230, 128  # the most characters
 _NODES_NAMESPACE = "default"  # for Events about objects without a namespace
 _REASONS = {
     "unplugged": ("DeviceUnplugged", "Watch"),
@@ -140,11 +140,11 @@ class ClusterEvents:
         )  # as the kubelet does: `kubectl describe node` searches for it
 
     def _add(self, kind: str, note: str, about: InvolvedObject) -> None:
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             self._telemetry.cluster_events["limited"] += 1
             return
         reason, action = _REASONS[kind]
-        self._waiting.append(EventContent(reason, action, printable(note, _LONGEST_NOTE - 3), about))
+        self._waiting.append(EventContent(reason, action, printable(note, _MAX_NOTE_LENGTH - 3), about))
         self._arrived.set()
 
     async def _publish(self, content: EventContent) -> None:
@@ -175,7 +175,7 @@ class ClusterEvents:
         claim = await self._claims.get(about.name, about.namespace)
         if claim.metadata.uid != about.uid:  # another claim has the name by now, and its pods have other devices
             return []
-        users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
+        users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MAX_PODS]
         pods = (InvolvedObject("Pod", user.name, about.namespace, user.uid) for user in users)
         return [EventContent(content.reason, content.action, content.note, pod) for pod in pods]
 
@@ -200,7 +200,7 @@ class ClusterEvents:
         await self._events.create(made)
         metadata = made["metadata"]
         self._written[content] = _RecordedEvent(metadata["name"], metadata["namespace"], now, written_at=now)
-        if len(self._written) > MOST_REMEMBERED:
+        if len(self._written) > MAX_REMEMBERED:
             del self._written[next(iter(self._written))]
         return "written"
 
@@ -235,12 +235,12 @@ def event(content: EventContent, node: str) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Event",
         "metadata": {
-            "name": f"{about.name[:_LONGEST_NAME].rstrip('-.')}.{os.urandom(8).hex()}",
+            "name": f"{about.name[:_MAX_NAME_LENGTH].rstrip('-.')}.{os.urandom(8).hex()}",
             "namespace": about.namespace or _NODES_NAMESPACE,
         },
         "eventTime": _micro_time(),
         "reportingController": CONTROLLER,
-        "reportingInstance": node[:_LONGEST_INSTANCE],
+        "reportingInstance": node[:_MAX_INSTANCE_LENGTH],
         "type": "Warning",
         "reason": content.reason,
         "action": content.action,

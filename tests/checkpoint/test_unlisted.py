@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from checkpoint import Lease, LeaseRefused, Ledger
 from checkpoint.holdings import DeviceFile, Listed, UnitEntry
-from checkpoint.unlisted import MOST_NAMED, running_pods_refusal, unlisted_reason
+from checkpoint.unlisted import MAX_NAMED, running_pods_refusal, unlisted_reason
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.node import OTHER, UNIT, Node
 from tests.running import running, until
@@ -254,6 +254,6 @@ def test_texts_name_devices_and_pods() -> None:
     )
     one_pod = [HELD, replace(HELD, unit="gpu-2", holder="pod/x/y/other")]
     assert running_pods_refusal(one_pod).startswith("devices gpu-0, gpu-2: pod x/y still runs with them")
-    many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MOST_NAMED + 7)]
+    many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MAX_NAMED + 7)]
     assert "gpu-4 and 7 more: pods x/p0" in running_pods_refusal(many)
     assert "x/p4 and 7 more still run" in running_pods_refusal(many)

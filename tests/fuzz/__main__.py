@@ -23,7 +23,7 @@ from tests.fuzz.targets import TARGETS
 
 _PART = 500  # inputs per process and turn
 _LONGEST = 20.0  # CPU seconds, the limit per input
-_MOST_FAILURES = 5  # printed per target
+_MAX_FAILURES = 5  # printed per target
 
 
 class Found(Struct):
@@ -94,7 +94,7 @@ def main() -> int:
             print(
                 f"{target}: {options.inputs} inputs in {time.monotonic() - began:.0f} s, {dict(total.outcomes)};"
                 f" slowest {seconds * 1000:.0f} ms (seed {slowest})",
-                *total.failures[:_MOST_FAILURES],
+                *total.failures[:_MAX_FAILURES],
                 sep="\n",
                 flush=True,
             )

@@ -17,7 +17,7 @@ from types import FunctionType
 from tests.fuzz.mutation import LONGEST
 from tests.fuzz.targets import ROOT, TARGETS, ByteTarget
 
-_LONGEST_SECONDS = 20  # the limit per input
+_MAX_SECONDS = 20  # the limit per input
 
 
 def run_guided(name: str, inputs: int, seed: int) -> int:
@@ -35,7 +35,7 @@ def run_guided(name: str, inputs: int, seed: int) -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     for content in target.seeds():
         (corpus / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content[:LONGEST])
-    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-timeout={_LONGEST_SECONDS}"]
+    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-timeout={_MAX_SECONDS}"]
     if target.words:
         options.append(f"-dict={_dictionary(corpus.with_suffix('.dict'), target.words)}")
     one: Callable[[bytes], str] = target.one

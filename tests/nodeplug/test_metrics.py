@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
 from nodeplug.config_file import ConfigStatus
-from nodeplug.metrics import MOST_LEASES, ScanStatus, collect
+from nodeplug.metrics import MAX_LEASES, ScanStatus, collect
 from nodeplug.readiness import not_ready_reasons
 from nodeplug.version import VERSION
 from telemetry import Histogram, Telemetry
@@ -132,9 +132,9 @@ def test_lease_info_has_pods_and_claims() -> None:
 
 
 def test_lease_info_is_limited_and_omissions_are_counted() -> None:
-    many = [lease(f"gpu-{number}") for number in range(MOST_LEASES + 5)]
+    many = [lease(f"gpu-{number}") for number in range(MAX_LEASES + 5)]
     found = samples(render(collect([], leases=many)))
-    assert sum(name == "nodeplug_lease_info" for name, _ in found) == MOST_LEASES
+    assert sum(name == "nodeplug_lease_info" for name, _ in found) == MAX_LEASES
     assert found["nodeplug_lease_info_omitted", ()] == 5
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nodeplug import probe
 from nodeplug.page.site import Site
-from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from nodeplug.status_server import MAX_CONNECTIONS, StatusServer
 from telemetry.exposition import Metric
 from tests.descriptors import no_more_descriptors
 from tests.leaks import LeakCheck
@@ -204,7 +204,7 @@ async def test_idle_connections_use_few_resources() -> None:
                 with contextlib.suppress(OSError):
                     one.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
                 await asyncio.sleep(0)
-            assert len(since.descriptors()) <= len(idle) + MOST_CONNECTIONS
+            assert len(since.descriptors()) <= len(idle) + MAX_CONNECTIONS
             assert since.threads() == set()
             assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
         finally:

@@ -13,7 +13,7 @@ from hostdevices.readers.pci import PCIE_ROOT
 from kubelet.node import Node
 from nodeplug.topology import svg
 from nodeplug.topology.layout import Item, NumaNode, Root, layout
-from nodeplug.topology.svg import MOST_DEVICES, draw
+from nodeplug.topology.svg import MAX_DEVICES, draw
 from nodeplug.topology.text import lines
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
@@ -78,8 +78,8 @@ def test_drawing_loads_no_external_content() -> None:
 def test_drawing_has_a_limited_number_of_devices() -> None:
     many = tuple(Item(f"misc-{number}", "misc") for number in range(10_000))
     drawing = draw(on_one_root(*many), "n")
-    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MOST_DEVICES
-    assert f"and {10_000 - MOST_DEVICES} more: nodeplug status -o wide lists all" in drawing
+    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MAX_DEVICES
+    assert f"and {10_000 - MAX_DEVICES} more: nodeplug status -o wide lists all" in drawing
     assert len(drawing) < 2_000_000
 
 

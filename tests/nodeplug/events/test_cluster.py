@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.config import loads
-from nodeplug.events.cluster import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
+from nodeplug.events.cluster import BURST, MAX_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
 from nodeplug.events.devices import DeviceChange
 from nodeplug.parts import cluster_events
 from resourceapi.client import AsyncClient, Credentials
@@ -159,10 +159,8 @@ async def test_events_are_rate_limited() -> None:
 async def test_waiting_events_are_limited() -> None:
     telemetry = Telemetry()
     events = ClusterEvents(AsyncClient(lambda: Credentials(server="http://127.0.0.1:9")), NODE, telemetry)
-    events.devices_changed(
-        [DeviceChange("unplugged", "a/b", str(number), "", (POD,)) for number in range(MOST_WAITING)]
-    )
-    assert telemetry.cluster_events == {"limited": MOST_WAITING}
+    events.devices_changed([DeviceChange("unplugged", "a/b", str(number), "", (POD,)) for number in range(MAX_WAITING)])
+    assert telemetry.cluster_events == {"limited": MAX_WAITING}
 
 
 @pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:9", "t"), ("", "wrong")])
