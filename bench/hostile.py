@@ -34,8 +34,8 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, Target
 from tests.grpcunix.attacks import SERVICE as PLUGIN
 from tests.ports import free_ports
 
-LONGEST = 50.0  # goal: the longest wait of other clients, in milliseconds
-MOST = 10.0  # goal: the largest growth of the daemon's memory, in MiB
+MAX_WAIT_MS = 50.0  # goal: the longest wait of other clients, in milliseconds
+MAX_GROWTH_MIB = 10.0  # goal: the largest growth of the daemon's memory, in MiB
 Attack = Callable[["Victim"], object]  # runs in a thread
 _Row: TypeAlias = tuple[float, int, float, float, float, float, int, str]
 
@@ -104,8 +104,8 @@ async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
     found = json.loads((await bystander.communicate(b""))[0])
     ordered = sorted(found["lasting"] + found["new"])
     p50, p99 = (quantile(ordered, share) for share in (0.5, 0.99))
-    is_reached = ordered[-1] <= LONGEST and growth <= MOST and not found["cut_off"]
-    goal = f"at most {LONGEST:g} ms, {MOST:g} MiB: {'reached' if is_reached else 'not reached'}"
+    is_reached = ordered[-1] <= MAX_WAIT_MS and growth <= MAX_GROWTH_MIB and not found["cut_off"]
+    goal = f"at most {MAX_WAIT_MS:g} ms, {MAX_GROWTH_MIB:g} MiB: {'reached' if is_reached else 'not reached'}"
     return growth, len(ordered), p50, p99, ordered[-1], max(found["new"], default=0.0), found["cut_off"], goal
 
 
