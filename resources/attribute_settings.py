@@ -5,7 +5,7 @@ from hostdevices.device import Device
 _BY_NVML = frozenset({"hive", "memory", "placement", "profile", "uuid"})
 
 
-def provided_by(name: str, device: Device) -> str:
+def providing_setting(name: str, device: Device) -> str:
     """Return the setting that provides an attribute which a device lacks, in brackets; empty if none does."""
     facts = device.attributes
     if name in _BY_NVML and device.kind == "gpu" and facts.get("vendor") == "10de":
