@@ -46,7 +46,7 @@ def test_oversized_connection_table_raises_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "content", "why"),
+    ("table", "content", "unassigned_reason"),
     [
         ("self/mountinfo", b"36 35 8:0 / /a\r37\x0b35\x0b\xff rw - ext4 x rw\n", "a file system on a is mounted"),
         ("1/mountinfo", b"36 35 0:5 / /a\r37\x0b35\x0b8:0 rw - tmpfs x rw\n", ""),
@@ -71,7 +71,7 @@ def test_disk_is_in_use_only_if_mounted_swap_or_in_a_zfs_pool(
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "unassigned_reason"),
     [
         ("/sys/class/block/a/bcache", "a is part of a bcache"),
         ("/sys/fs/bcachefs/6f0e/dev-0/block", "a file system on a is mounted"),

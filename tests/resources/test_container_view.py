@@ -100,7 +100,7 @@ def test_two_nodes_at_one_container_path_are_detected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "unassigned_reason"),
     [
         ("v.example/gpu={mac}", "it has no mac, which cdiDevices of x/y uses"),
         (
@@ -116,7 +116,7 @@ def test_device_with_invalid_cdi_name_is_unavailable(name: str, unassigned_reaso
 
 
 @pytest.mark.parametrize(
-    ("files", "why"),
+    ("files", "unassigned_reason"),
     [
         (None, "`userspace: nvidia` of x/y is for GPUs that use this driver"),
         (DriverFiles(problem="two versions"), "two versions"),

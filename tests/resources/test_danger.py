@@ -78,7 +78,7 @@ def test_raw_storage_is_dangerous_by_name_or_number(tree: Tree, node: str, numbe
 
 
 @pytest.mark.parametrize(
-    ("node", "numbers", "why"),
+    ("node", "numbers", "unassigned_reason"),
     [
         ("pts/3", "136:3", "gives the terminal of a session"),
         ("nvidia-caps/nvidia-cap1", "509:1", "can reconfigure all of the node's GPUs"),

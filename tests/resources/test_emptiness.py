@@ -43,7 +43,7 @@ def test_reason_mentions_dangerous_if_all_selected_kinds_need_it(
 
 
 @pytest.mark.parametrize(
-    ("select", "why"),
+    ("select", "unassigned_reason"),
     [
         ("kvm", ": misc-kvm belongs to x/first, which is earlier in the file"),
         (
