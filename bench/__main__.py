@@ -46,7 +46,7 @@ def _measure(name: str) -> None:
     except LeftOut as reason:
         print(f"{name}: left out: {reason}")
     if tables:
-        results.keep(name, results.Result(machine, date, round(time.monotonic() - began), tuple(tables)))
+        results.save(name, results.Result(machine, date, round(time.monotonic() - began), tuple(tables)))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import grpc
 
 from bench.process import resident
 from bench.quantile import quantile
+from bench.scenes import DURATION, SCENES, Scene, Staged
 from bench.start import command
-from bench.surroundings import SCENES, SECONDS, Scene, Staged
 from bench.table import Cell, LeftOut, Table
 from bench.tree import make_host
 from bench.victim import Victim
@@ -34,8 +34,8 @@ from tests.grpcunix.attacks import ATTACKS, DEVICES, Target
 from tests.grpcunix.attacks import SERVICE as PLUGIN
 from tests.ports import free_ports
 
-LONGEST = 50.0  # goal: the longest wait of other clients, in milliseconds
-MOST = 10.0  # goal: the largest growth of the daemon's memory, in MiB
+MAX_WAIT_MS = 50.0  # goal: the longest wait of other clients, in milliseconds
+MAX_GROWTH_MIB = 10.0  # goal: the largest growth of the daemon's memory, in MiB
 Attack = Callable[["Victim"], object]  # runs in a thread
 _Row: TypeAlias = tuple[float, int, float, float, float, float, int, str]
 
@@ -44,7 +44,7 @@ def run() -> Iterator[Table]:
     """Measure the answer times of the other client in milliseconds, and the daemon's growth in MiB."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     transport: dict[str, Attack] = {name: _repeat_transport_attack(attack) for name, attack in ATTACKS.items()}
-    attacks: dict[str, Attack] = {"no attack": lambda _: time.sleep(SECONDS), **transport, **_OTHERS}
+    attacks: dict[str, Attack] = {"no attack": lambda _: time.sleep(DURATION), **transport, **_OTHERS}
     scenes = {name: _in_a_thread(attack) for name, attack in attacks.items()} | SCENES
     rows, notes = list[tuple[Cell, ...]](), list[str]()
     with tempfile.TemporaryDirectory(prefix="np-") as host:
@@ -104,8 +104,8 @@ async def _with_bystander(scene: Scene, victim: Victim) -> _Row:
     found = json.loads((await bystander.communicate(b""))[0])
     ordered = sorted(found["lasting"] + found["new"])
     p50, p99 = (quantile(ordered, share) for share in (0.5, 0.99))
-    is_reached = ordered[-1] <= LONGEST and growth <= MOST and not found["cut_off"]
-    goal = f"at most {LONGEST:g} ms, {MOST:g} MiB: {'reached' if is_reached else 'not reached'}"
+    is_reached = ordered[-1] <= MAX_WAIT_MS and growth <= MAX_GROWTH_MIB and not found["cut_off"]
+    goal = f"at most {MAX_WAIT_MS:g} ms, {MAX_GROWTH_MIB:g} MiB: {'reached' if is_reached else 'not reached'}"
     return growth, len(ordered), p50, p99, ordered[-1], max(found["new"], default=0.0), found["cut_off"], goal
 
 
@@ -124,7 +124,7 @@ def _repeat_transport_attack(attack: Callable[[Target, float], object]) -> Attac
     """Return a repeated attack, because the daemon disconnects a flooding client at once."""
 
     def repeated(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while (left := end - time.monotonic()) > 0:
             attack(victim, left)
 
@@ -135,7 +135,7 @@ def _hold(connect: Callable[[Victim], socket.socket], number: int, opening: byte
     """Return an attack that opens many connections, sends `opening` on each, and reads nothing."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         with contextlib.ExitStack() as held:
             for _ in range(number):
                 with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ def _repeat(connect: Callable[[Victim], socket.socket], request: bytes) -> Attac
     """Return an attack that sends a request on one connection after the other, as fast as they are answered."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
                 connection.sendall(request)
@@ -165,7 +165,7 @@ def _endless(connect: Callable[[Victim], socket.socket], piece: bytes) -> Attack
     """Return an attack that sends an endless request, on a new connection whenever one is closed."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         while time.monotonic() < end:
             with contextlib.suppress(OSError), connect(victim) as connection:
                 while time.monotonic() < end:
@@ -178,7 +178,7 @@ def _calls(method: str, request: Any) -> Attack:
     """Return an attack that calls one method repeatedly."""
 
     def attack(victim: Victim) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + DURATION
         with grpc.insecure_channel(f"unix:{victim.path}", options=[("grpc.default_authority", "localhost")]) as channel:
             while time.monotonic() < end:
                 with contextlib.suppress(grpc.RpcError):
@@ -189,7 +189,7 @@ def _calls(method: str, request: Any) -> Attack:
 
 def _recreate_kubelet_socket(victim: Victim) -> None:
     """Create and remove a fake kubelet socket repeatedly."""
-    path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + SECONDS
+    path, end = victim.path.with_name("kubelet.sock"), time.monotonic() + DURATION
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
             path.unlink()

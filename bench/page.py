@@ -29,7 +29,7 @@ Without them the benchmarks skip the comparison and report it.
 def write(names: Sequence[str]) -> None:
     """Publish this checkout's results of `names`, keep the published others, and write the page in their order."""
     known = results.published()
-    measured = {name: result for name in names if (result := results.kept(name) or known.get(name)) is not None}
+    measured = {name: result for name in names if (result := results.load(name) or known.get(name)) is not None}
     results.publish(measured)
     PAGE.write_text(render(measured))
 

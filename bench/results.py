@@ -21,13 +21,13 @@ class Result(Struct, frozen=True):
     tables: tuple[Table, ...]
 
 
-def keep(name: str, result: Result) -> None:
+def save(name: str, result: Result) -> None:
     """Store a result in this checkout."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{name}.json").write_bytes(_encode(result))
 
 
-def kept(name: str) -> Result | None:
+def load(name: str) -> Result | None:
     """Return this checkout's result, or None."""
     path = FOLDER / f"{name}.json"
     return msgspec.json.decode(path.read_bytes(), type=Result) if path.exists() else None

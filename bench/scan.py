@@ -20,7 +20,7 @@ from statistics import median
 from bench.quantile import quantile
 from bench.table import LeftOut, Table
 from hostdevices import Host, Scanner
-from hostdevices.watching.watch import NEVER, Pace, Watcher, default_sources
+from hostdevices.watching.watch import NEVER, ScanThrottle, Watcher, default_sources
 
 EVENTS = 200
 BURST = 512
@@ -147,7 +147,7 @@ async def _latencies() -> dict[str, list[float]]:
             for what, (name, act) in steps.items():
                 action = what.partition(" ")[2]
                 arrived.setdefault(what, {})[action, name] = await _when(watcher, name, action == "add", act)
-                await asyncio.sleep(Pace.QUIET * 1.1)
+                await asyncio.sleep(ScanThrottle.QUIET * 1.1)
         os.close(control)
     return {what: [(moments[x] - seen[x]) * 1000 for x in moments] for what, moments in arrived.items()}
 

@@ -165,15 +165,15 @@ class CdiDirectory:
         state = self._states.get(name, ())
         return state is not None and state != _read_state(self._path(name))
 
-    def ours(self) -> tuple[str, ...]:
+    def own_names(self) -> tuple[str, ...]:
         """Return the names of nodeplug's files, sorted; none if the directory is missing."""
-        return tuple(sorted(map(self.name_of, filter(self.is_ours, self._entries()))))
+        return tuple(sorted(map(self.name_of, filter(self.is_own_file, self._entries()))))
 
     def name_of(self, entry: str) -> str:
         """Return the name under which a file was written, from its name in the directory."""
         return entry.removeprefix(self._prefix).removesuffix(".json")
 
-    def is_ours(self, entry: str) -> bool:
+    def is_own_file(self, entry: str) -> bool:
         """Return whether `entry` in the directory is a file of this owner."""
         return entry.startswith(self._prefix) and entry.endswith(".json")
 
@@ -189,17 +189,17 @@ class CdiDirectory:
             self.write(name, spec)
             names.add(name)
         if stale is None:
-            self.keep(names)
+            self.remove_others(names)
         else:
             for name in set(stale) - names:
                 self.remove(name)
 
-    def keep(self, names: Collection[str]) -> None:
+    def remove_others(self, names: Collection[str]) -> None:
         """Remove all files of this owner except these, and half-written ones from a crash.
 
         Raises OSError of the disk.
         """
-        for name in self.ours():
+        for name in self.own_names():
             if name not in names:
                 self.remove(name)
         for entry in self._entries():

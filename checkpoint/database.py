@@ -8,7 +8,7 @@ Rules:
 3. After the load, memory is authoritative. After a failure the file is opened again and made equal to memory; after a
    failure for want of space it is equal already. The same applies if another program wrote to it, such as a backup.
 4. A write-ahead log is synced with each transaction: one fsync, and a power cut loses no acknowledged lease. The log is
-   kept short and reused (`tidy`), also before the database grows.
+   kept short and reused (`compact_log`), also before the database grows.
 5. Every granted lease can end, even if other programs fill the disk at any moment. An end writes each page at most once
    to the log, and the pages may not be in the database yet. That much space is in reserve before a grant is committed
    (reserve.py). If an end finds no space, the reserve becomes part of the database and the log, and stays there.
@@ -30,11 +30,11 @@ from msgspec import Struct
 from checkpoint import log_index
 from checkpoint.disk_errors import code_of, describe, has_no_free_inodes, is_full, quota_as_os_error
 from checkpoint.errors import LedgerUnavailable, StateLocked
-from checkpoint.held import HeldFiles, Identity, identity
 from checkpoint.lease import Book, Change
 from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS, migrate, version
 from checkpoint.reserve import SIZE, Reserve, allocate_available
 from checkpoint.rows import InvalidRow, apply, load, rewrite
+from checkpoint.tracked_files import Identity, TrackedFiles, identity
 from folderwatch import path_exists
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter if a message 
 _WAIT_FOR_READER = 2.0  # seconds that another program can lock the file before a write is refused
 _MIN_LOG_LIMIT = 512 * 1024  # bytes that the write-ahead log of a small database keeps after a checkpoint
 _SLACK = 64 * 1024  # bytes: the log's headers, and what a file system needs for itself when files change
-_TIDY_AFTER = 16  # commits: some 100 pages of the write-ahead log
+_COMPACT_AFTER = 16  # commits: some 100 pages of the write-ahead log
 
 
 class SetAside(Struct, frozen=True):
@@ -83,21 +83,21 @@ class Database:
         self.path = directory / FILE_NAME
         self.commits = 0  # transactions that reached the disk
         self.set_aside: list[SetAside] = []
-        self.began_empty = False  # there was no usable ledger: pods might hold devices that are not in it
+        self.was_empty = False  # there was no usable ledger: pods might hold devices that are not in it
         self._directory = directory
         self._log_path = directory / f"{FILE_NAME}-wal"
         self._index_path = directory / f"{FILE_NAME}-shm"
         self._reserve = Reserve(directory)
         self._unrestored = directory / _UNRESTORED_NAME
-        self._untidy = 0  # commits since `tidy`
+        self._commits_in_log = 0  # commits since `compact_log`
         self._must_grow = False  # the log has pages for which the database has no space yet
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file in use
         self._page = 0  # bytes
-        self._size = 0  # bytes of the file, which grows only with `tidy`
+        self._size = 0  # bytes of the file, which grows only with `compact_log`
         self._latest_length = 0  # the last result of `_length`
-        self._held: HeldFiles | None = None  # the file, its log and the lock
+        self._tracked_files: TrackedFiles | None = None  # the file, its log and the lock
         self._is_taken_over = False  # another process took the lock while this one had leases in memory
 
     def peek(self) -> Book:
@@ -109,7 +109,7 @@ class Database:
             if not _size(self.path):
                 return Book()
             try:
-                log_index.check_room(self._index_path)
+                log_index.check_space(self._index_path)
                 return _read_only(self.path)
             except (OSError, sqlite3.OperationalError) as error:
                 if not (is_full(error) or code_of(error) == sqlite3.SQLITE_CANTOPEN) or _size(self._log_path):
@@ -134,7 +134,7 @@ class Database:
         with contextlib.suppress(OSError, sqlite3.Error):  # the first grant reports the error
             length = self._length()
             if length > self._size:  # it is new
-                self.tidy()
+                self.compact_log()
             self._reserve.make(_reserve_size(length))
         return book
 
@@ -156,7 +156,7 @@ class Database:
         except _DATABASE_ERRORS as error:
             raise self._unavailable("write", error) from error
         self.commits += 1
-        self._untidy += 1
+        self._commits_in_log += 1
 
     def check(self, book: Book) -> None:
         """Write the content once more. Raises `LedgerUnavailable` if there is no space even for that."""
@@ -164,7 +164,7 @@ class Database:
             self._write(partial(rewrite, book=book), book, ends=False)
         except _DATABASE_ERRORS as error:
             raise self._unavailable("write", error) from error
-        self.tidy()
+        self.compact_log()
 
     def rewrite_if_replaced(self, book: Book) -> None:
         """Write everything again if another file has replaced the one in use. Raises `LedgerUnavailable`.
@@ -180,15 +180,15 @@ class Database:
 
     def _write_on_a_full_disk(self, change: _Change, book: Book, *, ends: bool) -> None:
         try:
-            self.tidy()  # the log's own blocks are space for the end of a lease
+            self.compact_log()  # the log's own blocks are space for the end of a lease
             self._write(change, book, ends=ends)
         except _DATABASE_ERRORS as error:
             if not ends or not is_full(error) or not self._reserve.release():
                 raise
-            self.tidy()
+            self.compact_log()
             self._extend_log()
             self._write(change, book, ends=True)
-            self.tidy()  # a database that was written again can only grow now
+            self.compact_log()  # a database that was written again can only grow now
 
     def _write(self, change: _Change, book: Book, *, ends: bool, grows: bool = True) -> None:
         """Commit `change`, or all of `book` if the file is not the one that was open."""
@@ -230,19 +230,19 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
 
-    def tidy(self) -> None:
+    def compact_log(self) -> None:
         """Write the log into the database (a checkpoint); a disk error is reported by the next write.
 
         The log keeps as many blocks as the end of every lease needs, because others can fill the disk.
         """
-        self._untidy, self._must_grow = 0, False
-        if self._connection is not None and self._held is not None:
+        self._commits_in_log, self._must_grow = 0, False
+        if self._connection is not None and self._tracked_files is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
                 # otherwise foreign writes would be mixed with the log's; the next write reports it
-                if self._held.are_in_place():
-                    self._fold(self._connection, self._held)
+                if self._tracked_files.are_in_place():
+                    self._checkpoint_log(self._connection, self._tracked_files)
 
-    def _fold(self, connection: sqlite3.Connection, held: HeldFiles) -> None:
+    def _checkpoint_log(self, connection: sqlite3.Connection, held: TrackedFiles) -> None:
         limit = max(_MIN_LOG_LIMIT, _log_size(self._length()))
         connection.execute(f"PRAGMA journal_size_limit = {limit}").fetchall()
         try:
@@ -252,9 +252,9 @@ class Database:
         self._size = _size(self.path)
 
     @property
-    def is_untidy(self) -> bool:
-        """Return whether `tidy` is due: after some commits, or before the database cannot grow on a full disk."""
-        return self._untidy >= _TIDY_AFTER or self._must_grow
+    def needs_compaction(self) -> bool:
+        """Return whether `compact_log` is due: after some commits, or when the database can grow only now."""
+        return self._commits_in_log >= _COMPACT_AFTER or self._must_grow
 
     def _length(self) -> int:
         """Return the size of the database in bytes, including pages that are only in the log; 0 if it is closed."""
@@ -320,7 +320,7 @@ class Database:
             raise _Unsound("corrupt", "its write-ahead log exists, but the database is missing or empty")
         if empty:
             self._create()
-        log_index.check_room(self._index_path)
+        log_index.check_space(self._index_path)
         try:
             connection = self._connection = sqlite3.connect(
                 self.path, timeout=_WAIT_FOR_READER, isolation_level=None, cached_statements=32, check_same_thread=False
@@ -330,7 +330,7 @@ class Database:
             connection.execute("PRAGMA cache_size = -512")  # KiB
             _check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `tidy`
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `compact_log`
             connection.execute("PRAGMA synchronous = EXTRA")  # like FULL, and also safe on file systems without WAL
             # To check a foreign key, SQLite reads the whole record, once for each lease: megabytes each time if one
             # container has thousands of units. rows.py writes lease and record together, and rejects a lease without
@@ -347,9 +347,9 @@ class Database:
         if self._identity not in (None, found_there) and len(found):
             raise _Unsound("replaced", "another database replaced the one in use")
         if self._identity is None:
-            self.began_empty = path_exists(self._unrestored)
+            self.was_empty = path_exists(self._unrestored)
         self._identity = found_there
-        self._held = HeldFiles((self.path, self._directory / _LOCK_NAME), self._log_path)
+        self._tracked_files = TrackedFiles((self.path, self._directory / _LOCK_NAME), self._log_path)
         self._size = _size(self.path)
         return found
 
@@ -383,7 +383,7 @@ class Database:
 
         Writes to deleted files are lost, and another process can have its own lock if the lock file was replaced.
         """
-        return self._held is not None and self._held.are_in_place()
+        return self._tracked_files is not None and self._tracked_files.are_in_place()
 
     def _has_lock(self) -> bool:
         if self._lock is None:
@@ -406,7 +406,7 @@ class Database:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`HeldFiles`)
+            os.fchmod(lock, 0o600)  # only with the lock: the owner checks the file's time of change (`TrackedFiles`)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -423,9 +423,9 @@ class Database:
             os.close(lock)
 
     def _close_file(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._tracked_files is not None:
+            self._tracked_files.close()
+            self._tracked_files = None
         connection, self._connection = self._connection, None
         if connection is not None:
             # a checkpoint that fails here loses nothing: the log stays, and the next open reads it

@@ -7,38 +7,38 @@ from typing import Final
 
 log = logging.getLogger("nodeplug.leases")
 
-AGAIN: Final = 30.0
-"""Seconds after which a disk that refused is tried again, unless a request was written before."""
+RETRY_INTERVAL: Final = 30.0
+"""Seconds after which the disk is tried again after a failed write, unless a request was written before."""
 
 
 class DiskProblem:
     """The problem of one ledger; belongs to its event loop."""
 
-    def __init__(self, check: Callable[[], None], again: float = AGAIN) -> None:
+    def __init__(self, check: Callable[[], None], retry_interval: float = RETRY_INTERVAL) -> None:
         """Start without a problem.
 
-        `check` is called `again` seconds after one was found, and reports its result here.
+        `check` is called `retry_interval` seconds after one was found, and reports its result here.
         """
-        self.words = ""  # empty if the last read or write succeeded
+        self.text = ""  # empty if the last read or write succeeded
         self._check = check
-        self._again = again
-        self._later: asyncio.TimerHandle | None = None
+        self._retry_interval = retry_interval
+        self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def found(self, words: str) -> None:
+    def report(self, text: str) -> None:
         """Record a problem, or with an empty text that there is none; changes are logged."""
-        if not (words or self.words):
+        if not (text or self.text):
             return
-        if words != self.words:
-            log.log(logging.ERROR if words else logging.INFO, "%s", words or "leases can be written again")
-        self.words = words
-        if self._later is not None:
-            self._later.cancel()
-        later = asyncio.get_running_loop().call_later
-        self._later = later(self._again, self._check) if words and not self._is_closed else None
+        if text != self.text:
+            log.log(logging.ERROR if text else logging.INFO, "%s", text or "leases can be written again")
+        self.text = text
+        if self._timer is not None:
+            self._timer.cancel()
+        call_later = asyncio.get_running_loop().call_later
+        self._timer = call_later(self._retry_interval, self._check) if text and not self._is_closed else None
 
     def close(self) -> None:
         """Stop trying again."""
         self._is_closed = True
-        if self._later is not None:
-            self._later.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

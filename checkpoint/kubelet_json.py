@@ -38,9 +38,9 @@ def decode(text: str, type_: type[T]) -> T:
         try:
             return msgspec.json.decode(text, type=type_)
         except msgspec.ValidationError:  # from another version of the kubelet, or edited by hand
-            from checkpoint.as_go_reads import as_go_reads  # on first use: it loads msgspec's type inspection
+            from checkpoint.go_json import decoded_by_go  # on first use: it loads msgspec's type inspection
 
-            return msgspec.convert(as_go_reads(msgspec.json.decode(text), type_), type_, str_keys=True)
+            return msgspec.convert(decoded_by_go(msgspec.json.decode(text), type_), type_, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
         raise KubeletFileError(str(error)) from error
     except msgspec.DecodeError as error:

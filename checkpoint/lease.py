@@ -312,11 +312,11 @@ def _is_same(old: Lease, new: Lease) -> bool:
 
 
 def _refusal(wanted: Lease, held: Lease, device: str, rule: str) -> LeaseRefused:
-    way_out = (
+    hint = (
         "wait until that claim is unprepared"
         if held.api == "dra"
         else "delete that pod, or let only one resource select the device"
     )
     return LeaseRefused(
-        f"device {device}: {wanted.resource} cannot allocate {wanted.unit}, because {held}; {rule}; {way_out}", device
+        f"device {device}: {wanted.resource} cannot allocate {wanted.unit}, because {held}; {rule}; {hint}", device
     )

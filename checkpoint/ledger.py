@@ -1,4 +1,4 @@
-"""The ledger: all leases, in memory for reading and on disk before a promise is made.
+"""The ledger: all leases, in memory for reading and on disk before an answer is sent.
 
     request -> decided on the loop, in order -> one transaction for all that wait -> answers, then observers
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from checkpoint.database import Database, SetAside
-from checkpoint.disk_problem import AGAIN, DiskProblem
+from checkpoint.disk_problem import RETRY_INTERVAL, DiskProblem
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, StateLocked
 from checkpoint.guard import Guard
 from checkpoint.lease import Api, Book, Change, Lease, LeaseKey
@@ -38,9 +38,9 @@ log = logging.getLogger("nodeplug.leases")
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Book], None]
 
-QUICK = 0.004  # seconds; above this moving average (over about `_LATELY` transactions) a thread writes
+FAST_WRITE = 0.004  # seconds; above this moving average (over about `_AVERAGED_WRITES` transactions) a thread writes
 """Using a thread costs more the busier the machine is, which is also when a fast disk seems slow."""
-_LATELY = 8
+_AVERAGED_WRITES = 8
 _RETRY = 0.05  # seconds between attempts to take the state directory
 
 
@@ -52,13 +52,14 @@ class Ledger:
         directory: Path,
         boot_id: str,
         *,
-        quick: float = QUICK,
-        again: float = AGAIN,
+        fast_write: float = FAST_WRITE,
+        retry_interval: float = RETRY_INTERVAL,
         commit_seconds: Histogram | None = None,
     ) -> None:
-        """Prepare; no file is touched yet. `boot_id` is this boot's; `quick` (see `QUICK`) and `again` are in seconds.
+        """Prepare; no file is touched yet. `boot_id` is this boot's.
 
-        The duration of each transaction that reached the disk is added to `commit_seconds`.
+        `fast_write` (see `FAST_WRITE`) and `retry_interval` are in seconds. The duration of each transaction that
+        reached the disk is added to `commit_seconds`.
         """
         self.boot_id = boot_id
         self.guard: Guard | None = None
@@ -66,10 +67,10 @@ class Ledger:
         self.is_complete = True  # False while pods might hold devices that a lost ledger does not have
         self._database = Database(directory)
         self._thread = LedgerThread(self._database.path)
-        self._quick = quick
-        self._seconds_lately = 0.0  # moving average of a transaction's duration
+        self._fast_write = fast_write
+        self._average_seconds = 0.0  # moving average of a transaction's duration
         self._book = Book()
-        self._disk_problem = DiskProblem(self._check, again)
+        self._disk_problem = DiskProblem(self._check, retry_interval)
         self._answered: dict[LeaseKey, float] = {}  # when each lease was last in an answer, by the loop's clock
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -77,7 +78,7 @@ class Ledger:
         self._waiting: list[Request] = []
         self._busy: asyncio.Task[None] | None = None  # work in the thread
         self._is_scheduled = False  # `_flush` will be called: requests that arrive until then form one transaction
-        self._come_alone = True  # the latest transaction had one request
+        self._was_single = True  # the latest transaction had one request
         self._observers = Observers()
         self._commit_seconds = commit_seconds
         self._is_closed = False
@@ -87,27 +88,27 @@ class Ledger:
         with contextlib.suppress(LedgerUnavailable):
             self._book = await self._thread.run(self._database.peek)
 
-    async def take(self, patience: float = 0.0) -> None:
-        """Own the directory from now on; another process may need `patience` seconds to release it.
+    async def take(self, max_wait: float = 0.0) -> None:
+        """Own the directory from now on; another process may need `max_wait` seconds to release it.
 
         A file that is not sound is set aside (`set_aside`). A disk that cannot be read or written is not an error here:
         it is logged, and each request tries again. Raises `StateLocked` if the other process keeps the directory.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience
+        deadline = loop.time() + max_wait
         is_waiting = False
         while True:
             try:
                 await self.load()
                 break
             except StateLocked as error:
-                if patience and not is_waiting:
-                    log.info("%s; waiting up to %g s for it (settings.lockWaitSeconds)", error, patience)
+                if max_wait and not is_waiting:
+                    log.info("%s; waiting up to %g s for it (settings.lockWaitSeconds)", error, max_wait)
                     is_waiting = True
                 if loop.time() >= deadline:
                     raise
             except LedgerUnavailable as error:
-                self._disk_problem.found(str(error))
+                self._disk_problem.report(str(error))
                 break
             await asyncio.sleep(_RETRY)
         self._is_owned.set()
@@ -115,7 +116,7 @@ class Ledger:
     @property
     def problem(self) -> str:
         """Return why the last read or write of leases failed; empty if it succeeded."""
-        return self._disk_problem.words
+        return self._disk_problem.text
 
     @property
     def is_owned(self) -> bool:
@@ -357,7 +358,7 @@ class Ledger:
         with child_span("commit leases"):
             is_next = self._busy is None and not self._is_scheduled
             self._is_scheduled |= is_next
-            if is_next and self._come_alone and self._is_quick:
+            if is_next and self._was_single and self._is_disk_fast:
                 loop.call_soon(loop.call_soon, self._flush)  # later arrivals came while this one was written
                 self._commit([request])
             else:
@@ -368,9 +369,9 @@ class Ledger:
         return outcome
 
     @property
-    def _is_quick(self) -> bool:
+    def _is_disk_fast(self) -> bool:
         """Return whether the loop can write: the disk is fast, apart from a few slow transactions."""
-        return self._is_loaded and self._seconds_lately <= self._quick
+        return self._is_loaded and self._average_seconds <= self._fast_write
 
     def _flush(self) -> None:
         """Decide all waiting requests, and write their changes; while the disk is slow, in the thread."""
@@ -381,8 +382,8 @@ class Ledger:
         self._waiting = []
         if not batch:
             return
-        self._come_alone = len(batch) == 1
-        if self._is_quick:
+        self._was_single = len(batch) == 1
+        if self._is_disk_fast:
             self._commit(batch)
         else:
             self._begin(self._flush_in_thread(batch))
@@ -392,8 +393,8 @@ class Ledger:
         outcomes, changes = self._decide(batch)
         refusal, seconds = self._write(changes) if changes else (None, 0.0)
         self._finish(batch, outcomes, changes, refusal, seconds)
-        if self._database.is_untidy:
-            self._begin(self._tidy())
+        if self._database.needs_compaction:
+            self._begin(self._compact_log())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._busy = asyncio.get_running_loop().create_task(work)
@@ -411,38 +412,38 @@ class Ledger:
             refusal, seconds = await self._thread.run(self._write, changes) if changes else (None, 0.0)
             self._finish(batch, outcomes, changes, refusal, seconds)
         except (LedgerUnavailable, StateLocked) as error:
-            self._disk_problem.found(str(error))
+            self._disk_problem.report(str(error))
             answer(batch, [LedgerUnavailable(str(error))] * len(batch))
         except Exception as error:
             answer(batch, [_defect(error)] * len(batch))
         finally:  # if the loop ends, the callers get no other answer
             answer(batch, [asyncio.CancelledError()] * len(batch))
-        await self._tidy()
+        await self._compact_log()
 
-    async def _tidy(self) -> None:
-        if self._database.is_untidy:
-            await self._thread.run(self._database.tidy)
+    async def _compact_log(self) -> None:
+        if self._database.needs_compaction:
+            await self._thread.run(self._database.compact_log)
 
     def _check(self) -> None:
         if self._busy is None:
             self._begin(self._check_in_thread())
         else:
-            self._disk_problem.found(self.problem)  # unless the work under way finds the result
+            self._disk_problem.report(self.problem)  # unless the work under way finds the result
 
     async def _check_in_thread(self) -> None:
         try:
             await self.load()
             await self._thread.run(self._database.check, self._book)
         except (LedgerUnavailable, StateLocked) as error:
-            self._disk_problem.found(str(error))
+            self._disk_problem.report(str(error))
         else:
-            self._disk_problem.found("")
+            self._disk_problem.report("")
 
     async def _rewrite_in_thread(self) -> None:
         try:
             await self._thread.run(self._database.rewrite_if_replaced, self._book)
         except (LedgerUnavailable, StateLocked) as error:
-            self._disk_problem.found(str(error))
+            self._disk_problem.report(str(error))
 
     def _decide(self, batch: Sequence[Request]) -> tuple[list[Any], list[Change]]:
         outcomes: list[Any] = []
@@ -481,11 +482,11 @@ class Ledger:
         if not changes:
             answer(batch, outcomes)
             return
-        self._seconds_lately += (seconds - self._seconds_lately) / _LATELY
+        self._average_seconds += (seconds - self._average_seconds) / _AVERAGED_WRITES
         if refusal is not None:
-            self._disk_problem.found(str(refusal))
+            self._disk_problem.report(str(refusal))
         elif any(change.begun or change.withheld for change in changes):  # an end is no evidence of space for a grant
-            self._disk_problem.found("")
+            self._disk_problem.report("")
         if refusal is not None:
             for change in reversed(changes):
                 self._book.undo(change)
@@ -511,7 +512,7 @@ class Ledger:
         now = asyncio.get_running_loop().time()
         self._book, self._is_loaded = book, True
         self._answered = {lease.key: now for lease in book}
-        self.is_complete = not self._database.began_empty
+        self.is_complete = not self._database.was_empty
         self._observers.notify_all()
 
 

@@ -25,7 +25,7 @@ _STEP: Final = 4096  # SQLite writes one byte in each of these
 _MARGIN: Final = 16 * 1024  # bytes for the file system's own needs, and for a page in the log
 
 
-def check_room(path: Path) -> None:
+def check_space(path: Path) -> None:
     """Raise OSError (ENOSPC) if opening the database with the index `path` could kill the process for lack of space.
 
     This is tested by allocation, because parts of a file system's free space are reserved for itself and for root.

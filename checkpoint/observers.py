@@ -48,9 +48,9 @@ class Observers:
         loop.call_soon(_call, self.of_withheld)
 
 
-def _call(observers: Iterable[Callable[..., None]], *news: object) -> None:
+def _call(observers: Iterable[Callable[..., None]], *arguments: object) -> None:
     for observer in observers:
         try:
-            observer(*news)
+            observer(*arguments)
         except Exception:  # a bug: the other observers must still be called
             log.exception("an observer of leases failed")

@@ -9,7 +9,7 @@ Rules:
    after the answer. A lease whose holder no witness has ever named must be missing twice, `GRACE` seconds apart: a
    kubelet can be suspended between the answer and its record.
 3. A lease that was granted again, or was in an answer, since the pass began does not end.
-4. The front restores what is held without a lease (restoring.py), except a claim whose leases ended less than `GRACE`
+4. What is held without a lease is restored (lease_restorer.py), except a claim whose leases ended less than `GRACE`
    seconds before the pass: the kubelet forgets the claim after the answer. If the ledger was lost, nothing is granted
    until all of it is restored.
 5. An administrator can end a lease about which the witnesses do not answer (`release`): after a pass, and only by force
@@ -30,22 +30,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from checkpoint.errors import LeaseRefused, LedgerUnavailable, ReleaseRefused, StateLocked
-from checkpoint.fronts import ClaimFront, UnitFront
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Holdings, Listed, Verdict, claim_of
 from checkpoint.lease import Change, Lease, LeaseKey
+from checkpoint.lease_restorer import LeaseRestorer
 from checkpoint.ledger import Ledger
-from checkpoint.restoring import Restoring
-from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, why_refused
+from checkpoint.plugin_apis import DevicePluginApi, DraApi
+from checkpoint.unlisted import ListedPods, is_of_same_pod, is_protected, running_pods_refusal
 
 if TYPE_CHECKING:
-    from checkpoint.testimony import Statement
+    from checkpoint.statements import Statement
 
 log = logging.getLogger("nodeplug.leases")
 
 INTERVAL = 30.0  # seconds between passes while something might be held
-_PASS_SHARE = 20  # minimum pause before an early pass, as a multiple of the last pass's duration
+_MIN_PAUSE_FACTOR = 20  # minimum pause before an early pass, as a multiple of the last pass's duration
 GRACE = 5.0  # seconds that the kubelet can need to record an answer before its silence counts
-_REWRITE_PATIENCE = 1.0  # seconds for the kubelet to write its file after a list
+_REWRITE_TIMEOUT = 1.0  # seconds for the kubelet to write its file after a list
 _REWRITE_STEP = 0.02
 _RUNNING_STEP = 0.1  # seconds between two checks whether a pod that should have ended still has processes
 _UNLISTED_STEP = 0.5  # seconds between two checks whether the pods of unlisted units have ended
@@ -107,32 +107,32 @@ class Reconciler:
         *,
         interval: float = INTERVAL,
         grace: float = GRACE,
-        patience: float = 3.0,
+        max_wait: float = 3.0,
     ) -> None:
-        """Manage `ledger`. `patience` is how long a grant or a refusal waits for a pass; all times are in seconds."""
-        self.units: UnitFront | None = None
-        self.claims: ClaimFront | None = None
+        """Manage `ledger`. `max_wait` is how long a grant or a refusal waits for a pass; all times are in seconds."""
+        self.units: DevicePluginApi | None = None
+        self.claims: DraApi | None = None
         self.problem = "the kubelet was not asked yet"  # why it is not known who holds what; empty when it is
         self.defect = ""  # of ours, that ended the last pass
-        self.awaits_a_pod = False  # a first pod, that is: no file of the kubelet names a device of ours
+        self.awaits_first_pod = False  # no file of the kubelet names a device of nodeplug
         self._ledger = ledger
         self._witnesses = witnesses
         self._interval = interval
         self._grace = grace
-        self._patience = patience
-        self._alive: set[str] = set()  # pods of leases that have cgroups
+        self._max_wait = max_wait
+        self._seen_pods: set[str] = set()  # pods of leases that have cgroups
         self._ended: set[str] = set()  # and those whose cgroups are gone
-        self._missed: dict[LeaseKey, float] = {}  # since when a lease without a known holder has been missing
+        self._missing_since: dict[LeaseKey, float] = {}  # since when a lease without a known holder has been missing
         self._listed_pods = ListedPods()
-        self._given_back: dict[ClaimName, float] = {}  # claims whose leases ended lately, and when
-        self._restoring = Restoring(ledger)
+        self._recently_ended: dict[ClaimName, float] = {}  # when the leases of a claim ended
+        self._restorer = LeaseRestorer(ledger)
         self._is_idle = False  # there is nothing to manage
         self._files_name_any = True  # whether the kubelet's files name any device of nodeplug, as far as is known
-        self._asked: list[asyncio.Future[_Pass | None]] = []
+        self._pass_waiters: list[asyncio.Future[_Pass | None]] = []
         self._has_ended = False  # there will be no further pass
         self._wake = asyncio.Event()
         self._pause: asyncio.Timeout | None = None  # until the next pass
-        self._took = 0.0  # seconds, of the last pass
+        self._last_duration = 0.0  # seconds, of the last pass
         ledger.guard = self
         ledger.observe(self._leases_changed)
         ledger.observe_renewals(self._leases_changed)
@@ -149,7 +149,7 @@ class Reconciler:
         try:
             while True:
                 self._wake.clear()
-                asked, self._asked = self._asked, []
+                asked, self._pass_waiters = self._pass_waiters, []
                 found, began = None, asyncio.get_running_loop().time()
                 try:
                     found = await self._reconcile()
@@ -160,16 +160,16 @@ class Reconciler:
                     self.defect = f"{type(error).__name__}: {error}"
                 _answer(asked, found)
                 del found
-                self._took = asyncio.get_running_loop().time() - began
+                self._last_duration = asyncio.get_running_loop().time() - began
                 seconds = self._until_next()
                 self._is_idle = seconds is None
                 with contextlib.suppress(TimeoutError):
-                    await self._rest(seconds)
+                    await self._wait_for_wake(seconds)
         finally:
             self._has_ended = True
-            _answer([*asked, *self._asked], None)
+            _answer([*asked, *self._pass_waiters], None)
 
-    async def _rest(self, seconds: float | None) -> None:
+    async def _wait_for_wake(self, seconds: float | None) -> None:
         """Wait for a wake-up. Raises TimeoutError after so many seconds; `_pause` can change that."""
         try:
             async with asyncio.timeout(seconds) as self._pause:
@@ -183,7 +183,7 @@ class Reconciler:
 
     async def statements(self, lease: Lease) -> "tuple[Statement, ...]":
         """Return what the witnesses report of a lease now; empty if it ends meanwhile, or they cannot be asked."""
-        from checkpoint.testimony import statements  # on first use: most daemons never need it
+        from checkpoint.statements import statements  # on first use: most daemons never need it
 
         found = await self._fresh_pass()
         now = self._ledger.get(lease.key)
@@ -230,7 +230,7 @@ class Reconciler:
 
     def _check_release(self, lease: Lease, holdings: Holdings, began: float) -> None:
         """Raise `ReleaseRefused` if the lease is held or recent."""
-        from checkpoint.testimony import statements
+        from checkpoint.statements import statements
 
         if held := [x for x in statements(holdings, lease) if x.holds]:
             evidence = "; ".join(f"{x.witness}: {x.text}" for x in held)
@@ -245,14 +245,14 @@ class Reconciler:
         if self._has_ended:
             return None
         future: asyncio.Future[_Pass | None] = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
+        self._pass_waiters.append(future)
         self._wake.set()
         return await future
 
     async def before_refusing(self) -> None:
         """End leases whose holders are gone, as far as a pass finds that in time (`Guard`)."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._max_wait):
                 await self.refresh()
 
     async def before_renewing(self, leases: Sequence[Lease]) -> None:
@@ -264,11 +264,11 @@ class Reconciler:
         not try again after a refusal.
         """
         leases = [lease for lease in leases if is_protected(lease)]
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + self._max_wait
         while leases and (running := await self.of_running_pods(leases)):
             if asyncio.get_running_loop().time() >= deadline:
                 self._pass_soon()
-                raise LeaseRefused(why_refused(running), running[0].unit)
+                raise LeaseRefused(running_pods_refusal(running), running[0].unit)
             await asyncio.sleep(_RUNNING_STEP)
 
     async def of_running_pods(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
@@ -298,7 +298,7 @@ class Reconciler:
             return None  # each request reports that
         self._ledger.check_file()
         found = await self._ask_witnesses()
-        for do in (self._learn, self._end, self._find_unlisted, self._restore):
+        for do in (self._record_holders, self._end, self._find_unlisted, self._restore):
             await asyncio.sleep(0)  # with thousands of leases each step takes some time
             await do(found)
         return found
@@ -306,7 +306,9 @@ class Reconciler:
     async def _ask_witnesses(self) -> _Pass:
         """Ask all witnesses, and some again if their answers were not sufficient."""
         began, before = asyncio.get_running_loop().time(), self._ledger.leases()
-        self._given_back = {claim: since for claim, since in self._given_back.items() if since > began - self._grace}
+        self._recently_ended = {
+            claim: since for claim, since in self._recently_ended.items() if since > began - self._grace
+        }
         listed = await self._witnesses.listed()
         holdings = Holdings(
             listed=listed,
@@ -315,45 +317,45 @@ class Reconciler:
             pods=await self._witnesses.pods(),
         )
         holdings = replace(holdings, ended_pods=self._follow_pods(holdings))
-        verdicts = self._judge(holdings)
+        verdicts = self._verdicts(holdings)
         old = {key[0] for key, verdict in verdicts.items() if verdict is Verdict.FILE_TOO_OLD}
         if old and self.units is not None:
             self.units.republish(old)
             holdings = replace(holdings, device_file=await self._rewritten())
-            verdicts = self._judge(holdings)
+            verdicts = self._verdicts(holdings)
         asked = {key: lease for key, lease in self._leases() if verdicts[key] is Verdict.ASK_SERVER}
         if asked:
             claims = {claim.uid: claim for claim in map(claim_of, asked.values())}
             holdings = replace(holdings, claims=await self._witnesses.wanted(tuple(claims.values())))
-            verdicts = self._judge(holdings)
+            verdicts = self._verdicts(holdings)
         leased = frozenset(lease.key for lease in before)
         leased_claims = frozenset(claim_of(lease) for lease in before if lease.api == "dra")
         return _Pass(began, leased, leased_claims, holdings, verdicts)
 
-    def _judge(self, holdings: Holdings) -> dict[LeaseKey, Verdict]:
+    def _verdicts(self, holdings: Holdings) -> dict[LeaseKey, Verdict]:
         return {key: holdings.verdict(lease) for key, lease in self._leases()}
 
     def _follow_pods(self, holdings: Holdings) -> frozenset[str]:
         """Return the pods of leases whose cgroups were seen and are gone."""
-        mine = frozenset[str]().union(*(holdings.pods_of(lease) for _, lease in self._leases()))
+        leased_pods = frozenset[str]().union(*(holdings.pods_of(lease) for _, lease in self._leases()))
         if holdings.pods is not None:
-            self._ended = (self._ended | (self._alive - holdings.pods)) & mine
+            self._ended = (self._ended | (self._seen_pods - holdings.pods)) & leased_pods
             self._ended -= holdings.pods
-            self._alive = set(mine & holdings.pods)
+            self._seen_pods = set(leased_pods & holdings.pods)
         return frozenset(self._ended)
 
     async def _rewritten(self) -> DeviceFile | None:
         """Return the kubelet's file after it was written again, or the old one if that takes too long."""
-        deadline = asyncio.get_running_loop().time() + _REWRITE_PATIENCE
+        deadline = asyncio.get_running_loop().time() + _REWRITE_TIMEOUT
         while True:
             found = await self._witnesses.device_file()
             if found is None or found.is_fresh or asyncio.get_running_loop().time() >= deadline:
                 return found
             await asyncio.sleep(_REWRITE_STEP)
 
-    async def _learn(self, found: _Pass) -> None:
+    async def _record_holders(self, found: _Pass) -> None:
         """Record the holders that the witnesses name, for leases that are older than their answers."""
-        learnt: list[Lease] = []
+        updated: list[Lease] = []
         for key, lease in self._leases():
             if found.verdicts.get(key) is not Verdict.HELD or self._is_recent(lease, found.began):
                 continue
@@ -362,9 +364,9 @@ class Reconciler:
             pods = frozenset({entry.pod}) if holder and entry else found.holdings.pods_of(lease)
             holder = holder or found.holdings.claim_holder_of(lease) or lease.holder
             if (holder, pods) != (lease.holder, lease.pods):
-                learnt.append(replace(lease, holder=holder, pods=pods))
+                updated.append(replace(lease, holder=holder, pods=pods))
         with contextlib.suppress(LedgerUnavailable):  # the next pass tries again
-            await self._ledger.update(learnt)
+            await self._ledger.update(updated)
 
     async def _end(self, found: _Pass) -> None:
         ended = [lease for key, lease in self._leases() if self._is_ended(key, lease, found)]
@@ -382,19 +384,19 @@ class Reconciler:
             for error in filter(None, failed):
                 raise error
         known = {key for key, _ in self._leases()}
-        self._missed = {key: since for key, since in self._missed.items() if key in known}
+        self._missing_since = {key: since for key, since in self._missing_since.items() if key in known}
 
     def _is_ended(self, key: LeaseKey, lease: Lease, found: _Pass) -> bool:
         if found.verdicts.get(key) is not Verdict.ENDED:
             # an unknown verdict does not reset the wait
             if found.verdicts.get(key) in (Verdict.HELD, Verdict.FILE_TOO_OLD):
-                self._missed.pop(key, None)
+                self._missing_since.pop(key, None)
             return False
         if self._is_recent(lease, found.began):
             return False
         if lease.holder:
             return True
-        return found.began - self._missed.setdefault(key, found.began) >= self._grace
+        return found.began - self._missing_since.setdefault(key, found.began) >= self._grace
 
     async def _find_unlisted(self, found: _Pass) -> None:
         """Find the units of pods that still run although the kubelet has forgotten them (unlisted.py)."""
@@ -423,13 +425,13 @@ class Reconciler:
 
     async def _restore(self, found: _Pass) -> None:
         """Lease again what is held without a lease, and was when the pass began."""
-        self._restoring.begin()
-        await self._restoring.restore_units(found.holdings, found.leased, self.units)
-        await self._restoring.restore_claims(found.holdings, found.claims | self._given_back.keys(), self.claims)
+        self._restorer.begin_pass()
+        await self._restorer.restore_units(found.holdings, found.leased, self.units)
+        await self._restorer.restore_claims(found.holdings, found.claims | self._recently_ended.keys(), self.claims)
         self._files_name_any = found.holdings.files_name_any
-        self.problem = self._restoring.end() or self._why_unknown(found.holdings)
+        self.problem = self._restorer.end_pass() or self._unknown_holders_reason(found.holdings)
         listed = found.holdings.listed
-        self.awaits_a_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
+        self.awaits_first_pod = bool(listed) and self.problem == _NO_PODS and not self._files_name_any
         if not self._ledger.is_complete and not self.problem:
             if self._ledger.leases():
                 log.warning("the lease database was empty or lost; the devices of all pods have a lease again")
@@ -437,7 +439,7 @@ class Reconciler:
                 log.info("the lease database is new, and no pod holds anything")
             self._ledger.complete()
 
-    def _why_unknown(self, holdings: Holdings) -> str:
+    def _unknown_holders_reason(self, holdings: Holdings) -> str:
         if self._witnesses.is_absent():
             return (
                 "the kubelet does not run, and its files name devices that nodeplug allocated"
@@ -467,18 +469,18 @@ class Reconciler:
         """
         leases = self._ledger.leases()
         may_be_held = self.problem or self._files_name_any
-        if not (leases or self._given_back or may_be_held) and self._ledger.is_complete and self._ledger.is_loaded:
+        if not (leases or self._recently_ended or may_be_held) and self._ledger.is_complete and self._ledger.is_loaded:
             return None
         waiting = any(not lease.holder for lease in leases)
-        return self._soon() if waiting or self._missed else self._interval
+        return self._early_interval() if waiting or self._missing_since else self._interval
 
-    def _soon(self) -> float:
+    def _early_interval(self) -> float:
         """Return the seconds until a pass that should come earlier than the regular one."""
-        return min(self._interval, max(self._grace, _REWRITE_STEP, _PASS_SHARE * self._took))
+        return min(self._interval, max(self._grace, _REWRITE_STEP, _MIN_PAUSE_FACTOR * self._last_duration))
 
     def _note_ended(self, changes: Sequence[Change]) -> None:
         ended = (lease for change in changes for lease in change.ended if lease.api == "dra")
-        self._given_back.update(dict.fromkeys(map(claim_of, ended), asyncio.get_running_loop().time()))
+        self._recently_ended.update(dict.fromkeys(map(claim_of, ended), asyncio.get_running_loop().time()))
 
     def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
         """Start the passes after a first lease; after a later one make a pass once the kubelet can have recorded it.
@@ -486,7 +488,7 @@ class Reconciler:
         What was found out about a lease does not apply to the one that replaces or renews it.
         """
         for lease in leases or ():
-            self._missed.pop(lease.key, None)
+            self._missing_since.pop(lease.key, None)
         if self._is_idle:
             self._wake.set()
         elif any(not lease.holder for lease in leases or ()):
@@ -496,7 +498,7 @@ class Reconciler:
         """Make the next pass earlier than the regular one, if it is not about to begin."""
         if self._pause is None or self._pause.expired():
             return
-        due = asyncio.get_running_loop().time() + self._soon()
+        due = asyncio.get_running_loop().time() + self._early_interval()
         if due < (self._pause.when() or 0.0):
             self._pause.reschedule(due)
 

@@ -28,10 +28,10 @@ from typing import Final, TypeAlias
 from checkpoint.holdings import Holdings, Listed
 from checkpoint.lease import Lease, LeaseKey
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """The most pods, or units, that a text names."""
 _STATIC_POD = re.compile(r"[0-9a-f]{32}")  # its uid is a digest of its manifest, without dashes
-_WAY_OUT = (
+_HINT = (
     "if the pod was deleted by force, wait until its processes have ended, or end them; otherwise delete the pod: the"
     " kubelet has lost its kubelet_internal_checkpoint"
 )
@@ -128,7 +128,7 @@ def is_of_same_pod(now: Lease | None, lease: Lease) -> bool:
     return now is not None and not now.pods.isdisjoint(lease.pods)
 
 
-def why_unlisted(lease: Lease) -> str:
+def unlisted_reason(lease: Lease) -> str:
     """Return in words which pod keeps a unit, and what to do."""
     return (
         f"pod {_pod(lease)} still runs with {lease.unit}, although the kubelet does not list this pod any more: it was"
@@ -136,13 +136,13 @@ def why_unlisted(lease: Lease) -> str:
     )
 
 
-def why_refused(leases: Sequence[Lease]) -> str:
+def running_pods_refusal(leases: Sequence[Lease]) -> str:
     """Return the refusal of units that running pods have, in words."""
     units = _bounded([x.unit for x in leases])
     devices, it = ("device", "it") if len(leases) == 1 else ("devices", "them")
     pods = dict.fromkeys(map(_pod, leases))
     who = f"pod {next(iter(pods))} still runs" if len(pods) == 1 else f"pods {_bounded([*pods])} still run"
-    return f"{devices} {units}: {who} with {it}, although the kubelet requests {it} again; {_WAY_OUT}"
+    return f"{devices} {units}: {who} with {it}, although the kubelet requests {it} again; {_HINT}"
 
 
 def _pod(lease: Lease) -> str:
@@ -150,8 +150,8 @@ def _pod(lease: Lease) -> str:
 
 
 def _bounded(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _uids_of_listed(leases: Iterable[Lease], holdings: Holdings) -> Mapping[str, Set[str]]:

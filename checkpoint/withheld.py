@@ -2,7 +2,7 @@
 
 Rules:
 1. The device is named by its stable id. It stays withheld while it is unplugged, with every configuration, and after
-   every restart, until somebody readmits it.
+   every restart, until it is readmitted.
 2. Leases stay. Pods keep what they have, and their lost leases are restored.
 """
 
@@ -25,7 +25,7 @@ class Withheld(Struct, frozen=True):
     since: float
 
 
-def why_withheld(device: str, concerned: Iterable[str], withheld: Mapping[str, Withheld]) -> str:
+def withheld_reason(device: str, concerned: Iterable[str], withheld: Mapping[str, Withheld]) -> str:
     """Return why a device is withheld from new holders, in words; empty if none of `concerned` is withheld.
 
     `concerned` are the ids of the device, its members and the wholes that it is a part of.

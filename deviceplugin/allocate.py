@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import cdi
 from checkpoint import Lease, LeaseRefused, Ledger, LedgerUnavailable
 from checkpoint.lease import Book
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import withheld_reason
 from deviceplugin import container_record, stored_response
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.descriptions import SpecSettings
@@ -35,8 +35,8 @@ from deviceplugin.stored_response import StoredResponse
 from deviceplugin.units import API, Units, device_name_of, devices_of, owner_of
 from hostdevices import Device, HostDevicesError
 from hostdevices.presence import Presence, Seen
+from hostdevices.printable import printable
 from hostdevices.readers.pci import ADDRESS, pci_id
-from hostdevices.shown import shown
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.container_view import duplicate_path
 from resources.groups import is_group_id
@@ -158,7 +158,7 @@ class Allocator:
         except LedgerUnavailable as error:
             raise StateUnavailable(f"{self.resource.name}: {error}") from error
 
-    def rehearse(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
+    def dry_run(self, unit_ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """Return what `allocate` would answer for one container now, without leasing. Raises `AllocationRefused`."""
         units = self.check(unit_ids)
         devices = list(devices_of(units).values())
@@ -237,8 +237,8 @@ class Allocator:
         for unit_id in unit_ids:
             if (lease := self._ledger.get((self.resource.name, API, unit_id))) is None:
                 raise DeviceNotReady(
-                    f"device {shown(unit_id)} has no lease; nodeplug restores it when the kubelet reports its pod; if"
-                    " this lasts, delete the pod"
+                    f"device {printable(unit_id)} has no lease; nodeplug restores it when the kubelet reports its pod;"
+                    " if this lasts, delete the pod"
                 )
             leases.append(lease)
         # one container can have thousands of units, which have the same record
@@ -384,12 +384,12 @@ def _check(devices: Sequence[Device], book: Book) -> None:
     """Raise `LeaseRefused` if a device cannot be leased now; the state may have changed since the first check."""
     check_peers(devices, book.of_device)
     for device in devices:
-        if reason := why_withheld(device.id, device.ids.union(device.parents), book.withheld):
+        if reason := withheld_reason(device.id, device.ids.union(device.parents), book.withheld):
             raise LeaseRefused(f"device {device.id} is {reason}; `nodeplug readmit` ends that", device.id)
 
 
 def _abbreviated(ids: Sequence[str], limit: int = 5) -> str:
     """Begin a sentence about some ids; a request can have thousands, of any length."""
-    names = ", ".join(map(shown, ids[:limit]))
+    names = ", ".join(map(printable, ids[:limit]))
     rest = f" and {len(ids) - limit} more" if len(ids) > limit else ""
     return f"device {names} is" if len(ids) == 1 else f"devices {names}{rest} are"

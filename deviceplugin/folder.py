@@ -137,10 +137,10 @@ class PluginFolder:
 
 def _is_socket(name: str) -> bool:
     """Return whether a name is the kubelet's socket or one of nodeplug; its checkpoint changes with each Allocate."""
-    return name == KUBELET_SOCKET or is_ours(name)
+    return name == KUBELET_SOCKET or is_own_socket(name)
 
 
-def is_ours(name: str) -> bool:
+def is_own_socket(name: str) -> bool:
     """Return whether a name is that of a socket of nodeplug."""
     return name.startswith(_PREFIX)
 
@@ -181,4 +181,4 @@ def new_socket(folder: Path, resource_name: str, instance: str) -> Path:
 
 def remove_stale_sockets(folder: Path) -> None:
     """Remove sockets of nodeplug at which no process listens, as a killed daemon leaves them."""
-    remove_dead_sockets(folder, lambda name: is_ours(name) and name.endswith(".sock"))
+    remove_dead_sockets(folder, lambda name: is_own_socket(name) and name.endswith(".sock"))

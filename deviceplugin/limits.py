@@ -18,7 +18,7 @@ def list_size(devices: int, shares: int = 1, numa_nodes: int = 1) -> int:
     return devices * shares * _field(_field(MAX_LENGTH + share) + _field(_HEALTH_LENGTH) + topology)
 
 
-def why_too_long(devices: int, shares: int = 1) -> str:
+def list_too_long_reason(devices: int, shares: int = 1) -> str:
     """Return why the list of a resource would be refused, with the number that fits; empty if it fits."""
     size = list_size(devices, shares)
     if size <= _OFFERED_LIMIT:

@@ -41,7 +41,7 @@ from telemetry import Telemetry
 
 if TYPE_CHECKING:
     from deviceplugin.device_info_files import DeviceInfoFiles
-    from deviceplugin.rehearsal import Rehearsal
+    from deviceplugin.dry_run import DryRun
 
 log = logging.getLogger("nodeplug.deviceplugin")
 _SERVICE = api.DESCRIPTOR.services_by_name["DevicePlugin"]
@@ -140,8 +140,8 @@ class DevicePlugins:
     async def run(self) -> None:
         """Serve and register after the first `update`. Raises `FolderGone`.
 
-        The first list waits for the CDI specs, because it is a promise, and the kubelet can reuse stored answers that
-        name them.
+        The first list waits for the CDI specs: the kubelet can allocate what is listed, and it can reuse stored answers
+        that name them.
         """
         folders = (self._paths.device_plugins, self._paths.plugins_registry)
         own, other = reversed(folders) if self._through_watcher else folders
@@ -154,7 +154,7 @@ class DevicePlugins:
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._specs.run(), name="CDI specs")
-                self._group.create_task(self._keep_specs(), name="folder of CDI specs")
+                self._group.create_task(self._watch_specs(), name="folder of CDI specs")
                 self._group.create_task(check_mounts(self._mounts, self._timings.recheck), name="mounted folders")
                 if self._device_info is not None:
                     self._group.create_task(self._device_info.run(), name="device-info files")
@@ -177,32 +177,32 @@ class DevicePlugins:
         """Return the state of the devices of every resource."""
         return {name: tuple(plugin.devices()) for name, plugin in self._plugins.items()}
 
-    def rehearse(self, resource: str, count: int, wanted: Sequence[str]) -> "Rehearsal":
+    def dry_run(self, resource: str, count: int, wanted: Sequence[str]) -> "DryRun":
         """Return what a container that requests units of an offered resource would get, without any effect.
 
         Raises `AllocationRefused`.
         """
-        return self._plugins[resource].rehearse(count, wanted)
+        return self._plugins[resource].dry_run(count, wanted)
 
     def serves(self, resource: str) -> bool:
-        """Return whether units of this name belong to this plugin (`checkpoint.fronts.UnitFront`)."""
+        """Return whether units of this name belong to this plugin (`checkpoint.plugin_apis.DevicePluginApi`)."""
         return resource in self._resources or resource in self._plugins
 
     def restore_units(self, resource: str, units: Sequence[str], entry: UnitEntry | None) -> Sequence[Lease]:
-        """Return leases for units that a container holds without a lease (`checkpoint.fronts.UnitFront`)."""
+        """Return leases for units that a container holds without a lease (`checkpoint.plugin_apis.DevicePluginApi`)."""
         plugin = self._plugins.get(resource) or self._make_plugin(self._resources[resource])
         return plugin.allocator.restore_leases(units, entry.response if entry else None)
 
     def republish(self, resources: Iterable[str]) -> None:
-        """Send these lists once more, which makes the kubelet write its file (`checkpoint.fronts.UnitFront`)."""
+        """Send these lists once more: the kubelet then writes its file (`checkpoint.plugin_apis.DevicePluginApi`)."""
         for name in resources:
             if name in self._plugins:
                 self._plugins[name].servicer.publish(force=True)
 
-    async def _keep_specs(self) -> None:
+    async def _watch_specs(self) -> None:
         """Restore CDI specs that another program removes, once no older instance manages its own there."""
         await self._ledger.owned()
-        await self._specs.keep(self._watcher)
+        await self._specs.watch(self._watcher)
 
     def _mounts(self) -> Iterator[Path]:
         """Yield the node's folders that are in use, except the one that `PluginFolder` checks."""
@@ -270,7 +270,7 @@ class DevicePlugins:
                 self._instance,
                 service,
                 streaming=lambda: servicer.streaming,
-                silence=servicer.silence,
+                suspend_lists=servicer.suspend_lists,
                 watcher=self._watcher,
                 timings=self._timings,
                 transport=self._transport,
@@ -282,7 +282,7 @@ class DevicePlugins:
             service,
             options=servicer.options,
             streaming=lambda: servicer.streaming,
-            silence=servicer.silence,
+            suspend_lists=servicer.suspend_lists,
             wait_idle=servicer.wait_idle,
             timings=self._timings,
             transport=self._transport,

@@ -53,8 +53,8 @@ _DEVICE_LEVEL = 4  # below hive, NUMA node, PCIe root and bridge
 _LINK_COST = 64  # a link fewer: more than the distance of any two devices of a hive
 _USE_COST = 1 / (1 << 20)  # a unit of a device, for each of the device's units in use: less than any distance
 _WEIGHTS: Mapping[PreferredPolicy, float] = {"numa": 0.0, "packed": -_USE_COST, "spread": _USE_COST, "distinct": 0.0}
-_Place: TypeAlias = tuple[str, tuple[int, ...], str, str]
-_Node: TypeAlias = Sequence[tuple[_Place, Sequence[int]]]  # the places below it, with their devices
+_Location: TypeAlias = tuple[str, tuple[int, ...], str, str]
+_Node: TypeAlias = Sequence[tuple[_Location, Sequence[int]]]  # the places below it, with their devices
 
 
 def prefer(
@@ -98,7 +98,9 @@ def cost_of(policy: PreferredPolicy, units: Units, available: Sequence[str], cho
         if one.id == other.id:
             total += 0 if policy == "packed" else _SAME_DEVICE_COST
         elif policy != "spread":
-            total += _place_distance(_place(one), _place(other)) + _LINK_COST * (max_links - _links(one, other))
+            total += _location_distance(_location(one), _location(other)) + _LINK_COST * (
+                max_links - _links(one, other)
+            )
     return total
 
 
@@ -137,9 +139,9 @@ class _Devices:
         usable = sorted((i for i in range(len(ids)) if self.fixed[i] or self.spare[i]), key=ids.__getitem__)
         if len(usable) > MAX_DEVICES:
             return [(("", (), "", ""), usable)]
-        places: dict[_Place, list[int]] = {}
+        places: dict[_Location, list[int]] = {}
         for i in usable:
-            places.setdefault(_place(self.devices[i]), []).append(i)
+            places.setdefault(_location(self.devices[i]), []).append(i)
         return sorted(places.items())
 
 
@@ -320,7 +322,7 @@ def _children(node: _Node, level: int) -> Iterator[_Node]:
     return (list(group) for _, group in groupby(node, lambda each: each[0][level]))
 
 
-def _place(device: Device) -> _Place:
+def _location(device: Device) -> _Location:
     """Return a device's place: its hive, NUMA nodes, PCIe root, and the bridge above it, or a partition's GPU."""
     attributes = device.attributes
     root = str(attributes.get("resource.kubernetes.io/pcieRoot", ""))
@@ -338,10 +340,10 @@ def _distances(devices: Sequence[Device]) -> list[list[int]] | None:
     pairs = {links[i][j] for i in range(len(devices)) for j in range(i)}
     if len(pairs) < 2:
         return None
-    max_links, places = max(pairs), [_place(device) for device in devices]
+    max_links, places = max(pairs), [_location(device) for device in devices]
     return [
         [
-            0 if i == j else _place_distance(one, other) + _LINK_COST * (max_links - links[i][j])
+            0 if i == j else _location_distance(one, other) + _LINK_COST * (max_links - links[i][j])
             for j, other in enumerate(places)
         ]
         for i, one in enumerate(places)
@@ -355,7 +357,7 @@ def _links(one: Device, other: Device) -> int:
     return min(first.get(str(ends[1]), 0), second.get(str(ends[0]), 0)) if first and second else 0
 
 
-def _place_distance(one: _Place, other: _Place) -> int:
+def _location_distance(one: _Location, other: _Location) -> int:
     return _LEVEL_DISTANCES[
         next((level for level, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), _DEVICE_LEVEL)
     ]

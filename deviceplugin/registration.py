@@ -33,7 +33,7 @@ class Registration:
         *,
         options: Callable[[], api.DevicePluginOptions],
         streaming: Callable[[], bool],
-        silence: Callable[[bool], None],
+        suspend_lists: Callable[[bool], None],
         wait_idle: Callable[[], Awaitable[None]],
         timings: Timings = Timings(),
         transport: Transport = "builtin",
@@ -41,8 +41,8 @@ class Registration:
     ) -> None:
         """Prepare. `handler` serves the resource, `streaming` returns whether the kubelet has ListAndWatch open.
 
-        `silence` is called when a successor has come (True) or is gone (False). `wait_idle` waits until no Allocate is
-        under way.
+        `suspend_lists` is called when a successor has come (True) or is gone (False). `wait_idle` waits until no
+        Allocate is under way.
         """
         self.resource_name = resource_name
         self.state = State.ABSENT
@@ -52,7 +52,7 @@ class Registration:
         self._handler = handler
         self._options = options
         self._streaming = streaming
-        self._silence = silence
+        self._suspend_lists = suspend_lists
         self._wait_idle = wait_idle
         self._timings = timings
         self._transport: Transport = transport
@@ -61,13 +61,13 @@ class Registration:
         self._kubelet: Identity | None = None  # the kubelet of the last registration
         self._backoff = Backoff()
         self._stream_since = 0.0
-        self._is_silent = False
+        self._is_suspended = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     @property
     def last_error(self) -> str:
         """Return why the resource is not registered, or that the kubelet is missing; empty without a problem."""
-        is_absent = self.state is State.ABSENT and not self._is_silent
+        is_absent = self.state is State.ABSENT and not self._is_suspended
         return self._folder.missing() if is_absent else self._last_error
 
     async def run(self) -> None:
@@ -127,11 +127,11 @@ class Registration:
     def _folder_changed(self) -> None:
         """Detect a new kubelet, and a successor that has come or gone."""
         is_superseded = self._folder.has_successor(self.resource_name)
-        if is_superseded != self._is_silent:
-            self._is_silent = is_superseded
+        if is_superseded != self._is_suspended:
+            self._is_suspended = is_superseded
             if is_superseded:
                 log.info(SUPERSEDED, extra=self._extra)
-            self._silence(is_superseded)
+            self._suspend_lists(is_superseded)
         kubelet = self._folder.kubelet()
         if kubelet is not None and kubelet != self._kubelet and not is_superseded:
             self._backoff.reset()
@@ -140,7 +140,7 @@ class Registration:
     async def _register(self) -> Event:
         """Serve at a new socket and register it."""
         self._kubelet = self._folder.kubelet()
-        if self._kubelet is None or self._is_silent:
+        if self._kubelet is None or self._is_suspended:
             self._kubelet = None  # after the successor has gone, the kubelet counts as a new one
             return Event.KUBELET_MISSING
         if self._streaming():  # 1.37 takes a second registration as another instance

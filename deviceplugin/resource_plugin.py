@@ -12,26 +12,26 @@ from msgspec import Struct
 
 import cdi
 from checkpoint import Lease, Ledger
-from checkpoint.unlisted import why_unlisted
+from checkpoint.unlisted import unlisted_reason
 from deviceplugin import container_record
 from deviceplugin.advertise import Advertised
 from deviceplugin.allocate import NOT_DESCRIBED, Allocator
 from deviceplugin.container_record import ContainerRecord
 from deviceplugin.descriptions import Descriptions, SpecSettings
 from deviceplugin.device_info import file_name, files_of
-from deviceplugin.limits import why_too_long
+from deviceplugin.limits import list_too_long_reason
 from deviceplugin.peers import peer_lease
 from deviceplugin.response import cdi_device
 from deviceplugin.server import DevicePluginServicer
 from deviceplugin.specs import Specs
-from deviceplugin.units import API, owner_of, size_of, units_of, units_of_device, why_taken
+from deviceplugin.units import API, owner_of, size_of, taken_reason, units_of, units_of_device
 from hostdevices import Device, Host
 from hostdevices.presence import Presence, are_equivalent
 from resources.resource import Resource
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from deviceplugin.rehearsal import Rehearsal
+    from deviceplugin.dry_run import DryRun
 
 _MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
@@ -146,7 +146,7 @@ class ResourcePlugin:
 
         `noticed_at` is when the host reported the change, by the loop's clock.
         """
-        too_long = why_too_long(*size_of(self.resource, devices))
+        too_long = list_too_long_reason(*size_of(self.resource, devices))
         if too_long and too_long != self._too_long:
             log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
         self._too_long = too_long
@@ -155,7 +155,7 @@ class ResourcePlugin:
 
     def refresh(self, device: Device) -> None:
         """Send the list again if leases of others have changed whether this device is available."""
-        reason = self._why_unavailable(device)
+        reason = self._unavailable_reason(device)
         before = self._unavailable.get(device.id, "")
         if reason == before:
             return
@@ -244,13 +244,13 @@ class ResourcePlugin:
             unlisted=len(self._unlisted),
         )
 
-    def rehearse(self, count: int, wanted: Sequence[str]) -> "Rehearsal":
-        """Return what a container would get (rehearsal.py). Raises `AllocationRefused`."""
-        from deviceplugin.rehearsal import rehearse  # on first use: most daemons never need it
+    def dry_run(self, count: int, wanted: Sequence[str]) -> "DryRun":
+        """Return what a container would get (dry_run.py). Raises `AllocationRefused`."""
+        from deviceplugin.dry_run import dry_run  # on first use: most daemons never need it
 
         pre_start = self.servicer.options().pre_start_required
         healthy = self._advertised.health()
-        return rehearse(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
+        return dry_run(self.allocator, self._ledger, healthy, count, wanted, pre_start=pre_start)
 
     def devices(self) -> Iterator[DeviceStatus]:
         """Yield the state of each device. Its holder can have become known since the list was made."""
@@ -258,7 +258,7 @@ class ResourcePlugin:
             if not device.health.healthy:
                 yield DeviceStatus(device.id, "unhealthy", device.health.reason)
             elif reason := self._unavailable.get(device.id, ""):
-                yield DeviceStatus(device.id, "unavailable", self._why_unavailable(device) or reason)
+                yield DeviceStatus(device.id, "unavailable", self._unavailable_reason(device) or reason)
             elif self._unlisted and (unlisted := self._unlisted_units(device)):
                 if len(unlisted) == len(self._units(device)):
                     yield DeviceStatus(device.id, "unavailable", next(iter(unlisted.values())))
@@ -278,7 +278,7 @@ class ResourcePlugin:
         devices = self.allocator.devices
         before = {i: self._was_healthy(self._units(x)[0]) for i, x in devices.items()}
         was_unavailable, was_unlisted = self._unavailable, self._unlisted
-        self._unavailable = {x.id: why for x in devices.values() if (why := self._why_unavailable(x))}
+        self._unavailable = {x.id: why for x in devices.values() if (why := self._unavailable_reason(x))}
         healthy = {x.id: x.health.healthy and x.id not in self._unavailable for x in devices.values()}
         has_topology = self.resource.topology
         self._unlisted = self._find_unlisted(healthy)
@@ -287,7 +287,7 @@ class ResourcePlugin:
             for unit, x in self.allocator.units.items()
         }
         leased = (x for x in self._ledger.of_resource(self.resource.name, API) if x.unit not in units)
-        gone = {lease.unit: self._why_gone(lease) for lease in sorted(leased, key=lambda x: x.unit)}
+        gone = {lease.unit: self._gone_reason(lease) for lease in sorted(leased, key=lambda x: x.unit)}
         units.update((unit, (False, self._advertised.numa_nodes(unit))) for unit in gone)
         newly_gone = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
@@ -322,7 +322,7 @@ class ResourcePlugin:
         known = self.allocator.units.get(lease.unit)
         return known is None or known.id in self._held or known.id not in lease.exclusive
 
-    def _why_unavailable(self, device: Device) -> str:
+    def _unavailable_reason(self, device: Device) -> str:
         """Return why a healthy device cannot be allocated: its holder, or that its CDI spec is not written yet.
 
         A withheld device counts as such even while a pod has it: otherwise the kubelet would allocate it as soon as
@@ -332,7 +332,7 @@ class ResourcePlugin:
             return device.withheld
         owner = owner_of(self.resource, self._units(device)[0], device)
         for _, lease in self._ledger.conflicts(owner, device.ids, device.parents):
-            return why_taken(lease, self.resource, device)
+            return taken_reason(lease, self.resource, device)
         if (held := peer_lease(device, self._ledger.of_device)) is not None:
             return str(held)
         if self.resource.needs_cdi and self._is_describable(device) and not self.allocator.is_described(device):
@@ -356,7 +356,7 @@ class ResourcePlugin:
         keys = (x.key for x in self._ledger.unlisted.leases() if x.resource == self.resource.name)
         units = self.allocator.units
         leases = (x for x in filter(None, map(self._ledger.get, keys)) if x.unit in units)
-        return {x.unit: why_unlisted(x) for x in leases if healthy[units[x.unit].id]}
+        return {x.unit: unlisted_reason(x) for x in leases if healthy[units[x.unit].id]}
 
     def _unlisted_units(self, device: Device) -> dict[str, str]:
         return {unit: why for unit in self._units(device) if (why := self._unlisted.get(unit))}
@@ -365,7 +365,7 @@ class ResourcePlugin:
         """Return whether the kubelet last got a unit as healthy, or its device was; None: it was not listed."""
         return True if unit in self._unlisted else self._advertised.is_healthy(unit)
 
-    def _why_gone(self, lease: Lease) -> str:
+    def _gone_reason(self, lease: Lease) -> str:
         """Return the reason for a held unit whose device is not offered."""
         return _NOT_OFFERED if any(map(self._presence.has_device, lease.exclusive)) else _GONE
 

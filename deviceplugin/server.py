@@ -18,7 +18,7 @@ from deviceplugin.units import API
 from grpcunix import Context, RpcError, Status
 from hostdevices import Device, Host
 from hostdevices.errors import HostExhausted
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from hostdevices.threads import in_thread
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from resources.reset import ResetFailed, reset
@@ -58,7 +58,7 @@ class DevicePluginServicer:
         self._options = self.options_of(allocator.resource)
         self._newest_stream: asyncio.Event | None = None  # set when there is a list to send
         self._noticed_at: float | None = None  # when the host reported the change in the list to send
-        self._is_silent = self._is_forced = False
+        self._is_suspended = self._is_forced = False
         self._calls = 0  # allocating calls under way
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,14 +87,14 @@ class DevicePluginServicer:
         `noticed_at` is when the host reported the change, by the loop's clock.
         """
         self._is_forced |= force
-        if self._newest_stream is not None and not self._is_silent:
+        if self._newest_stream is not None and not self._is_suspended:
             self._noticed_at = self._noticed_at or noticed_at
             self._newest_stream.set()
 
-    def silence(self, is_silent: bool) -> None:
+    def suspend_lists(self, is_suspended: bool) -> None:
         """Send nothing while a successor does; afterwards send the list again: the kubelet uses the last one."""
-        self._is_silent = is_silent
-        self.publish(force=not is_silent)
+        self._is_suspended = is_suspended
+        self.publish(force=not is_suspended)
 
     async def get_device_plugin_options(self, request: api.Empty, context: Context) -> api.DevicePluginOptions:
         """Return which of the optional calls the kubelet should make."""
@@ -114,8 +114,8 @@ class DevicePluginServicer:
     async def list_and_watch(self, request: api.Empty, context: Context) -> AsyncIterator[bytes]:
         """Send the list at once, even if it is empty, and after every change.
 
-        Only the newest stream gets lists. An older one stays open and silent: a 1.36 kubelet that sees it end would
-        close the newest one, too (observed, 9).
+        Only the newest stream gets lists. An older one stays open without further lists: a 1.36 kubelet that sees it
+        end would close the newest one, too (observed, 9).
         """
         del request, context
         wake = self._newest_stream = asyncio.Event()
@@ -221,8 +221,10 @@ class DevicePluginServicer:
         name = self._allocator.resource.name
         log.warning("refused: %s", refusal, extra={"resource": name})
         reason = refusal.reason if isinstance(refusal, AllocationRefused) else "state-unavailable"
-        requested = ",".join(map(shown, itertools.islice(units, _MAX_IDS)))
-        self._telemetry.record_refusal(API, reason, shown(str(refusal), _MAX_REASON), resource=name, device=requested)
+        requested = ",".join(map(printable, itertools.islice(units, _MAX_IDS)))
+        self._telemetry.record_refusal(
+            API, reason, printable(str(refusal), _MAX_REASON), resource=name, device=requested
+        )
         if isinstance(refusal, InvalidRequest):
             code = Status.INVALID_ARGUMENT
         elif isinstance(refusal, StateUnavailable):

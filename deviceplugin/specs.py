@@ -65,11 +65,11 @@ class Specs:
         """Return whether any spec is on disk or desired."""
         return bool(self._desired or self._described)
 
-    async def keep(self, watcher: FolderWatcher) -> None:
+    async def watch(self, watcher: FolderWatcher) -> None:
         """Remove unknown specs, and restore those that others change, until cancelled."""
         self._removes_others = True
         self.recheck()
-        self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_ours, contents=True)
+        self._watch = watcher.watch(self._directory.path, self._check, self._directory.is_own_file, contents=True)
         try:
             await asyncio.Event().wait()
         finally:
@@ -87,7 +87,7 @@ class Specs:
         was_logged, self._is_logged = self._is_logged, is_modified
         if is_modified:
             if not was_logged:
-                text = "CDI specs in %s were removed or changed by somebody: they are written again"
+                text = "CDI specs in %s were removed or changed by another program: they are written again"
                 log.warning(text, self._directory.path)
             self._watch.pause()
             self.recheck()

@@ -58,7 +58,7 @@ def device_name_of(unit_id: str) -> str:
     return (found[1] or found[2]) if found else unit_id
 
 
-def why_taken(lease: Lease, resource: Resource, device: Device) -> str:
+def taken_reason(lease: Lease, resource: Resource, device: Device) -> str:
     """Return in words which lease keeps others from a device, and whether only because `shares` has changed."""
     if (lease.resource, lease.api) != (resource.name, API) or device.id not in lease.exclusive:
         return str(lease)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from deviceplugin.folder import SUPERSEDED, has_successor, is_ours, new_socket
+from deviceplugin.folder import SUPERSEDED, has_successor, is_own_socket, new_socket
 from deviceplugin.lifecycle import Timings
 from deviceplugin.registration import VERSION
 from folderwatch import FolderWatcher, is_missing
@@ -37,7 +37,7 @@ class WatcherRegistration:
         plugin: Handler,
         *,
         streaming: Callable[[], bool],
-        silence: Callable[[bool], None],
+        suspend_lists: Callable[[bool], None],
         watcher: FolderWatcher,
         timings: Timings = Timings(),
         transport: Transport = "builtin",
@@ -45,7 +45,7 @@ class WatcherRegistration:
     ) -> None:
         """Prepare. Both services, registration and `plugin`, are served at one socket in `folder`.
 
-        `silence` is called when a successor of this `instance` has come (True) or is gone (False).
+        `suspend_lists` is called when a successor of this `instance` has come (True) or is gone (False).
         """
         self.resource_name = resource_name
         self.registrations = 0
@@ -54,8 +54,8 @@ class WatcherRegistration:
         self._instance = instance
         self._watcher = watcher
         self._streaming = streaming
-        self._silence = silence
-        self._is_silent = False
+        self._suspend_lists = suspend_lists
+        self._is_suspended = False
         self._telemetry = telemetry or Telemetry()
         self._timings = timings
         self._server = PersistentServer(
@@ -86,16 +86,16 @@ class WatcherRegistration:
             # a restarted kubelet finds the socket by itself: wait as long as its watcher needs
             await asyncio.sleep(self._timings.stream + self._backoff.next())
             self._stream_missing.clear()
-            if not (self._streaming() or self._is_silent):
+            if not (self._streaming() or self._is_suspended):
                 text = "the kubelet does not keep ListAndWatch open; registering again"
                 log.info(text, extra={"resource": self.resource_name})
                 await self._server.renew()
 
     async def _follow_successor(self) -> None:
-        """Be silent while there is a successor. If the folder cannot be read, the last result stays."""
+        """Send no lists while there is a successor. If the folder cannot be read, the last result stays."""
         changed = asyncio.Event()
         changed.set()
-        watch = self._watcher.watch(self._folder, changed.set, is_ours)
+        watch = self._watcher.watch(self._folder, changed.set, is_own_socket)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -109,12 +109,12 @@ class WatcherRegistration:
             watch.close()
 
     def _set_superseded(self, is_superseded: bool) -> None:
-        if is_superseded == self._is_silent:
+        if is_superseded == self._is_suspended:
             return
-        self._is_silent = is_superseded
+        self._is_suspended = is_superseded
         if is_superseded:
             log.info(SUPERSEDED, extra={"resource": self.resource_name})
-        self._silence(is_superseded)
+        self._suspend_lists(is_superseded)
         if not (is_superseded or self._streaming()):
             self._stream_missing.set()
 

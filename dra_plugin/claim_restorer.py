@@ -1,4 +1,4 @@
-"""What the reconciler uses of the DRA side: restore the lost leases of a claim, or end a claim (`ClaimFront`)."""
+"""What the reconciler uses of the DRA side: restore the lost leases of a claim, or end a claim (`DraApi`)."""
 
 import asyncio
 from collections.abc import Set
@@ -17,7 +17,7 @@ from resourceapi.objects import DecodeError
 
 
 class ClaimRestorer:
-    """Restores and ends claims on behalf of the reconciler (`checkpoint.fronts.ClaimFront`)."""
+    """Restores and ends claims on behalf of the reconciler (`checkpoint.plugin_apis.DraApi`)."""
 
     def __init__(self, claims: ApiClaims | None, preparer: Preparer) -> None:
         """Read claims from `claims`; without an API server nothing can be restored."""

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from checkpoint import Api
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from resourceapi.objects import v1
 from telemetry import RefusalReason
 
@@ -24,7 +24,7 @@ class ClaimRef(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return `namespace/name:uid`, cut to the length that a valid claim can have."""
-        return shown(f"{self.namespace}/{self.name}:{self.uid}", _MAX_TEXT)
+        return printable(f"{self.namespace}/{self.name}:{self.uid}", _MAX_TEXT)
 
 
 class PreparedDevice(Struct, frozen=True):

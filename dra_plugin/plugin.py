@@ -27,7 +27,7 @@ from dra_plugin.publishing.offers import Offered, Offers
 from dra_plugin.publishing.pool import driver_resources
 from dra_plugin.publishing.slices import Controller, DroppedFieldsError, InvalidPool, Owner
 from dra_plugin.serving.claims import ApiClaims, NoClaims
-from dra_plugin.serving.health import DeviceHealth, HealthBoard
+from dra_plugin.serving.health import DeviceHealth, HealthPublisher
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from folderwatch import FolderWatcher, check_mounts
 from grpcunix import Transport
@@ -97,7 +97,7 @@ class DraPlugin:
             lambda names, of: devices_from_leases(names, ledger.leases(), of),
             presence.has_device,
         )
-        self._health = HealthBoard()
+        self._health = HealthPublisher()
         claim_locks = ClaimLocks()
         self._claims = ApiClaims(client, options.driver, options.node) if client else None
         self._statuses = StatusWriter(options.driver, self._claims.on_server) if self._claims else None

@@ -65,9 +65,9 @@ class HealthHistory(Struct, frozen=True, gc=False):
 
     syspath: str
     health: Health = HEALTHY
-    wrong: frozenset[str] = _NOTHING  # names of the faults behind the verdict
-    bad: int = 0  # samples in a row
-    good: int = 0
+    faults: frozenset[str] = _NOTHING  # names of the faults behind the verdict
+    failed_samples: int = 0  # in a row
+    passed_samples: int = 0
     sampled: float = _NEVER
     counters: Mapping[ErrorCounter, int] = {}
     growth: tuple[tuple[float, ErrorCounter, int], ...] = ()  # time, counter and increase of each growth
@@ -83,15 +83,15 @@ def next_health(before: HealthHistory, seen: Signals, now: float) -> HealthHisto
     )
     faults = {**seen.faults, **_grown_too_fast(growth)}
     first = before.sampled == _NEVER
-    bad, good = (before.bad + 1, 0) if faults else (0, before.good + 1)
-    health, wrong = before.health, before.wrong
-    if faults and (bad >= FAIL_AFTER or first or not health.healthy or STUCK in faults):
-        if wrong != faults.keys():
-            health, wrong = Health(False, "; ".join(faults.values())), frozenset(faults)
-    elif not faults and good >= RECOVER_AFTER:
-        health, wrong = HEALTHY, _NOTHING
+    failed_samples, passed_samples = (before.failed_samples + 1, 0) if faults else (0, before.passed_samples + 1)
+    health, counted = before.health, before.faults
+    if faults and (failed_samples >= FAIL_AFTER or first or not health.healthy or STUCK in faults):
+        if counted != faults.keys():
+            health, counted = Health(False, "; ".join(faults.values())), frozenset(faults)
+    elif not faults and passed_samples >= RECOVER_AFTER:
+        health, counted = HEALTHY, _NOTHING
     counters = {**before.counters, **seen.counters} if seen.counters else before.counters
-    return HealthHistory(before.syspath, health, wrong, bad, good, now, counters, growth)
+    return HealthHistory(before.syspath, health, counted, failed_samples, passed_samples, now, counters, growth)
 
 
 def _grown_too_fast(growth: Iterable[tuple[float, ErrorCounter, int]]) -> dict[str, str]:

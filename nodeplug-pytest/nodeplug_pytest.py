@@ -24,9 +24,9 @@ from typing import IO, Any, TypeVar
 import pytest
 
 T = TypeVar("T")
-SECONDS = 30.0  # the longest wait, unless a test passes another limit
+DEFAULT_TIMEOUT = 30.0  # the longest wait, unless a test passes another limit
 _LOG_LINES = 200
-_LONGEST_TEXT = 4_000  # characters of the state in the error of a failed wait
+_MAX_TEXT_LENGTH = 4_000  # characters of the state in the error of a failed wait
 
 
 class KubeletError(Exception):
@@ -135,7 +135,7 @@ class Kubelet:
         """Delete a ResourceClaim by its name or `namespace/name` from the cluster. Prepared devices stay prepared."""
         self.ask("remove-claim", name=name)
 
-    def until(self, condition: Callable[[State], T], seconds: float = SECONDS, what: str = "") -> T:
+    def until(self, condition: Callable[[State], T], seconds: float = DEFAULT_TIMEOUT, what: str = "") -> T:
         """Wait until `condition` returns a true result for the state, and return this result.
 
         The condition is evaluated after each change. Raises TimeoutError with the awaited condition (`what`, or its
@@ -146,10 +146,9 @@ class Kubelet:
         while not (found := condition(state)):
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(
-                    f"not within {seconds:g} s: {what or _source(condition)}\nseen last:\n{str(state)[:_LONGEST_TEXT]}"
-                )
-            state = self.ask("wait", since=state.changes, seconds=min(left, SECONDS))
+                seen = str(state)[:_MAX_TEXT_LENGTH]
+                raise TimeoutError(f"not within {seconds:g} s: {what or _source(condition)}\nseen last:\n{seen}")
+            state = self.ask("wait", since=state.changes, seconds=min(left, DEFAULT_TIMEOUT))
         return found
 
     def ask(self, do: str, **fields: Any) -> State:
@@ -157,7 +156,7 @@ class Kubelet:
         path = self.folder / "control.sock"
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(SECONDS + 60)
+                connection.settimeout(DEFAULT_TIMEOUT + 60)
                 connection.connect(str(path))
                 connection.sendall(json.dumps({"do": do, **fields}).encode() + b"\n")
                 with connection.makefile("rb") as answer:
@@ -242,13 +241,13 @@ def nodeplug_kubelet(nodeplug_kubelet_options: dict[str, Any]) -> Iterator[Kubel
         reader = threading.Thread(target=_read, args=(process.stdout, log, started))
         reader.start()
         try:
-            if not started.wait(SECONDS) or not any(line.startswith("started ") for line in log):
+            if not started.wait(DEFAULT_TIMEOUT) or not any(line.startswith("started ") for line in log):
                 pytest.fail(f"{shlex.join(command)} does not run:\n{''.join(log)}")
             yield Kubelet(folder, log)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(SECONDS)
+                process.wait(DEFAULT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -5,7 +5,7 @@
 Rules:
 1. Every mistake is reported, and the previous configuration stays in effect: a missing or incomplete file removes no
    device.
-2. A change is read when the file has been unchanged for `DEBOUNCE` seconds, or after `MOST_DEBOUNCE` if a program keeps
+2. A change is read when the file has been unchanged for `DEBOUNCE` seconds, or after `MAX_DEBOUNCE` if a program keeps
    writing it. A ConfigMap is a folder whose link `..data` is replaced; an editor writes in place or moves a new file
    there: each is noticed. Changes behind another symbolic link are not; use SIGHUP.
 3. A file that exists and cannot be read is read again after `RETRY` seconds, because no event reports that a disk has
@@ -31,10 +31,10 @@ from resources.resource import Resource
 from telemetry import Telemetry
 
 DEBOUNCE = 0.5
-MOST_DEBOUNCE = 5.0
+MAX_DEBOUNCE = 5.0
 RETRY = 5.0
 _CONFIG_MAP = "..data"
-_MOST_PROBLEMS = 20  # the most problems that are kept of an invalid file
+_MAX_PROBLEMS = 20  # the most problems that are kept of an invalid file
 log = logging.getLogger("nodeplug")
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -168,9 +168,9 @@ class ConfigFile:
         self.config, self.content = self._before
 
     async def _wait_until_quiet(self) -> None:
-        """Return once no request has arrived for `DEBOUNCE` seconds, at the latest after `MOST_DEBOUNCE`."""
+        """Return once no request has arrived for `DEBOUNCE` seconds, at the latest after `MAX_DEBOUNCE`."""
         loop = asyncio.get_running_loop()
-        at_the_latest = loop.time() + MOST_DEBOUNCE
+        at_the_latest = loop.time() + MAX_DEBOUNCE
         while self._requested.is_set() and loop.time() < at_the_latest:
             self._requested.clear()
             await asyncio.sleep(DEBOUNCE)
@@ -202,7 +202,7 @@ class ConfigFile:
             raise ConfigUnreadable(str(self.path), [Finding(1, 1, f"this file cannot be read: {error}")]) from error
 
     def _record_refusal(self, problems: Sequence[str]) -> None:
-        status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MOST_PROBLEMS]))
+        status = structs.replace(self.status, is_good=False, problems=tuple(problems[:_MAX_PROBLEMS]))
         self.status = status
         for why in problems:
             log.error("the configuration stays as it was: %s", why, extra={"is_current": lambda: self.status == status})

@@ -1,4 +1,4 @@
-"""The daemon: the ledger of leases and its reconciler, the host's devices, and the two fronts that offer them.
+"""The daemon: the ledger of leases and its reconciler, the host's devices, and the two plugins that offer them.
 
 All long-lived parts run in one task group. If one fails, all end, with its name in the log, and the supervisor starts
 the process again. At the end sockets are removed, and leases stay.
@@ -21,11 +21,14 @@ from hostdevices import Diff, Host
 from hostdevices.presence import Presence
 from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.server import ControlServer
 from nodeplug.events.devices import DeviceRecorder
 from nodeplug.events.leases import observe_ledger
-from nodeplug.fronts import (
+from nodeplug.kubelet_root import record_kubelet
+from nodeplug.moved_specs import remove_specs_of_previous_folder
+from nodeplug.offering import Observer, Offered, Offering
+from nodeplug.parts import (
     check_kubelet,
     cluster_events,
     device_plugins,
@@ -39,9 +42,6 @@ from nodeplug.fronts import (
     remove_features,
     witnesses,
 )
-from nodeplug.kubelet_root import record_kubelet
-from nodeplug.moved_specs import remove_specs_of_previous_folder
-from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.supervision import run_together
 from nodeplug.systemd import notify_ready, watchdog
 from telemetry import Telemetry
@@ -134,7 +134,7 @@ class Daemon:
             is_renamed = node_name(new.settings.node_name) != node  # by the host: all other parts use the old name
             return new.settings != settings or is_first or is_renamed
 
-        running = Running(
+        running = RunningDaemon(
             host=host,
             telemetry=telemetry,
             ledger=ledger,
@@ -252,7 +252,7 @@ async def _once_owned(ledger: Ledger, run: Callable[[], Coroutine[Any, Any, None
     await run()
 
 
-def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+def _status_servers(settings: Settings, running: RunningDaemon) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield, by name, the HTTP servers that the settings ask for."""
     if settings.metrics_address:
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
@@ -263,13 +263,13 @@ def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str,
         yield "status socket", _status_server(settings.status_socket, running)
 
 
-async def _status_server(address: str, running: Running, page: "Callable[[], Site] | None" = None) -> None:
+async def _status_server(address: str, running: RunningDaemon, page: "Callable[[], Site] | None" = None) -> None:
     from nodeplug.status_server import StatusServer  # imported only if the settings ask for a server
 
     await StatusServer(address, running.metrics, running.not_ready, page).run()
 
 
-def _page(running: Running, clients: Literal["local", "all"]) -> "Site":
+def _page(running: RunningDaemon, clients: Literal["local", "all"]) -> "Site":
     """Make the page for a browser that asks for it."""
     from nodeplug.page.feed import Feed
     from nodeplug.page.site import Site, ask_in_process

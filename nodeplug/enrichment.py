@@ -9,7 +9,7 @@ from folderwatch import is_missing
 from hostdevices import Device, Host, Inventory
 from hostdevices.health import HealthTracker
 from nodeplug.config import Config
-from nodeplug.fronts import ddp_profiles, may_have_uplinks, own_probes
+from nodeplug.parts import ddp_profiles, health_files, may_have_uplinks
 from resources.assignment import Assignment
 from resources.vhost_net import with_vhost_net
 
@@ -38,8 +38,8 @@ def sources(
         found.append(nvml)
     if is_here and (profiles := ddp_profiles(config)) is not None:
         found.append(profiles.enrich)
-    if is_here and (probes := own_probes(config)) is not None:  # last, when other sources have added device names
-        found.append(probes.enrich)
+    if is_here and (files := health_files(config)) is not None:  # last, when other sources have added device names
+        found.append(files.enrich)
     if pipes := [resource.mps for resource in config.resources if resource.mps]:
         from userspace import with_mps  # imported here: only GPUs need it
 

@@ -39,7 +39,7 @@ from telemetry import Telemetry
 RETRY: Final = 30.0  # seconds
 BURST: Final = 5
 REFILL: Final = 6.0
-_SHORTEST_WAIT = 0.1
+_MIN_WAIT = 0.1
 _NOT_ALLOWED = 403
 _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
@@ -157,7 +157,7 @@ class Evictions:
         if not self._patience:
             return None
         due = (x.due - self._clock() for x in self._gone.values() if x.due is not None)
-        return min(RETRY, max(_SHORTEST_WAIT, min(due, default=RETRY)))
+        return min(RETRY, max(_MIN_WAIT, min(due, default=RETRY)))
 
     def _is_gone(self, lease: Lease, devices_in: Callable[[bytes], Set[str]]) -> bool:
         """Return whether no part of a leased device is on the host, including the devices that it consists of.
@@ -240,6 +240,8 @@ def _to_evict(answer: Mapping[str, Any], node: str, lease: Lease) -> str:
         pod = msgspec.convert(answer, _Pod)
     except msgspec.ValidationError as error:
         raise DecodeError(f"{error}") from None
-    is_over = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
-    is_affected = pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not is_over
+    has_ended = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
+    is_affected = (
+        pod.spec is not None and pod.spec.node_name == node and pod.metadata.uid in lease.pods and not has_ended
+    )
     return pod.metadata.uid if is_affected and not pod.metadata.deletion_timestamp else ""

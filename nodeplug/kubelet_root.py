@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 import cdi
-from checkpoint.held import Identity, identity
+from checkpoint.tracked_files import Identity, identity
 from nodeplug.config import Settings
 
 _MARK: Final = "kubelet-root"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dra_plugin.publishing.offers import Offers
 
 
-class Blocked(Struct, frozen=True):
+class BlockedDevice(Struct, frozen=True):
     """A device that would be offered, but is unavailable until a lease ends."""
 
     resource: str
@@ -41,7 +41,7 @@ class LeaseChange(Struct, frozen=True):
     unit: str
     holder: str
     change: str = ""
-    blocks: tuple[Blocked, ...] = ()
+    blocks: tuple[BlockedDevice, ...] = ()
 
     def __str__(self) -> str:
         """Describe the change for the lease."""
@@ -62,7 +62,7 @@ def lease_changes(config: Config, assignment: Assignment, held: Iterable[Lease])
         for resource in config.resources
         if resource.api != "dra"
     }
-    blocked: dict[str, dict[Blocked, None]] = {}  # by the owner of the leases
+    blocked: dict[str, dict[BlockedDevice, None]] = {}  # by the owner of the leases
     for owner, device in _blocked_devices(config, assignment, offers, leases):
         blocked.setdefault(owner, {})[device] = None
     found = []
@@ -99,17 +99,17 @@ def _change_of_claim(lease: Lease, offers: "Offers | None") -> str:
 
 def _blocked_devices(
     config: Config, assignment: Assignment, offers: "Offers | None", leases: Book
-) -> Iterator[tuple[str, Blocked]]:
+) -> Iterator[tuple[str, BlockedDevice]]:
     """Yield the owners of leases that make an offered device unavailable, with the device."""
     for resource in config.resources:
         if resource.api != "dra":
             for device in assignment.devices[resource.name]:
                 owner = owner_of(resource, units_of_device(resource, device)[0], device)
                 for _, lease in leases.conflicts(owner, device.ids, device.parents):
-                    yield lease.owner, Blocked(resource.name, device.id)
+                    yield lease.owner, BlockedDevice(resource.name, device.id)
     for offered in offers or ():
         for _, lease in leases.conflicts("", offered.exclusive, offered.shared):
-            yield lease.owner, Blocked(offered.resource.name, offered.device.id)
+            yield lease.owner, BlockedDevice(offered.resource.name, offered.device.id)
 
 
 def _offers(config: Config, assignment: Assignment) -> "Offers | None":

@@ -24,7 +24,7 @@ _UNSUPPORTED: Final = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 """Errors of a kernel that cannot refuse a write to this file."""
 
 
-class UnblockedHandler(logging.Handler):
+class NonBlockingHandler(logging.Handler):
     """Writes lines to a descriptor without waiting for its reader."""
 
     def __init__(self, descriptor: int) -> None:

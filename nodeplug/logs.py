@@ -1,8 +1,8 @@
 """Logs: text on a terminal, one JSON object a line elsewhere.
 
 Every record can have `resource`, `device`, `claim` and `holder` (logging's `extra`). Much of it comes from outside (see
-`hostdevices/shown.py`). A record without a traceback is always one line of less than 7,000 characters, and a traceback
-has at most 100 additional lines.
+`hostdevices/printable.py`). A record without a traceback is always one line of less than 7,000 characters, and a
+traceback has at most 100 additional lines.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from typing import Literal, TextIO
 import msgspec
 from msgspec import Struct
 
-from hostdevices.shown import shown
-from nodeplug.log_handler import UnblockedHandler
+from hostdevices.printable import printable
+from nodeplug.log_handler import NonBlockingHandler
 
 _FIELDS = ("resource", "device", "claim", "holder")
-_LONGEST_MESSAGE, _LONGEST_FIELD = 4_000, 500  # characters
+_MAX_MESSAGE_LENGTH, _MAX_FIELD_LENGTH = 4_000, 500  # characters
 _TRACEBACK_LINES = 100
-_MOST_RECENT = 20  # the most warnings and errors that are kept
+_MAX_RECENT = 20  # the most warnings and errors that are kept
 LogFormat = Literal["auto", "text", "json"]
 
 
@@ -54,11 +54,13 @@ def _handler(stream: TextIO | None) -> logging.Handler | None:
     except io.UnsupportedOperation:  # other code in this process reads it
         return logging.StreamHandler(sys.stderr)
     # an existing one can have begun a line, and has the count of lost ones
-    before = (x for x in logging.getLogger().handlers if isinstance(x, UnblockedHandler) and x.descriptor == descriptor)
-    return next(before, None) or UnblockedHandler(descriptor)
+    before = (
+        x for x in logging.getLogger().handlers if isinstance(x, NonBlockingHandler) and x.descriptor == descriptor
+    )
+    return next(before, None) or NonBlockingHandler(descriptor)
 
 
-class Logged(Struct, frozen=True, omit_defaults=True):
+class LogEntry(Struct, frozen=True, omit_defaults=True):
     """An earlier log event: its time, in seconds since the epoch, and its text."""
 
     time: float
@@ -67,7 +69,7 @@ class Logged(Struct, frozen=True, omit_defaults=True):
     fields: dict[str, str] = {}
 
 
-def recent() -> tuple[Logged, ...]:
+def recent() -> tuple[LogEntry, ...]:
     """Return the latest warnings and errors, the oldest first; none if `setup` was not called.
 
     Those whose cause is gone are left out, see `_Recent`.
@@ -91,15 +93,15 @@ class _Recent(logging.Handler):
 
     def __init__(self, level: int) -> None:
         super().__init__(level)
-        self._events: deque[tuple[Logged, Callable[[], bool]]] = deque(maxlen=_MOST_RECENT)
+        self._events: deque[tuple[LogEntry, Callable[[], bool]]] = deque(maxlen=_MAX_RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = shown(record.getMessage(), _LONGEST_FIELD)
-        event = Logged(record.created, record.levelname.lower(), text, dict(_extra(record)))
+        text = printable(record.getMessage(), _MAX_FIELD_LENGTH)
+        event = LogEntry(record.created, record.levelname.lower(), text, dict(_extra(record)))
         is_current: Callable[[], bool] = getattr(record, "is_current", _always)
         self._events.append((event, is_current))
 
-    def recent(self) -> tuple[Logged, ...]:
+    def recent(self) -> tuple[LogEntry, ...]:
         """Return the events whose state lasts, and forget the others."""
         with self.lock or contextlib.nullcontext():
             for entry in tuple(self._events):
@@ -146,11 +148,13 @@ class _Json(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    return shown(record.getMessage(), _LONGEST_MESSAGE)
+    return printable(record.getMessage(), _MAX_MESSAGE_LENGTH)
 
 
 def _extra(record: logging.LogRecord) -> list[tuple[str, str]]:
-    return [(field, shown(str(value), _LONGEST_FIELD)) for field in _FIELDS if (value := getattr(record, field, ""))]
+    return [
+        (field, printable(str(value), _MAX_FIELD_LENGTH)) for field in _FIELDS if (value := getattr(record, field, ""))
+    ]
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -158,4 +162,4 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     assert record.exc_info
     lines = formatter.formatException(record.exc_info).split("\n")
     del lines[_TRACEBACK_LINES // 2 : -_TRACEBACK_LINES // 2]
-    return "\n".join(shown(line, _LONGEST_FIELD) for line in lines)
+    return "\n".join(printable(line, _MAX_FIELD_LENGTH) for line in lines)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, from the watcher of the host and the two fronts, as text for each scrape.
+"""Metrics for Prometheus, from the watcher of the host and the two plugins, as text for each scrape.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -43,7 +43,7 @@ from msgspec import Struct
 
 from checkpoint import Api, Lease
 from deviceplugin import ResourceStatus
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.config_file import ConfigStatus
 from nodeplug.version import VERSION
 from telemetry import EventKind, Histogram, RefusalReason, Telemetry
@@ -52,9 +52,9 @@ from telemetry.exposition import Metric
 if TYPE_CHECKING:
     from dra_plugin import DraStatus
 
-MOST_LEASES: Final = 1000
+MAX_LEASES: Final = 1000
 """The most leases that are listed one by one: each is a time series in Prometheus."""
-_LONGEST_NAME = 253  # the most characters of a name in Kubernetes
+_MAX_NAME_LENGTH = 253  # the most characters of a name in Kubernetes
 _PYTHON = platform.python_version()
 
 
@@ -154,9 +154,9 @@ def _unhealthy(resource: ResourceStatus) -> int:
 
 def _leases(leases: Sequence[Lease]) -> Iterator[Metric]:
     text = "A lease, with its pod and container or its claim, as far as they are known."
-    yield _gauge("nodeplug_lease_info", text, *((_lease(x), 1) for x in leases[:MOST_LEASES]))
+    yield _gauge("nodeplug_lease_info", text, *((_lease(x), 1) for x in leases[:MAX_LEASES]))
     text = "Leases without a nodeplug_lease_info, because there are too many."
-    yield _gauge("nodeplug_lease_info_omitted", text, ({}, max(0, len(leases) - MOST_LEASES)))
+    yield _gauge("nodeplug_lease_info_omitted", text, ({}, max(0, len(leases) - MAX_LEASES)))
 
 
 def _lease(lease: Lease) -> dict[str, str]:
@@ -177,7 +177,7 @@ def _lease(lease: Lease) -> dict[str, str]:
         "claim": claim,
         "pod_uid": min(lease.pods) if len(lease.pods) == 1 else "",
     }
-    return {name: shown(text, _LONGEST_NAME) for name, text in labels.items()}
+    return {name: printable(text, _MAX_NAME_LENGTH) for name, text in labels.items()}
 
 
 def _dra(dra: "DraStatus") -> Iterator[Metric]:

@@ -32,7 +32,7 @@ def remove_specs_of_previous_folder(settings: Settings) -> None:
         is_seen = not is_missing(Path(before))
         try:
             for owner in get_args(Api):
-                cdi.CdiDirectory(Path(before), owner).keep(())
+                cdi.CdiDirectory(Path(before), owner).remove_others(())
         except OSError as error:
             says = "CDI specs stay in the previous folder %s, and a runtime that reads it can use outdated specs: %s"
             log.error(says, before, error.strerror or error)

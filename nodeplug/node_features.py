@@ -38,7 +38,7 @@ RENEWAL: Final = 1200.0
 RETRY: Final = 30.0
 CLOCK_INTERVAL: Final = 60.0  # the longest time between two readings of the clock
 LARGEST_FILE: Final = 65_536  # bytes; nfd-worker reads no larger file
-_LONGEST_LABEL = 63  # the most characters of a label's name, and of its value
+_MAX_LABEL_LENGTH = 63  # the most characters of a label's name, and of its value
 _MARK = "node-features"
 _MIB = 1 << 20
 _PROPERTIES = (("model", "model"), ("driver-version", "driverVersion"), ("memory", "memory"))
@@ -150,8 +150,8 @@ def _common(devices: Sequence[Device], attribute: str) -> AttributeValue | None:
 
 def _line(resource: str, end: str, text: str) -> Iterator[str]:
     """Yield a label; none if its name would be too long, or no character of the value is allowed."""
-    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_LABEL].strip("._-")
-    if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _LONGEST_LABEL:
+    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_MAX_LABEL_LENGTH].strip("._-")
+    if value and len(resource.rpartition("/")[2]) + 1 + len(end) <= _MAX_LABEL_LENGTH:
         yield f"{resource}.{end}={value}"
 
 

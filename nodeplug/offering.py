@@ -1,4 +1,4 @@
-"""Offers the host's devices: scans -> assignment -> the two fronts, then other observers.
+"""Offers the host's devices: scans -> assignment -> the two plugins, then other observers.
 
 With another configuration the watch of the host restarts, because it may need other folders; pods keep their devices.
 """
@@ -19,7 +19,7 @@ from hostdevices.readers import READERS, paths_reader
 from hostdevices.watching.watch import Watcher, default_sources
 from nodeplug.config import Config
 from nodeplug.enrichment import Enrichment
-from nodeplug.fronts import device_plugin_resources, dra_resources
+from nodeplug.parts import device_plugin_resources, dra_resources
 from nodeplug.withholding import with_withheld
 from resources.assignment import Assignment, assign
 from resources.selector import concerns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from userspace import NvidiaUserspace
 
 LABELS_TIMEOUT: Final = 15.0  # seconds that all devices wait for the labels, also those that do not depend on them
-MOST_LINES: Final = 100  # of the log about devices that are not offered, at once
+MAX_LINES: Final = 100  # of the log about devices that are not offered, at once
 log = logging.getLogger("nodeplug")
 
 
@@ -65,7 +65,7 @@ class Offering:
         nvml: "NvmlMonitor | None" = None,
         observers: Iterable[Observer] = (),
     ) -> None:
-        """Prepare. `presence` follows each scan; `observers` are called after it once the fronts have the devices."""
+        """Prepare. `presence` follows each scan; `observers` are called after it once the plugins have the devices."""
         self.config = config
         self._host = host
         self._presence = presence
@@ -80,7 +80,7 @@ class Offering:
         self._latest: Offered | None = None
         self._empty: tuple[Offered | None, Mapping[str, str]] = (None, {})  # why resources are empty, for one offer
         self._refused: dict[str, str] = {}  # devices that resources select and cannot have, with the reason
-        self._why_waiting = "this node's labels are not read yet"  # the reason for resources that wait for them
+        self._waiting_reason = "this node's labels are not read yet"  # the reason for resources that wait for them
         self._may_begin = asyncio.Event()  # the labels are known, or cannot be read now
         if not config.waiting:
             self._may_begin.set()
@@ -107,7 +107,7 @@ class Offering:
         is_successful = not (watcher.problem or list(self._unread_kinds()))
         return ScanStatus(watcher.scan_seconds, len(watcher.stuck_reads), is_successful)
 
-    def why_incomplete(self) -> list[str]:
+    def incomplete_reasons(self) -> list[str]:
         """Return what keeps the configuration from being offered, in words."""
         problem = self._watcher.problem if self._watcher is not None else ""
         if self._latest is None:
@@ -115,7 +115,7 @@ class Offering:
         why = [f"{problem}; what was found before is offered"] if problem else []
         why += [f"devices of kind {kind} cannot be read: {reason}" for kind, reason in self._unread_kinds()]
         waiting = self.config.waiting
-        return [*why, f"{', '.join(waiting)}: {self._why_waiting}"] if waiting else why
+        return [*why, f"{', '.join(waiting)}: {self._waiting_reason}"] if waiting else why
 
     def _unread_kinds(self) -> Iterator[tuple[str, str]]:
         """Yield the kinds of devices that resources may mean and that could not be read, and why."""
@@ -125,15 +125,15 @@ class Offering:
             if kind and any(concerns(x.selector, kind) for x in self.config.resources):
                 yield kind, problem.reason
 
-    def why_empty(self) -> Mapping[str, str]:
+    def empty_reasons(self) -> Mapping[str, str]:
         """Return for each resource without a device why it has none. Slow once after each scan: call it in a thread."""
         offered, found = self._empty
         latest = self._latest
         if latest is not offered and latest is not None:
-            from resources.emptiness import why_empty  # imported on first use
+            from resources.emptiness import empty_reason  # imported on first use
 
             without = [x for x in latest.config.resources if not latest.assignment.devices[x.name]]
-            found = {x.name: why_empty(x, latest.inventory, latest.assignment) for x in without}
+            found = {x.name: empty_reason(x, latest.inventory, latest.assignment) for x in without}
             self._empty = latest, found
         return found
 
@@ -151,7 +151,7 @@ class Offering:
 
     def labels_failed(self, why: str) -> None:
         """Begin without the node's labels. The resources that wait for them are not offered, with the reason `why`."""
-        self._why_waiting = why
+        self._waiting_reason = why
         self._may_begin.set()
 
     def withheld_changed(self) -> None:
@@ -254,14 +254,14 @@ class Offering:
         """Log once for each device that a resource selects why it is not offered."""
         refused = {x.device.id: x.reason for x in assignment.rest if x.is_refused}
         new = [device for device, reason in refused.items() if self._refused.get(device) != reason]
-        for device in new[:MOST_LINES]:
+        for device in new[:MAX_LINES]:
             log.info("device is not offered: %s", refused[device], extra={"device": device})
-        if len(new) > MOST_LINES:
-            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MOST_LINES)
+        if len(new) > MAX_LINES:
+            log.info("%d more are not offered; `nodeplug check` says which, and why", len(new) - MAX_LINES)
         self._refused = refused
 
     def _publish(self, config: Config, assignment: Assignment, noticed_at: float | None = None) -> None:
-        """Pass the devices to the two fronts. `noticed_at` is the time of the host's event, by the loop's clock."""
+        """Pass the devices to the two plugins. `noticed_at` is the time of the host's event, by the loop's clock."""
         devices = with_withheld(assignment, self._ledger.withheld).devices
         listed = {x.name: devices[x.name] for x in device_plugin_resources(config)}
         claimed = ((x, devices[x.name]) for x in config.resources if x.name not in listed)

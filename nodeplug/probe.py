@@ -10,18 +10,18 @@ seconds.
 import socket
 import sys
 
-_SECONDS = 4.0
-_MOST_BYTES = 64 * 1024
+_TIMEOUT = 4.0
+_MAX_BYTES = 64 * 1024
 
 
 def ask(address: str, path: str) -> tuple[bool, str]:
     """Return whether GET of a path is answered with 200, and the body of the answer. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_SECONDS)
+        connection.settimeout(_TIMEOUT)
         connection.connect(address)
         connection.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         received = b""
-        while len(received) < _MOST_BYTES and (piece := connection.recv(4096)):
+        while len(received) < _MAX_BYTES and (piece := connection.recv(4096)):
             received += piece
     head, _, body = received.partition(b"\r\n\r\n")
     return head.split(b" ")[1:2] == [b"200"], body.decode(errors="replace")

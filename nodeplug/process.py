@@ -36,7 +36,7 @@ def run(path: Path, root: Path) -> int:
     from deviceplugin import DevicePluginError
     from folderwatch import FolderGone
     from hostdevices import Host, HostDevicesError
-    from nodeplug.fronts import CannotOffer
+    from nodeplug.parts import CannotOffer
     from nodeplug.signals import run_until_signalled
     from nodeplug.supervision import PartFailed
     from telemetry import Telemetry

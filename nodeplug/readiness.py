@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dra_plugin import DraStatus
 
 
-def why_not_ready(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
+def not_ready_reasons(resources: Sequence[ResourceStatus], dra: "DraStatus | None" = None) -> list[str]:
     """Return a reason for each resource, and for DRA, that is not registered with the kubelet; empty if all are.
 
     DRA also needs stored ResourceSlices: without the right to write them, no pod gets a device. An instance that waits

@@ -20,7 +20,7 @@ from nodeplug import logs
 from nodeplug.config import overridden
 from nodeplug.config_file import ConfigFile
 from nodeplug.daemon import Daemon, NewConfiguration, Renamed
-from nodeplug.fronts import CannotOffer, traced
+from nodeplug.parts import CannotOffer, traced
 from nodeplug.systemd import notify
 from telemetry import Telemetry
 

@@ -26,12 +26,12 @@ from telemetry.exposition import CONTENT_TYPE, Metric, render
 if TYPE_CHECKING:
     from nodeplug.page.site import Site
 
-MOST_CONNECTIONS = 64
-MOST_BYTES = 8 * 1024
+MAX_CONNECTIONS = 64
+MAX_BYTES = 8 * 1024
 """The most bytes of a request, up to the empty line."""
-SECONDS = 5.0
+REQUEST_TIMEOUT = 5.0
 """The longest time that a connection lasts."""
-_MOST_AFTERWARDS = 64 * 1024  # the most bytes after the request
+_MAX_DISCARDED = 64 * 1024  # the most bytes after the request
 _RETRY = 5.0  # seconds until the next attempt to listen
 _END_OF_HEAD = b"\r\n\r\n"
 _PLAIN = "text/plain; charset=utf-8"
@@ -180,28 +180,28 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             transport.abort()
             return
         self._open.add(self)
-        self._timer = asyncio.get_running_loop().call_later(SECONDS, transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._is_answered:
             self._thrown_away += len(data)
-            if self._thrown_away > _MOST_AFTERWARDS:
+            if self._thrown_away > _MAX_DISCARDED:
                 self._transport.abort()
             return
         self._received += data
-        head = bytes(self._received[:MOST_BYTES])
+        head = bytes(self._received[:MAX_BYTES])
         if _END_OF_HEAD in head or b"\n\n" in head:
             line = head.partition(b"\n")[0].rstrip(b"\r")
             if self._shows is not None and self._shows(line, head, self._transport):
                 self.connection_lost(None)  # the page owns the connection now
             else:
                 self._send(self._answered(line))
-        elif len(self._received) > MOST_BYTES:
-            self._send(_response("431 Request Header Fields Too Large", f"more than {MOST_BYTES} bytes\n"))
+        elif len(self._received) > MAX_BYTES:
+            self._send(_response("431 Request Header Fields Too Large", f"more than {MAX_BYTES} bytes\n"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc

@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.version import VERSION
 from telemetry import Span, Telemetry, Tracer
 from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, CurrentSpan, SpanKind
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
 
 FLUSH_TIMEOUT: Final = 2.0  # seconds
-MOST_VALUES: Final = 32  # the most values of an attribute that is a list
-LONGEST_TEXT: Final = 500  # the most characters of a text
+MAX_VALUES: Final = 32  # the most values of an attribute that is a list
+MAX_TEXT_LENGTH: Final = 500  # the most characters of a text
 _DOMAIN = "opentelemetry"  # the logger of the library, whose lines repeat
 log = logging.getLogger("nodeplug")
 
@@ -149,7 +149,7 @@ class _LastMessage(logging.Handler):
     message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.message = shown(record.getMessage(), LONGEST_TEXT)
+        self.message = printable(record.getMessage(), MAX_TEXT_LENGTH)
 
 
 class _KeepingTracer(Tracer):
@@ -190,18 +190,18 @@ class _OtelSpan(CurrentSpan):
 
     def set(self, name: str, value: Attribute) -> None:
         if isinstance(value, str):
-            self._span.set_attribute(name, shown(value, LONGEST_TEXT))
+            self._span.set_attribute(name, printable(value, MAX_TEXT_LENGTH))
         elif isinstance(value, (bool, int, float)):
             self._span.set_attribute(name, value)
         else:
-            self._span.set_attribute(name, [shown(each, LONGEST_TEXT) for each in value[:MOST_VALUES]])
-            if len(value) > MOST_VALUES:
+            self._span.set_attribute(name, [printable(each, MAX_TEXT_LENGTH) for each in value[:MAX_VALUES]])
+            if len(value) > MAX_VALUES:
                 self._span.set_attribute(f"{name}.count", len(value))
 
     def fail(self, why: str) -> None:
         from opentelemetry.trace import StatusCode
 
-        self._span.set_status(StatusCode.ERROR, shown(why, LONGEST_TEXT))
+        self._span.set_status(StatusCode.ERROR, printable(why, MAX_TEXT_LENGTH))
 
     def child(self, name: str) -> Span:
         return self._tracer.part_of(self._span, name)

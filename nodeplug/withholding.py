@@ -1,11 +1,11 @@
-"""Withheld devices for the two fronts: for each offered device, the reason why no new pod gets it."""
+"""Withheld devices for the two plugins: for each offered device, the reason why no new pod gets it."""
 
 from collections.abc import Mapping
 
 from msgspec import structs
 
 from checkpoint import Withheld
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import withheld_reason
 from hostdevices import Device
 from resources.assignment import Assignment
 
@@ -16,7 +16,7 @@ def with_withheld(assignment: Assignment, withheld: Mapping[str, Withheld]) -> A
         return assignment
 
     def with_reason(device: Device) -> Device:
-        words = why_withheld(device.id, device.ids.union(device.parents), withheld)
+        words = withheld_reason(device.id, device.ids.union(device.parents), withheld)
         return structs.replace(device, withheld=words) if words else device
 
     devices = {name: tuple(map(with_reason, each)) for name, each in assignment.devices.items()}

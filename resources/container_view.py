@@ -12,10 +12,10 @@ from msgspec import structs
 from hostdevices.device import Device, Devnode
 from hostdevices.readers.sysfs import TEXT_LIMIT
 from resources import template
+from resources.attribute_settings import providing_setting
 from resources.foreign_cdi import cdi_name_problem
 from resources.groups import Folder
 from resources.mounts import is_plain
-from resources.provided_by import provided_by
 from resources.resource import VHOST_NET, Resource
 from resources.shares import sharing_problem
 
@@ -56,9 +56,8 @@ class ContainerView:
         for place, text in self._naming:
             if field := template.missing(text, device):
                 in_common = " in which all its members agree" if device.kind == "group" else ""
-                return (
-                    f"it has no {field}{in_common}, which {place} of {resource.name} uses{provided_by(field, device)}"
-                )
+                setting = providing_setting(field, device)
+                return f"it has no {field}{in_common}, which {place} of {resource.name} uses{setting}"
         if resource.userspace is not None:
             if device.driver_files is None:
                 return f"`userspace: {resource.userspace}` of {resource.name} is for GPUs that use this driver"

@@ -21,7 +21,7 @@ _DANGEROUS_KINDS = {
 _MISSING_ATTRIBUTE = "it has no attribute"  # a device of another type; one with another value is nearer
 
 
-def why_empty(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
+def empty_reason(resource: Resource, inventory: Inventory, assignment: Assignment) -> str:
     """Return that `resource`, which has nothing in `assignment`, has no device here, and the nearest reason if any."""
     reason = _reason(resource, inventory, assignment)
     text = f"no device here: {reason}" if reason else "no device here"

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from hostdevices.device import AttributeValue, Device
 from hostdevices.globs import path_pattern
+from resources.attribute_settings import providing_setting
 from resources.matching import Accepted, accepts
-from resources.provided_by import provided_by
 from resources.resource import Selector
 
 
@@ -38,7 +38,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
         """Return why `device` is not selected; empty if it is."""
         value = device.attributes.get(self.name)
         if value is None:
-            return f"it has no attribute {self.name}{provided_by(self.name, device)}"
+            return f"it has no attribute {self.name}{providing_setting(self.name, device)}"
         if any(accepts(wanted, value) for wanted in self.accepted):
             return ""
         return f"its {self.name} is {_shown(value)}, not {_either(self.accepted)}"

@@ -7,7 +7,7 @@ shares of the same size.
 from msgspec import Struct
 
 from hostdevices.device import Device
-from resources.provided_by import provided_by
+from resources.attribute_settings import providing_setting
 from resources.resource import Resource, Shares
 
 MEMORY = "memory"  # readers' attribute, bytes
@@ -40,7 +40,7 @@ def sharing_problem(resource: Resource, device: Device) -> str:
         return ""
     if has := _memory(device):
         return f"it has {has} bytes of memory, and a share of {resource.name} is {rule.memory}"
-    unsaid = f"the size of its memory is not known{provided_by(MEMORY, device)}"
+    unsaid = f"the size of its memory is not known{providing_setting(MEMORY, device)}"
     return f"{unsaid}, by which {resource.name} shares it; give it a `count`"
 
 

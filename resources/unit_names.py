@@ -10,7 +10,7 @@ from typing import get_args
 
 from hostdevices.device import PCI_BUS_ID, Device
 from hostdevices.identity import MAX_LENGTH
-from resources.provided_by import provided_by
+from resources.attribute_settings import providing_setting
 from resources.resource import Ids
 
 SHARE = "::"
@@ -57,7 +57,7 @@ def _naming_problem(ids: Ids, device: Device, holders: Sequence[str]) -> str:
             number
         )
     if not name:
-        return f"it has no {ids}, which `ids: {ids}` uses as its id{provided_by(ids, device)}"
+        return f"it has no {ids}, which `ids: {ids}` uses as its id{providing_setting(ids, device)}"
     if not _PLAIN.fullmatch(name) or SHARE in name or len(name) > MAX_NAME_BYTES:
         return f"its {ids} {name!r} cannot be an id: at most {MAX_NAME_BYTES} plain characters, without {SHARE}"
     others = [x for x in holders if x != device.id]

@@ -17,7 +17,7 @@ from controlplane.apiserver.store import Store
 from resourceapi.cel import CelError
 from resourceapi.cel.library import authorizer as cel
 from resourceapi.cel.library.authorizer import Question
-from resourceapi.objects.strict import without_pairs
+from resourceapi.objects.strict import as_plain_dicts
 
 GROUP = "admissionregistration.k8s.io"
 POLICIES = f"validatingadmissionpolicies.{GROUP}"
@@ -185,7 +185,7 @@ class Admission:
         """The variables of expressions for a write, without parameters, with objects in this version."""
         kind = write.kind
         seen, old = (
-            without_pairs(obj if write.is_sent else kind.rules.encode(obj, version)) if obj is not None else None
+            as_plain_dicts(obj if write.is_sent else kind.rules.encode(obj, version)) if obj is not None else None
             for obj in (write.object, write.old)
         )
         namespace = self._store.get("namespaces", ("", write.namespace)) if write.namespace else None

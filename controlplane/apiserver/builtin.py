@@ -31,7 +31,7 @@ from controlplane.apiserver.rules.core_rules import check_config_map, check_secr
 from controlplane.apiserver.rules.event_rules import check_event
 from controlplane.apiserver.rules.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
-from resourceapi.objects import ErrorList, KubernetesObject, older, v1
+from resourceapi.objects import ErrorList, KubernetesObject, v1, v1beta1
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import label_name
 from resourceapi.objects.names import dns_label
@@ -109,11 +109,13 @@ def install(
         columns=columns.TAINT_RULE if release.has_taint_rules_in_v1 else columns.ONLY_AGE,
         counts_generations=True,
     )
-    typed(v1.ResourceClaim, "resourceclaims", older.ResourceClaim, namespaced=True, status=True, columns=columns.CLAIM)
+    typed(
+        v1.ResourceClaim, "resourceclaims", v1beta1.ResourceClaim, namespaced=True, status=True, columns=columns.CLAIM
+    )
     typed(
         v1.ResourceClaimTemplate,
         "resourceclaimtemplates",
-        older.ResourceClaimTemplate,
+        v1beta1.ResourceClaimTemplate,
         namespaced=True,
         columns=columns.ONLY_AGE,
     )
@@ -123,7 +125,7 @@ def install(
     typed(
         v1.ResourceSlice,
         "resourceslices",
-        older.ResourceSlice,
+        v1beta1.ResourceSlice,
         namespaced=False,
         columns=columns.SLICE,
         fields=fields,

@@ -19,7 +19,7 @@ from controlplane.apiserver.status import ApiError
 from controlplane.apiserver.target import Target
 
 # states of an owner
-_SOLID = "it exists"
+_EXISTS = "it exists"
 _WAITING = "it waits until its dependents are deleted"
 _MISSING = "it does not exist"
 _UNKNOWN = "it might exist"
@@ -61,8 +61,8 @@ class Collector:
             states = {each["uid"]: self._state(each, metadata) for each in references}
             if _UNKNOWN in states.values():
                 continue
-            if _SOLID in states.values():
-                self._disown(kind, current, {uid for uid, state in states.items() if state != _SOLID})
+            if _EXISTS in states.values():
+                self._remove_owners(kind, current, {uid for uid, state in states.items() if state != _EXISTS})
             elif _WAITING in states.values() and (below := dependents.get(metadata["uid"])):
                 if not self._unblock_circle(kind, current, below):
                     await self._delete(kind, current, policy="Foreground")
@@ -75,7 +75,7 @@ class Collector:
         finalizers = obj["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
             for each_kind, seen in dependents:
-                self._disown(each_kind, seen, {obj["metadata"]["uid"]})
+                self._remove_owners(each_kind, seen, {obj["metadata"]["uid"]})
             self._release(kind, obj, ORPHAN)
         elif FOREGROUND in finalizers:
             current = (self._current(each_kind, seen) for each_kind, seen in dependents)
@@ -119,7 +119,7 @@ class Collector:
             return _MISSING
         if kind.namespaced and found["metadata"]["namespace"] != namespace:
             return _MISSING
-        return _WAITING if _deletes_dependents(found) else _SOLID
+        return _WAITING if _deletes_dependents(found) else _EXISTS
 
     def _unblock_circle(self, kind: Kind, obj: Plain, dependents: list[tuple[Kind, Plain]]) -> bool:
         """Unblock the owners of an object if a dependent waits for it, because they can be the same."""
@@ -131,7 +131,7 @@ class Collector:
         self._rest.replace(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}})
         return True
 
-    def _disown(self, kind: Kind, seen: Plain, uids: set[str]) -> None:
+    def _remove_owners(self, kind: Kind, seen: Plain, uids: set[str]) -> None:
         obj = self._current(kind, seen)
         if obj is None:
             return

@@ -68,8 +68,8 @@ def read_patch(data: bytes, patch_type: str) -> Patch:
 def is_parsed_after_lookup(data: bytes, patch_type: str, release: Release) -> bool:
     """Return whether a body is read after its object is looked up. An apply patch that looks like JSON always is."""
     if patch_type == APPLY_PATCH:
-        return not release.reads_patches_first or data.lstrip().startswith(b"{")
-    return not release.reads_patches_first
+        return not release.decodes_patches_first or data.lstrip().startswith(b"{")
+    return not release.decodes_patches_first
 
 
 def parse_error(error: ValueError, patch_type: str, release: Release, *, is_late: bool) -> ApiError:
@@ -78,14 +78,14 @@ def parse_error(error: ValueError, patch_type: str, release: Release, *, is_late
         return bad_request(f"error encoding patch: yaml: {error.in_go}")
     if isinstance(error, ManifestError):
         return bad_request(f"{apply_error_prefix(release)}: error converting YAML to JSON: yaml: {error.in_go}")
-    if release.reads_patches_first:
+    if release.decodes_patches_first:
         return bad_request("invalid JSON patch")
     return bad_request(str(error) if patch_type == STRATEGIC_MERGE_PATCH else f"error decoding patch: {error}")
 
 
 def apply_error_prefix(release: Release) -> str:
     """Return the beginning of the error text for a configuration that cannot be applied."""
-    return f"error decoding {'patch' if release.reads_patches_first else 'YAML'}"
+    return f"error decoding {'patch' if release.decodes_patches_first else 'YAML'}"
 
 
 def json_patch(obj: Plain, operations: Any, *, is_checked: bool = True) -> Plain:

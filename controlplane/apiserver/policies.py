@@ -129,11 +129,13 @@ class Policy:
 
         evaluate = evaluator({**inputs})
         # message expressions have no authorizer, nor do the variables that they read
-        say = evaluator({name: value for name, value in inputs.items() if not name.startswith("authorizer")})
+        evaluate_message = evaluator(
+            {name: value for name, value in inputs.items() if not name.startswith("authorizer")}
+        )
         matches, failure = self._matches(evaluate)
         if not matches:
             return [Denial(failure)] if failure and self.fails_closed else []
-        return list(self._evaluate(evaluate, say))
+        return list(self._evaluate(evaluate, evaluate_message))
 
     def _matches(self, evaluate: Callable[[Expression], Any]) -> tuple[bool, str]:
         """Whether all match conditions are true. A false one decides, even if others fail."""
@@ -146,7 +148,9 @@ class Policy:
                 failures.append(_error_text(source, error))
         return not failures, failures[0] if len(failures) < 2 and failures else "; ".join(failures)
 
-    def _evaluate(self, evaluate: Callable[[Expression], Any], say: Callable[[Expression], Any]) -> Iterator[Denial]:
+    def _evaluate(
+        self, evaluate: Callable[[Expression], Any], evaluate_message: Callable[[Expression], Any]
+    ) -> Iterator[Denial]:
         for validation in self._validations:
             try:
                 if evaluate(validation.expression) is True:
@@ -155,7 +159,7 @@ class Policy:
                 if self.fails_closed:
                     yield Denial(_error_text(validation.source, error))
                 continue
-            yield Denial(_message(validation, say), validation.reason)
+            yield Denial(_message(validation, evaluate_message), validation.reason)
 
 
 def environment_of(

@@ -46,7 +46,7 @@ class Pruner:
         self._next_parts = 0  # the number of steps at which the parts are searched next
         self._is_unsolvable = False
 
-    def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
+    def is_infeasible(self, frame: Frame, start: int, undecided: int) -> bool:
         """Return whether a decision that is about to be opened can be cut."""
         task = frame.task
         assert task is not None

@@ -73,7 +73,7 @@ class Frame:
 class Pruning(Protocol):
     """The cuts of a search; see `prune`."""
 
-    def is_hopeless(self, frame: Frame, start: int, undecided: int) -> bool:
+    def is_infeasible(self, frame: Frame, start: int, undecided: int) -> bool:
         """Return whether a decision that is about to be opened at position `start` can be cut."""
 
     def failed(self, frame: Frame) -> None:
@@ -192,7 +192,7 @@ class Search:
         frame = Frame(claim, request, task, index)
         frame.remaining = remaining
         frame.filter = accepted
-        if self._pruner is not None and self._pruner.is_hopeless(frame, start, undecided):
+        if self._pruner is not None and self._pruner.is_infeasible(frame, start, undecided):
             return Verdict.FAILED
         if not remaining:
             return Verdict.FAILED

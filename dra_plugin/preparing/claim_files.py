@@ -69,7 +69,7 @@ class ClaimFiles:
 
     def concerns(self, entry: str) -> bool:
         """Return whether a file of this name in the CDI directory belongs to this driver."""
-        return self._cdi.is_ours(entry)
+        return self._cdi.is_own_file(entry)
 
     def modified(self, changed: Iterable[str]) -> set[str]:
         """Return the uids of the claims whose CDI specs another program has changed, from the `changed` names.
@@ -98,9 +98,9 @@ class ClaimFiles:
         if kept is None:
             return problems
         try:
-            self._cdi.keep([name for uid in kept for name in self._names(uid)])
+            self._cdi.remove_others([name for uid in kept for name in self._names(uid)])
             if self._metadata is not None:
-                self._metadata.keep(kept)
+                self._metadata.remove_others(kept)
         except (OSError, cdi.CdiError) as error:
             problems.append(f"files of ended claims cannot be removed: {error}")
         return problems

@@ -33,7 +33,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.interface_config import InterfaceConfig, canonical, merged
 from dra_plugin.preparing.interface_config import problems as interface_problems
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from resourceapi.objects import DecodeError, config_for_result, parse_json, v1
 from resourceapi.objects.strict import Members, parse_members
 from resources import template
@@ -341,4 +341,4 @@ def _applies_to(where: v1.DeviceAllocationConfiguration, result: v1.DeviceReques
 
 
 def _shortened(text: str) -> str:
-    return shown(text, _MAX_TEXT)
+    return printable(text, _MAX_TEXT)

@@ -15,7 +15,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from dra_plugin.errors import DraPluginError
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from resources.resource import InterfaceMoves
 
 MAX_ADDRESSES = 8
@@ -62,11 +62,11 @@ def problems(config: InterfaceConfig) -> Iterator[str]:
         except ValueError:
             address = None
         if address is None or "/" not in text or "%" in text:
-            yield f"{place}.addresses[{i}]: {shown(text)} is not an address with its prefix, as in 192.0.2.7/24"
+            yield f"{place}.addresses[{i}]: {printable(text)} is not an address with its prefix, as in 192.0.2.7/24"
         elif why := _address_problem(address):
-            yield f"{place}.addresses[{i}]: {shown(text)} is {why}"
+            yield f"{place}.addresses[{i}]: {printable(text)} is {why}"
         elif address.ip in seen:
-            yield f"{place}.addresses[{i}]: {shown(text)} appears twice"
+            yield f"{place}.addresses[{i}]: {printable(text)} appears twice"
         else:
             seen.add(address.ip)
 
@@ -79,7 +79,7 @@ def canonical(config: InterfaceConfig) -> InterfaceConfig:
 def interface_name_problem(name: str) -> str:
     """Return why an interface cannot have this name inside a pod; empty if it can."""
     if not _NAME.fullmatch(name):
-        return f"{shown(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
+        return f"{printable(name)} cannot be the name of an interface: letters, digits, dots and dashes, at most 15"
     return f"every pod has an interface {name} already; choose another name" if name in _RESERVED_NAMES else ""
 
 

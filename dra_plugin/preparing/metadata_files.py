@@ -120,7 +120,7 @@ class MetadataFolder:
             if _uid_in(name) == uid:
                 self._remove(name)
 
-    def keep(self, uids: Collection[str]) -> None:
+    def remove_others(self, uids: Collection[str]) -> None:
         """Remove all files except those of these claims. Raises OSError."""
         for name in self._names():
             if _uid_in(name) not in uids:

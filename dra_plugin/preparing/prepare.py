@@ -38,7 +38,7 @@ from cdi import CdiError
 from checkpoint import CheckpointError, Lease, LeaseRefused, Ledger
 from checkpoint.holdings import ClaimName, claim_of
 from checkpoint.lease import Book, Phase, claim_owner
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import withheld_reason
 from dra_plugin.driver import API, ClaimFailed, ClaimRef, Prepared, PreparedDevice
 from dra_plugin.errors import DraPluginError
 from dra_plugin.preparing.claim_bindings import bindings_of
@@ -476,7 +476,7 @@ def _check(book: Book, record: Record, *, is_new: bool = False) -> None:
     check_shares(book, record.claim.uid, record.shared)
     for each in record.allocated if is_new else ():
         device = each.seen.device
-        reason = "" if each.is_admin else why_withheld(device.id, device.ids.union(device.parents), book.withheld)
+        reason = "" if each.is_admin else withheld_reason(device.id, device.ids.union(device.parents), book.withheld)
         if reason:
             where = f"request {each.request}: device {each.name}"
             raise LeaseRefused(f"{where} is {reason}; `nodeplug readmit` ends that", device.id)

@@ -53,7 +53,7 @@ class SpecWatch:
         is_logged, self._is_logged = self._is_logged, is_modified
         if is_modified and self._watch is not None:
             if not is_logged:
-                text = "CDI specs of claims in %s were removed or changed by somebody: they are written again"
+                text = "CDI specs of claims in %s were removed or changed by another program: they are written again"
                 log.warning(text, self._folder)
             self._watch.pause()
             self._repair()

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from checkpoint.holdings import ClaimName
 from dra_plugin.driver import ClaimFailed, ClaimRef
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from resourceapi.client import AsyncClient, ClientError, Refused
 from resourceapi.objects import DecodeError, v1
 from resourceapi.objects.names import dns_label, dns_subdomain
@@ -124,11 +124,11 @@ def reference_problem(ref: ClaimRef) -> str:
     """Return why these cannot be a claim's name, namespace and uid, which are used in paths; empty if they can."""
     if not _UID.fullmatch(ref.uid):
         rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-        return f"claim uid '{shown(ref.uid)}': {rule}"
+        return f"claim uid '{printable(ref.uid)}': {rule}"
     for what, name, complaints in (
         ("namespace", ref.namespace, dns_label(ref.namespace)),
         ("name", ref.name, dns_subdomain(ref.name)),
     ):
         if complaints:
-            return f"claim {what} '{shown(name)}': {complaints[0]}"
+            return f"claim {what} '{printable(name)}': {complaints[0]}"
     return ""

@@ -29,7 +29,7 @@ class DeviceHealth(Struct, frozen=True):
     message: str = ""
 
 
-class HealthBoard:
+class HealthPublisher:
     """The current health of all published devices, and the streams that send it.
 
     Nothing is sent before the first `publish`. Publishing the same list again wakes no stream.

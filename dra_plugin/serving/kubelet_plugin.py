@@ -14,7 +14,7 @@ from dra_plugin.driver import Driver
 from dra_plugin.preparing.claim_locks import ClaimLocks
 from dra_plugin.serving.calls import ClaimCalls
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from dra_plugin.serving.kubelet_presence import kubelet_gone
 from dra_plugin.serving.registration import Registrar, Registration
 from dra_plugin.serving.server import services
@@ -49,7 +49,7 @@ class KubeletPlugin:
         driver_name: str,
         driver: Driver | asyncio.Future[Driver],
         claims: ClaimSource,
-        health: HealthBoard,
+        health: HealthPublisher,
         folders: Folders,
         watcher: FolderWatcher,
         claim_locks: ClaimLocks | None = None,

@@ -13,9 +13,9 @@ from checkpoint.holdings import claim_holder
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
 from dra_plugin.errors import NotAnsweredInTime
 from dra_plugin.serving.calls import ClaimCalls
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from grpcunix import Context, Handler, RpcError, Status, handler
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from kubeletapi.dra.v1 import api_pb2 as v1
 from kubeletapi.dra.v1beta1 import api_pb2 as v1beta1
 from kubeletapi.dra_health.v1 import api_pb2 as health_v1
@@ -35,7 +35,7 @@ _DEFECT: Final[RefusalReason] = "defect"
 _MARGIN = 1.0  # seconds before the kubelet's deadline, so that the answer still arrives
 
 
-def services(calls: ClaimCalls, health: HealthBoard, telemetry: Telemetry) -> list[Handler]:
+def services(calls: ClaimCalls, health: HealthPublisher, telemetry: Telemetry) -> list[Handler]:
     """Return the handlers of all services of a driver's socket (see `registration.SERVICES`)."""
     return [
         handler(v1.DESCRIPTOR.services_by_name["DRAPlugin"], DRAPlugin(calls, telemetry, share_ids=True)),
@@ -71,7 +71,7 @@ class DRAPlugin:
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if isinstance(outcome, ClaimFailed):
-                entry.error = shown(outcome.reason, _MAX_REASON)
+                entry.error = printable(outcome.reason, _MAX_REASON)
             else:
                 entry.devices.extend(self._device(device) for device in outcome)
         return response
@@ -89,7 +89,7 @@ class DRAPlugin:
         for uid, outcome in outcomes.items():
             entry = response.claims[uid]
             if outcome is not None:
-                entry.error = shown(outcome.reason, _MAX_REASON)
+                entry.error = printable(outcome.reason, _MAX_REASON)
         return response
 
     def _device(self, prepared: PreparedDevice) -> v1.Device:
@@ -131,7 +131,7 @@ class DRAPlugin:
             f" and {len(refs) - _MAX_CLAIMS} more" if len(refs) > _MAX_CLAIMS else ""
         )
         log.warning("cannot %s %s: %s", verb, names, reason)
-        self._telemetry.record_refusal("dra", counted_as, shown(f"cannot {verb} {names}: {reason}", _MAX_EVENT))
+        self._telemetry.record_refusal("dra", counted_as, printable(f"cannot {verb} {names}: {reason}", _MAX_EVENT))
         raise RpcError(code, reason)
 
     def _count(self, refs: Sequence[ClaimRef], outcomes: Mapping[str, object]) -> None:
@@ -139,8 +139,8 @@ class DRAPlugin:
         for ref in refs:
             outcome = outcomes.get(ref.uid)
             if isinstance(outcome, ClaimFailed):
-                why = shown(outcome.reason, _MAX_EVENT)
-                holder = shown(claim_holder(ref.namespace, ref.name, ref.uid), _MAX_EVENT)
+                why = printable(outcome.reason, _MAX_EVENT)
+                holder = printable(claim_holder(ref.namespace, ref.name, ref.uid), _MAX_EVENT)
                 self._telemetry.record_refusal("dra", outcome.counted_as, why, holder=holder)
 
 

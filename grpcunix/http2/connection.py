@@ -330,7 +330,7 @@ class Connection(Generic[E]):
 
     def _on_push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
         del flags, stream_id, payload
-        raise Fault(ErrorCode.PROTOCOL_ERROR, "nobody may push here")
+        raise Fault(ErrorCode.PROTOCOL_ERROR, "server push is not permitted")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id != 0:

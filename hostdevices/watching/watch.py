@@ -86,7 +86,7 @@ class _Scan(NamedTuple):
     started: float
 
 
-class Pace:
+class ScanThrottle:
     """When to scan: at once after a quiet time, then at growing intervals while a burst lasts.
 
     A burst ends after `QUIET` seconds without an event, and is scanned for the last time then. During a burst, scans
@@ -151,12 +151,12 @@ class Watcher:
         self._interval = interval
         self._enrich = enrich
         self._woken = asyncio.Event()
-        self._pace = Pace()
+        self._throttle = ScanThrottle()
         self._subsystems: set[str] = set()
         self._syspaths: set[str] = set()
         self._everything = False  # the pending scan is a full one
         self._every_device = False  # the pending scan trusts no earlier read
-        self._at_once = False  # the pending scan does not wait for its pace
+        self._at_once = False  # the pending scan is not throttled
         self._full_scan_at = float("-inf")  # when a scan without any event is due: the first one is now
         self._scan: _Scan | None = None
         self.problem = ""  # why the last scan failed, for want of a file descriptor or thread as a rule
@@ -250,7 +250,7 @@ class Watcher:
             self.problem = f"the scan failed: {type(error).__name__}: {error}" if is_defect else str(error)
         else:
             self.problem = ""
-        self._pace.scanned(self._loop.time(), change is not None)
+        self._throttle.scanned(self._loop.time(), change is not None)
         return change
 
     def _read_returned(self) -> None:
@@ -259,7 +259,7 @@ class Watcher:
             self._loop.call_soon_threadsafe(self.request_rescan)
 
     def request_rescan(self, subsystems: Iterable[str] | None = None) -> None:
-        """Request a scan now, whatever the pace: of everything, or of what events of `subsystems` concern.
+        """Request a scan now, whatever the throttle: of everything, or of what events of `subsystems` concern.
 
         With an empty list nothing is read again, and `enrich` is applied again to the last result.
         """
@@ -285,7 +285,7 @@ class Watcher:
             return
         now = asyncio.get_running_loop().time()
         self._noticed_at = self._noticed_at or now
-        self._pace.event(now)
+        self._throttle.event(now)
         self._woken.set()
 
     def _affected_subsystems(self, subsystem: str, syspath: str) -> frozenset[str]:
@@ -302,7 +302,7 @@ class Watcher:
         return self._scanner.subsystems & found
 
     async def _until_due(self) -> None:
-        while not self._at_once and (due := min(self._full_scan_at, self._pace.due())) > self._loop.time():
+        while not self._at_once and (due := min(self._full_scan_at, self._throttle.due())) > self._loop.time():
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due if due < NEVER else None):
@@ -318,7 +318,7 @@ class Watcher:
         self._noticed_at = None
         self._subsystems, self._syspaths = set(), set()
         self._everything = self._every_device = self._at_once = False
-        self._pace.scanning()
+        self._throttle.scanning()
         return task
 
     def _read(self, task: _Task) -> Change | None:

@@ -31,7 +31,7 @@ def enter(folder: Path = FOLDER) -> None:
         _unshare()
         _mount(None, Path("/"), flags=_RECURSIVE | _PRIVATE)  # mounts do not propagate to other namespaces
         if not folder.is_dir():
-            _lay_out_again(folder.parent, folder.name)
+            _replace_parent(folder.parent, folder.name)
         _mount_tmpfs(folder)
     except OSError as error:
         raise NodeError(
@@ -53,7 +53,7 @@ def _unshare() -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
-def _lay_out_again(parent: Path, name: str) -> None:
+def _replace_parent(parent: Path, name: str) -> None:
     """Replace `parent` with a tmpfs that has all its entries and an additional empty folder `name`."""
     if not parent.is_dir():
         raise NotADirectoryError(20, "no such folder, and it cannot be created", str(parent))

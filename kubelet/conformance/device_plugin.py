@@ -88,30 +88,30 @@ class Conformance(Run):
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks."""
         self.group = "registration"
-        if not await self._registers(node, "registers and lists its devices"):
+        if not await self._check_registration(node, "registers and lists its devices"):
             return
         resources = sorted(node.endpoints())
-        self._lists(node)
+        self._check_lists(node)
         if await self._check_calls(node, resources):
             self.group = "restarts of the kubelet"
-            if await self._restarts(node, resources):
-                await self._plugin_restarts(node, process, resources)
+            if await self._check_kubelet_restarts(node, resources):
+                await self._check_plugin_restarts(node, process, resources)
         self.group = "shutdown"
-        await self._shutdown(node, process)
+        await self._check_shutdown(node, process)
 
     async def _check_calls(self, node: Node, resources: Sequence[str]) -> bool:
         """Send requests for each resource; return False if the kubelet still waits for an answer and is blocked."""
         for resource in resources:
             self.group = resource
             endpoint = node.endpoints()[resource]
-            await self._options(endpoint)
-            if not await self._allocations(node, resource):
+            await self._check_options(endpoint)
+            if not await self._check_allocations(node, resource):
                 return False
-            await self._preferred(node, resource)
-            await self._bad_requests(node, resource, endpoint)
+            await self._check_preferred_allocation(node, resource)
+            await self._check_bad_requests(node, resource, endpoint)
         return True
 
-    async def _registers(
+    async def _check_registration(
         self, node: Node, name: str, wanted: Sequence[str] = (), healthy: Collection[str] = ()
     ) -> bool:
         """Wait until every endpoint has sent a list, and no new endpoint has registered for a second.
@@ -134,7 +134,9 @@ class Conformance(Run):
             await node.until(is_ready, self.seconds)
         except TimeoutError:
             listed = node.endpoints().keys() & node.devices().keys()
-            missing = sorted(resource for resource in wanted if resource not in listed or _is_past(node, resource))
+            missing = sorted(
+                resource for resource in wanted if resource not in listed or _has_only_stopped_plugin(node, resource)
+            )
             unlisted = sorted(node.endpoints().keys() - listed)
             unhealthy = sorted(resource for resource in healthy if not node.allocatable().get(resource))
             what = "nothing was registered and listed"
@@ -146,24 +148,26 @@ class Conformance(Run):
                 what = f"no list with a healthy device of {', '.join(unhealthy)} came"
             elif listed:
                 what = f"{', '.join(sorted(listed))} was listed, and is gone"
-            why = "" if unlisted and not missing else self._why_unregistered(node, missing)
+            why = "" if unlisted and not missing else self._unregistered_reason(node, missing)
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{why}")
         count = len(node.endpoints())
         return self.note(name, "pass", f"{count} resource(s) in {time.monotonic() - started:.2f} s")
 
-    def _why_unregistered(self, node: Node, missing: Sequence[str]) -> str:
+    def _unregistered_reason(self, node: Node, missing: Sequence[str]) -> str:
         """Return what the registration lacks: the call, or a plugin at the socket that the call named."""
         offered = {x: path for x, path in node.manager.server.offered.items() if not missing or x in missing}
-        silent = [f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)]
-        if silent:
-            return f"; {' and '.join(silent)}, where nothing listens: serve below {{dir}} before you register"
+        dead_sockets = [
+            f"{resource} has its endpoint at {path}" for resource, path in offered.items() if not is_live(path)
+        ]
+        if dead_sockets:
+            return f"; {' and '.join(dead_sockets)}, where nothing listens: serve below {{dir}} before you register"
         if offered or self.reasons:
             return ""
         text = f"; v1beta1.Registration/Register was not called at {node.kubelet_socket}{self._since}"
         has_folder = self._folder is not None or any("{dir}" in part for part in self._command)
         return text if has_folder else f"{text}; the command has no {{dir}}, which becomes the folder of this socket"
 
-    def _lists(self, node: Node) -> None:
+    def _check_lists(self, node: Node) -> None:
         for resource, devices in sorted(node.devices().items()):
             unknown_health = sorted({device.health for device in devices.values()} - {HEALTHY, UNHEALTHY})
             if wrong := self._id_problem(resource, devices):
@@ -185,7 +189,7 @@ class Conformance(Run):
         wrong += [f"{each} has more than {MAX_ID_LENGTH} characters" for each in ids if len(each) > MAX_ID_LENGTH][:1]
         return "; ".join(wrong)
 
-    async def _options(self, endpoint: Endpoint) -> None:
+    async def _check_options(self, endpoint: Endpoint) -> None:
         options = endpoint.options
         assert options is not None
         named = [
@@ -198,7 +202,7 @@ class Conformance(Run):
         ]
         self.note("options", "pass", f"requests {' and '.join(named) or 'no optional calls'}")
 
-    async def _allocations(self, node: Node, resource: str) -> bool:
+    async def _check_allocations(self, node: Node, resource: str) -> bool:
         """Admit pods; return False if the plugin does not answer, for which a kubelet would wait without end."""
         healthy = _healthy(node, resource)
         if not healthy:
@@ -216,7 +220,7 @@ class Conformance(Run):
                     return self.note(name, "fail", timeout_text)
                 took = time.monotonic() - started
                 if status.phase != "Running":
-                    self.note(name, "fail", _why_not_running(status))
+                    self.note(name, "fail", _not_running_reason(status))
                 else:
                     slow = took > SLOW_ANSWER
                     detail = (
@@ -230,7 +234,7 @@ class Conformance(Run):
             self.note("the answer for the runtime", "fail" if wrong else "pass", wrong)
         return True
 
-    async def _preferred(self, node: Node, resource: str) -> None:
+    async def _check_preferred_allocation(self, node: Node, resource: str) -> None:
         endpoint = node.endpoints()[resource]
         healthy = _healthy(node, resource)
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available or not healthy:
@@ -246,7 +250,7 @@ class Conformance(Run):
                     continue
                 self.note(name, *_evaluate_preferred(response, healthy, must_include, size))
 
-    async def _bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
+    async def _check_bad_requests(self, node: Node, resource: str, endpoint: Endpoint) -> None:
         try:
             await self.within_timeout(endpoint.allocate([_UNKNOWN]))
         except PluginCallError as error:
@@ -265,13 +269,13 @@ class Conformance(Run):
                         await self.within_timeout(await_unary(client.call(method, request)))
                 except TimeoutError:
                     self.note(name, "fail", "no answer")
-            second = await self._receives_list(client)
+            second = await self._check_second_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
         self.note("continues after bad requests", "pass" if is_alive else "fail")
         detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
         self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
-    async def _receives_list(self, client: Client) -> bool:
+    async def _check_second_list(self, client: Client) -> bool:
         try:
             async with asyncio.timeout(self.seconds):
                 async for _ in client.stream("ListAndWatch", api.Empty()):
@@ -280,19 +284,19 @@ class Conformance(Run):
             pass
         return False
 
-    async def _restarts(self, node: Node, resources: Sequence[str]) -> bool:
+    async def _check_kubelet_restarts(self, node: Node, resources: Sequence[str]) -> bool:
         """Restart the kubelet; return whether the plugin came back."""
         self._since = ", which is a new socket since the kubelet restarted"
         before = _listed(node)
         for number in range(1, RESTARTS + 1):
             await node.restart()
-            if not await self._registers(node, f"comes back after restart {number}", resources):
+            if not await self._check_registration(node, f"comes back after restart {number}", resources):
                 return False
         same = before == _listed(node)
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
         return True
 
-    async def _plugin_restarts(self, node: Node, process: PluginProcess, resources: Sequence[str]) -> None:
+    async def _check_plugin_restarts(self, node: Node, process: PluginProcess, resources: Sequence[str]) -> None:
         """Restart the plugin, once after SIGTERM and once after SIGKILL, while a container has devices."""
         self._since = " since the plugin was started again"
         names = {
@@ -305,7 +309,7 @@ class Conformance(Run):
             return
         healthy = [resource for resource in resources if _healthy(node, resource)]
         held = healthy[0] if healthy else ""
-        if held and (reason := await self._hold(node, held)):
+        if held and (reason := await self._run_holder_pod(node, held)):
             self.note("a container with all devices", "fail", reason)
             held = ""
         for is_crash, (self.group, name) in enumerate(names.items()):
@@ -319,17 +323,17 @@ class Conformance(Run):
                 self.note(name, "fail", text)
                 return
             await process.start()
-            if not await self._registers(node, name, resources, healthy):
+            if not await self._check_registration(node, name, resources, healthy):
                 return
-            self._compare_lists(before, _listed(node), held)
+            self._check_lists_after_restart(before, _listed(node), held)
             if answer is not None:
                 await node.remove(HOLDER)
-                held = held if await self._allocates_again(node, held, answer) else ""
+                held = held if await self._check_repeated_allocation(node, held, answer) else ""
         remove_dead_sockets(node.device_plugins)
         if held:
             await node.remove(HOLDER)
 
-    async def _hold(self, node: Node, resource: str) -> str:
+    async def _run_holder_pod(self, node: Node, resource: str) -> str:
         """Run a container with all devices of a resource; return why it does not run, empty if it does."""
         wanted = pod(HOLDER, container("c", {resource: len(_healthy(node, resource))}), restart_policy="Never")
         try:
@@ -339,9 +343,9 @@ class Conformance(Run):
         if status.phase == "Running":
             return ""
         await node.remove(HOLDER)
-        return _why_not_running(status)
+        return _not_running_reason(status)
 
-    def _compare_lists(
+    def _check_lists_after_restart(
         self, before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]], held: str
     ) -> None:
         name = "offers the same devices"
@@ -352,17 +356,19 @@ class Conformance(Run):
         else:
             self.note(name, "pass" if before == after else "warn", "" if before == after else "the lists differ")
 
-    async def _allocates_again(self, node: Node, resource: str, before: api.ContainerAllocateResponse) -> bool:
+    async def _check_repeated_allocation(
+        self, node: Node, resource: str, before: api.ContainerAllocateResponse
+    ) -> bool:
         """Allocate all devices again, and compare the CDI names: containers that restart use the answer from before."""
         name = "allocates the same devices again"
-        if reason := await self._hold(node, resource):
+        if reason := await self._run_holder_pod(node, resource):
             return self.note(name, "fail", reason)
         answer = node.plugin_responses(HOLDER, "c")[resource]
         old, new = (sorted(cdi.name for cdi in each.cdi_devices) for each in (before, answer))
         text = f"other CDI names; a container that restarts uses those from before: {', '.join(old) or 'none'}"
         return self.note(name, "pass" if old == new else "warn", "" if old == new else text)
 
-    async def _shutdown(self, node: Node, process: PluginProcess) -> None:
+    async def _check_shutdown(self, node: Node, process: PluginProcess) -> None:
         if not await self.stop_and_check(process):
             return
         with contextlib.suppress(TimeoutError):
@@ -428,7 +434,7 @@ def _healthy(node: Node, resource: str) -> list[str]:
     return [id_ for id_, device in node.devices()[resource].items() if device.is_healthy]
 
 
-def _why_not_running(status: PodStatus) -> str:
+def _not_running_reason(status: PodStatus) -> str:
     waiting = next((each.state.waiting for each in status.container_statuses), None)
     return status.message or (waiting.message if waiting is not None else "")
 
@@ -437,7 +443,7 @@ def _listed(node: Node) -> dict[str, list[str]]:
     return {resource: sorted(devices) for resource, devices in node.devices().items()}
 
 
-def _is_past(node: Node, resource: str) -> bool:
+def _has_only_stopped_plugin(node: Node, resource: str) -> bool:
     """Return whether a resource has only the registration of a plugin that was stopped."""
     return node.endpoints()[resource].is_stopped and resource not in node.manager.server.offered
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kubelet.conformance.api_requests import ApiRequests
 from kubelet.conformance.run import CDI_NAME, Check, Outcome, PluginProcess, Run, kubelet_folder, remove_dead_sockets
-from kubelet.conformance.slices import wait_for_devices, what_is_missing
+from kubelet.conformance.slices import missing_devices_reason, wait_for_devices
 from kubelet.dramanager import ApiCluster, allocated_claim
 from kubelet.dramanager.claim_info import ClaimInfo
 from kubelet.dramanager.plugins import PREPARE, UNPREPARE, DRAPlugin
@@ -110,26 +110,26 @@ class DriverConformance(Run):
     async def check(self, node: Node, process: PluginProcess) -> None:
         """Perform all checks."""
         self.group = "registration"
-        if not await self._registers(node, "registers"):
+        if not await self._check_registration(node, "registers"):
             return
         self.group = "slices"
-        device = await self._published()
+        device = await self._published_device()
         if device:
             self.group = "claims"
-            if await self._claim_and_restarts(node, process, device):
+            if await self._check_claim_and_restarts(node, process, device):
                 self.group = "bad requests"
-                await self._bad_requests(node, device)
+                await self._check_bad_requests(node, device)
         self.group = "shutdown"
-        await self._shutdown(node, process)
+        await self._check_shutdown(node, process)
         self.group = "API server"
-        self._writes()
+        self._check_writes()
 
     def new_refusals(self) -> str:
         """Return what the API server has refused since the last call, to append to the text of a failed check."""
         refused = self._requests.unreported()
         return f"; the API server refused: {refused}" if refused else ""
 
-    def _writes(self) -> None:
+    def _check_writes(self) -> None:
         name, count = "its writes are accepted", self._requests.refused_writes()
         if not self._requests.count:
             self.note(name, "skip", "it sent no request")
@@ -138,7 +138,7 @@ class DriverConformance(Run):
         else:
             self.note(name, "pass")
 
-    async def _registers(self, node: Node, name: str, previous: Collection[DRAPlugin] = ()) -> bool:
+    async def _check_registration(self, node: Node, name: str, previous: Collection[DRAPlugin] = ()) -> bool:
         """Wait until a driver is registered and connected; after the first time, that same driver.
 
         `previous` are registrations that do not count: the kubelet's connection can return before the registration.
@@ -158,8 +158,14 @@ class DriverConformance(Run):
             self._driver, *_ = await node.until(usable_drivers, self.seconds)
         except TimeoutError:
             found = [self._driver] if self._driver else plugins.drivers()
-            lonely = [f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)]
-            what = f"no driver serves {', '.join(lonely)}" if lonely else "no driver is registered and connected"
+            disconnected = [
+                f"{each.driver} at {each.endpoint}" for driver in found for each in plugins.instances(driver)
+            ]
+            what = (
+                f"no driver serves {', '.join(disconnected)}"
+                if disconnected
+                else "no driver is registered and connected"
+            )
             if not self.reasons and not any(path.is_socket() for path in node.plugins_registry.rglob("*")):
                 what = f"no socket is in {node.plugins_registry}, where {{dir}} leads,"
             return self.note(name, "fail", f"{what} after {self.seconds:.0f} s{self.reasons}{self.new_refusals()}")
@@ -172,7 +178,7 @@ class DriverConformance(Run):
     def _plugin(self, node: Node) -> DRAPlugin:
         return node.dra_manager.plugins.get(self._driver)
 
-    async def _published(self) -> str:
+    async def _published_device(self) -> str:
         """Return the device to claim; empty if there is none."""
         if self._device:
             self.note("publishes devices", "skip", f"{self._device} is claimed, as requested")
@@ -180,7 +186,7 @@ class DriverConformance(Run):
         devices = await wait_for_devices(self._client.aio, self._driver, self.seconds)
         found = await asyncio.to_thread(self._slices.list, field_selector=f"spec.driver={self._driver}")
         if not devices:
-            what = what_is_missing(found.items) or f"no ResourceSlice of {self._driver}"
+            what = missing_devices_reason(found.items) or f"no ResourceSlice of {self._driver}"
             why = self.new_refusals()
             if not self._requests.count:
                 why = "; it sent no request to the API server, whose kubeconfig is {kubeconfig} in the command"
@@ -194,7 +200,7 @@ class DriverConformance(Run):
         self._published_as = devices
         return next(iter(devices))
 
-    async def _claim_and_restarts(self, node: Node, process: PluginProcess, device: str) -> bool:
+    async def _check_claim_and_restarts(self, node: Node, process: PluginProcess, device: str) -> bool:
         """Check a claim from its pod's start to its end; return whether the driver came back after each restart."""
         info = await self._claim("verify", device)
         started = time.monotonic()
@@ -208,13 +214,15 @@ class DriverConformance(Run):
         else:
             slow = took > SLOW_ANSWER
             self.note("a pod with a claim runs", "warn" if slow else "pass", f"{took * 1000:.1f} ms")
-            self._answer(node, device)
-            await self._prepare_again(node, info, "preparing again changes nothing")
+            self._check_prepare_answer(node, device)
+            await self._check_repeated_prepare(node, info, "preparing again changes nothing")
             self.group = "restarts of the kubelet"
-            if not await self._restarts(node) or not await self._driver_restarts(node, process, info):
+            if not await self._check_kubelet_restarts(node) or not await self._check_driver_restarts(
+                node, process, info
+            ):
                 return False
         self.group = "end of the claim"
-        await self._end(node, info)
+        await self._check_end_of_claim(node, info)
         return True
 
     async def _pod_reasons(self, node: Node, name: str) -> str:
@@ -227,7 +235,7 @@ class DriverConformance(Run):
         await node.sync(name)
         return ""
 
-    def _answer(self, node: Node, device: str) -> None:
+    def _check_prepare_answer(self, node: Node, device: str) -> None:
         """Check the prepared devices that the driver returned."""
         (info,) = node.dra_manager.cache.claims()
         prepared = info.devices[self._driver] or []
@@ -251,7 +259,7 @@ class DriverConformance(Run):
         else:
             self.note("its answer lists the prepared devices", "pass", ", ".join(names) or "no CDI device")
 
-    async def _prepare_again(self, node: Node, info: ClaimInfo, name: str) -> None:
+    async def _check_repeated_prepare(self, node: Node, info: ClaimInfo, name: str) -> None:
         """Check a repeated prepare: the kubelet repeats calls without a known result, and calls after its restart."""
         before = node.dra_manager.cache.claims()[0].devices[self._driver] or []
         answers = await self._call(node, PREPARE, name, info)
@@ -267,21 +275,21 @@ class DriverConformance(Run):
         else:
             self.note(name, "pass")
 
-    async def _restarts(self, node: Node) -> bool:
+    async def _check_kubelet_restarts(self, node: Node) -> bool:
         """Restart the kubelet, which deletes its node's slices at each start; then wait once for the new slices."""
         deleted: set[str] = set()
         for number in range(1, RESTARTS + 1):
             listed = await asyncio.to_thread(self._slices.list, field_selector=f"spec.nodeName={NODE}")
             deleted.update(each.metadata.uid for each in listed.items)
             await node.restart()
-            if not await self._registers(node, f"comes back after restart {number}"):
+            if not await self._check_registration(node, f"comes back after restart {number}"):
                 return False
         if deleted:
             why = "the kubelet deletes them when it starts"
-            await self._publishes_again("publishes its devices again", deleted, HELPER_PAUSE + self.seconds, why)
+            await self._check_republishing("publishes its devices again", deleted, HELPER_PAUSE + self.seconds, why)
         return True
 
-    async def _driver_restarts(self, node: Node, process: PluginProcess, info: ClaimInfo) -> bool:
+    async def _check_driver_restarts(self, node: Node, process: PluginProcess, info: ClaimInfo) -> bool:
         """Restart the driver, once after SIGTERM and once after SIGKILL, while a pod has a claim.
 
         Returns whether it came back. After the crash the claim is not prepared again, so that it is unprepared by a
@@ -295,7 +303,7 @@ class DriverConformance(Run):
             if not await self._restart_driver(node, process, event, is_crash=is_crash):
                 return False
             if not is_crash:
-                await self._prepare_again(node, info, f"preparing again after {event} changes nothing")
+                await self._check_repeated_prepare(node, info, f"preparing again after {event} changes nothing")
         remove_dead_sockets(node.plugins_registry)
         return True
 
@@ -311,11 +319,11 @@ class DriverConformance(Run):
             return False
         deleted = await self._delete_slices()
         await process.start()
-        if not await self._registers(node, name, previous):
+        if not await self._check_registration(node, name, previous):
             return False
         if deleted or self._published_as:  # a driver can have deleted them itself when it was stopped
             why = "the kubelet deletes them while no driver runs"
-            await self._publishes_again(f"publishes its devices after {event}", deleted, self.seconds, why)
+            await self._check_republishing(f"publishes its devices after {event}", deleted, self.seconds, why)
         return True
 
     async def _delete_slices(self) -> set[str]:
@@ -324,7 +332,7 @@ class DriverConformance(Run):
         await self._cluster.delete_slices(NODE, self._driver)
         return {each.metadata.uid for each in listed.items if each.spec.driver == self._driver}
 
-    async def _publishes_again(self, name: str, deleted: set[str], seconds: float, why: str) -> None:
+    async def _check_republishing(self, name: str, deleted: set[str], seconds: float, why: str) -> None:
         """Wait for the slices of a driver whose slices were deleted."""
         began = time.monotonic()
         republished = await wait_for_devices(self._client.aio, self._driver, seconds, deleted)
@@ -333,7 +341,7 @@ class DriverConformance(Run):
         else:
             self.note(name, "fail", f"they are not there after {seconds:.0f} s; {why}{self.new_refusals()}")
 
-    async def _end(self, node: Node, info: ClaimInfo) -> None:
+    async def _check_end_of_claim(self, node: Node, info: ClaimInfo) -> None:
         """Check unprepare after the claim was deleted, which can happen in a cluster."""
         name = "is unprepared without the claim"
         await asyncio.to_thread(self._claims.delete, info.name, info.namespace)
@@ -345,27 +353,27 @@ class DriverConformance(Run):
             await node.remove("verify", force=True)
             return
         self.note(name, "pass")
-        await self._unprepares(node, "unpreparing again does no harm", info)
+        await self._check_unprepare(node, "unpreparing again does no harm", info)
 
-    async def _bad_requests(self, node: Node, device: str) -> None:
+    async def _check_bad_requests(self, node: Node, device: str) -> None:
         missing_claim = ClaimInfo("default", "verify-nobody", "00000000-0000-4000-8000-000000000000", [self._driver])
         claim = await self._claim("verify-two", device)
         other_uid_claim = ClaimInfo(claim.namespace, claim.name, "00000000-0000-4000-8000-000000000001", [self._driver])
-        await self._is_refused(node, "a claim that does not exist is refused", missing_claim)
-        await self._is_refused(node, "a claim with the uid of another is refused", other_uid_claim)
-        await self._unprepares(node, "a claim that was never prepared is unprepared", missing_claim)
+        await self._check_refusal(node, "a claim that does not exist is refused", missing_claim)
+        await self._check_refusal(node, "a claim with the uid of another is refused", other_uid_claim)
+        await self._check_unprepare(node, "a claim that was never prepared is unprepared", missing_claim)
         name = "one bad claim does not harm the other"
         answers = await self._call(node, PREPARE, name, claim, missing_claim, of_whole_call="warn")
         if answers is not None:
             good = answers.get(claim.uid)
             text = good.error if good is not None else "the good one is not in the answer"
             self.note(name, "fail" if text else "pass", text)
-        await self._unprepares(node, "a claim that no pod has is unprepared", claim)
+        await self._check_unprepare(node, "a claim that no pod has is unprepared", claim)
         for method in (PREPARE, UNPREPARE):
             await self._call(node, method, f"{method} without claims is answered")
         await asyncio.to_thread(self._claims.delete, claim.name, claim.namespace)
 
-    async def _is_refused(self, node: Node, name: str, info: ClaimInfo) -> None:
+    async def _check_refusal(self, node: Node, name: str, info: ClaimInfo) -> None:
         answers = await self._call(node, PREPARE, name, info, of_whole_call="warn")
         if answers is None:
             return
@@ -377,7 +385,7 @@ class DriverConformance(Run):
         with contextlib.suppress(ClaimError, PluginCallError, TimeoutError):
             await self.within_timeout(self._plugin(node).call(UNPREPARE, [info]))
 
-    async def _unprepares(self, node: Node, name: str, info: ClaimInfo) -> None:
+    async def _check_unprepare(self, node: Node, name: str, info: ClaimInfo) -> None:
         answers = await self._call(node, UNPREPARE, name, info)
         if answers is None:
             return
@@ -403,7 +411,7 @@ class DriverConformance(Run):
             self.note(name, "fail", "no answer")
         return None
 
-    async def _shutdown(self, node: Node, process: PluginProcess) -> None:
+    async def _check_shutdown(self, node: Node, process: PluginProcess) -> None:
         if not await self.stop_and_check(process):
             return
         left = sorted(path.name for path in node.plugins_registry.rglob("*") if path.is_socket())

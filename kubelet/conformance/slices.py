@@ -58,7 +58,7 @@ def _whole_pool(slices: Iterable[v1.ResourceSlice]) -> dict[str, v1.Device]:
     return {}
 
 
-def what_is_missing(slices: Iterable[v1.ResourceSlice]) -> str:
+def missing_devices_reason(slices: Iterable[v1.ResourceSlice]) -> str:
     """Return why a pool cannot be used; empty without slices."""
     for name, current in _newest(slices):
         pool = current[0].spec.pool

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controlplane.structured.explain import NodeReport, RequestReport
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 
 
 def show(

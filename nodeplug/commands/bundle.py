@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hostdevices import Host, HostDevicesError
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.new_file import STANDARD_OUTPUT, write_new
 from nodeplug.commands.options import live_root_option
@@ -43,8 +43,6 @@ def bundle(file: Path | None, path: Path, state: Path | None, root: Path) -> Non
     made = file or Path(time.strftime("nodeplug-bundle-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     write_new(made, content)
     if made != STANDARD_OUTPUT:
-        click.echo(
-            f"{made}: {len(content) / 1024:.0f} KiB; check its contents before you send it to somebody", err=True
-        )
+        click.echo(f"{made}: {len(content) / 1024:.0f} KiB; check its contents before you send it", err=True)
     for line in missing:
         click.echo(f"missing: {escaped(line)}", err=True)

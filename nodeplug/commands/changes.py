@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.commands.columns import aligned
 from nodeplug.control.changes import Changes
 
-_LONGEST_VALUE = 60  # the most characters of a value; json has all
+_MAX_VALUE_LENGTH = 60  # the most characters of a value; json has all
 
 
 def change_lines(found: Changes) -> Iterator[str]:
@@ -28,7 +28,7 @@ def difference_lines(found: Changes) -> Iterator[str]:
         if not any(text.startswith(f"{where} (") for where, _ in details):
             yield text
     for x in found.fields:
-        before, after = (shown(text, _LONGEST_VALUE) or "not set" for text in (x.before, x.after))
+        before, after = (printable(text, _MAX_VALUE_LENGTH) or "not set" for text in (x.before, x.after))
         yield f"{x.where}: {x.field}: {before} -> {after}"
     if found.needs_restart:
         yield "the daemon restarts with it, in the same process; pods keep their devices"

@@ -16,7 +16,7 @@ import msgspec
 from checkpoint import CheckpointError
 from checkpoint.database import FILE_NAME, Database
 from checkpoint.lease import Book
-from deviceplugin.limits import why_too_long
+from deviceplugin.limits import list_too_long_reason
 from deviceplugin.units import size_of
 from folderwatch import path_exists
 from hostdevices import HealthTracker, Host, HostDevicesError, Inventory, Problem, scan
@@ -30,7 +30,7 @@ from nodeplug.enrichment import sources
 from nodeplug.foreign_specs import undefined_cdi_devices
 from nodeplug.lease_changes import LeaseChange, lease_changes
 from resources.assignment import Assignment, assign
-from resources.emptiness import why_empty
+from resources.emptiness import empty_reason
 from resources.shares import shares_of
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def check(
     too_long = {
         x.name: why
         for x in config.resources
-        if x.api != "dra" and (why := why_too_long(*size_of(x, assignment.devices[x.name])))
+        if x.api != "dra" and (why := list_too_long_reason(*size_of(x, assignment.devices[x.name])))
     }
-    empty = {x.name: why_empty(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
+    empty = {x.name: empty_reason(x, inventory, assignment) for x in config.resources if not assignment.devices[x.name]}
     found = lease_changes(config, assignment, leases) if changes is None else changes.leases
     if output in ("json", "yaml"):
         described = _described(config, assignment, problems, too_long, empty, found)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from checkpoint.lease import UNREPORTED_POD
 from hostdevices import Device, Devnode, Problem
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.columns import aligned
 from nodeplug.commands.discover_table import health_in_words
 from nodeplug.config import Config
@@ -22,10 +22,10 @@ from resources.selector import concerns, path_globs
 from resources.shares import shares_of
 
 _WAITING = "depends on this node's labels (--node-label)"
-_MOST_NODES = 4  # the most nodes of one device; `-o json` has all
+_MAX_NODES = 4  # the most nodes of one device; `-o json` has all
 _AT_ANOTHER_PATH = ("its node ", "it has no device node")  # the beginnings of a path selector's reasons
 _STEM = 4  # characters of a path from its last slash on that must match: /dev/ttyACM0 is similar to /dev/ttyUSB*
-_MOST_ALIKE = 2  # the most devices without a resource, of one kind and for one reason, that are listed one by one
+_MAX_ALIKE = 2  # the most devices without a resource, of one kind and for one reason, that are listed one by one
 
 
 def show(
@@ -163,14 +163,14 @@ def _unassigned_rows(config: Config, assignment: Assignment) -> Iterator[tuple[s
     A path selector concerns devices of every kind. A machine can have very many whose nodes are simply at other paths.
     """
     elsewhere = {x.device.id for x in assignment.rest if _is_elsewhere(x, config.resources)}
-    if len(elsewhere) <= _MOST_ALIKE:
+    if len(elsewhere) <= _MAX_ALIKE:
         elsewhere = set()
     alike: dict[tuple[str, str], list[str]] = {}
     for x in assignment.rest:
         if x.device.id not in elsewhere:
             alike.setdefault((x.device.kind, x.reason), []).append(x.device.id)
     for (kind, reason), ids in alike.items():
-        yield from ((i, reason) for i in ids) if len(ids) <= _MOST_ALIKE else [(f"{len(ids)} of kind {kind}", reason)]
+        yield from ((i, reason) for i in ids) if len(ids) <= _MAX_ALIKE else [(f"{len(ids)} of kind {kind}", reason)]
     if elsewhere:
         yield (
             f"{len(elsewhere)} devices",
@@ -222,8 +222,8 @@ def _node(node: Devnode) -> str:
 def _about(device: Device) -> str:
     # numbered nodes are the device's own (/dev/nvidia0), others its driver's (/dev/nvidia-modeset)
     paths = [*map(_node, sorted(device.devnodes, key=lambda node: not node.path[-1:].isdigit()))]
-    more = [f"and {len(paths) - _MOST_NODES} more"] if len(paths) > _MOST_NODES else []
-    parts = [" ".join((*paths[:_MOST_NODES], *more)) or "no device node"]
+    more = [f"and {len(paths) - _MAX_NODES} more"] if len(paths) > _MAX_NODES else []
+    parts = [" ".join((*paths[:_MAX_NODES], *more)) or "no device node"]
     if device.numa_nodes:
         parts.append(f"NUMA {','.join(map(str, device.numa_nodes))}")
     if device.children:

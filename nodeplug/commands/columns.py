@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 
 
 def aligned(header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> Iterator[str]:

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import Diff, Host, HostDevicesError, scan
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from kubelet.devicemanager import DeviceRunContainerOptions
 from kubelet.dramanager import ApiCluster
 from kubelet.node import Node
@@ -89,8 +89,8 @@ async def _demo(folder: Path, host: Host, watch: bool, console: Console) -> None
             await stack.enter_async_context(background(ClusterNode(node, client).run()))
             resources = tuple(msgspec.structs.replace(r, api="both") if r.name == claimed else r for r in resources)
         events = _Events(console) if watch else None
-        mine = msgspec.structs.replace(builtin, resources=resources, settings=settings)
-        daemon = Daemon(mine, host, events.offered if events else None)
+        demo_config = msgspec.structs.replace(builtin, resources=resources, settings=settings)
+        daemon = Daemon(demo_config, host, events.offered if events else None)
         running = asyncio.create_task(daemon.run())
         names = [resource.name for resource in resources]
         began = time.perf_counter()

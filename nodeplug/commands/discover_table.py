@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hostdevices import AttributeValue, Device, Problem
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.columns import aligned
 
 _LEAST_FOR_ATTRIBUTES = 32  # columns; with fewer, attributes get lines of their own
-_MOST_NODES = 4  # the most nodes of one device in a table; `--id` shows all
+_MAX_NODES = 4  # the most nodes of one device in a table; `--id` shows all
 
 # The attributes to show first, by kind. Other kinds show all of their own.
 _FIRST: dict[str, tuple[str, ...]] = {
@@ -208,8 +208,8 @@ def _name(device: Device) -> str:
 
 def _nodes(device: Device) -> str:
     paths = [escaped(node.path) for node in device.devnodes]
-    more = f" +{len(paths) - _MOST_NODES}" if len(paths) > _MOST_NODES else ""
-    return " ".join(paths[:_MOST_NODES]) + more
+    more = f" +{len(paths) - _MAX_NODES}" if len(paths) > _MAX_NODES else ""
+    return " ".join(paths[:_MAX_NODES]) + more
 
 
 def _numa(device: Device) -> str:

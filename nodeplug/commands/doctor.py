@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hostdevices import Host, HostDevicesError
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, live_root_option, output_option
 from nodeplug.commands.running_daemon import config_options

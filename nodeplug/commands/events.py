@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.commands.examples import examples
 from nodeplug.commands.options import Output, output_option
 from nodeplug.commands.running_daemon import ask, check_resource, clock, failure, state_option
 from nodeplug.commands.structured import as_text
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
-from nodeplug.control.events import MOST_SECONDS, Answer, Question
+from nodeplug.control.events import MAX_SECONDS, Answer, Question
 from nodeplug.control.protocol import Refusal
 from telemetry import Event
 
@@ -71,9 +71,9 @@ def _next(state: Path, found: Answer) -> Iterator[Answer]:
     """Yield the answers after an answer, for ever."""
     is_away = False
     while True:
-        question = Question(found.latest, found.log, MOST_SECONDS)
+        question = Question(found.latest, found.log, MAX_SECONDS)
         try:
-            answer = client.ask(state, question, Answer, MOST_SECONDS + client.TIMEOUT)
+            answer = client.ask(state, question, Answer, MAX_SECONDS + client.TIMEOUT)
         except NotRunning as error:
             if not is_away:
                 click.echo(f"waiting for the daemon: {error}", err=True)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from grpcunix import GrpcUnixError
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, Node, Version
 from kubelet.control import ControlServer, Request
 from kubelet.dramanager import ApiCluster, Cluster
@@ -49,7 +49,7 @@ _kubernetes = click.option(
     show_default=True,
     help="Behave as the kubelet of this release.",
 )
-_LONGEST_EVENT = 4_000  # the most characters of a line; plugins and pods choose their own names
+_MAX_EVENT_LENGTH = 4_000  # the most characters of a line; plugins and pods choose their own names
 _API_DELAY = 1.0  # seconds from the start of a real kubelet until its API server has sent its pods
 
 
@@ -293,4 +293,4 @@ async def _print(events: AsyncIterator[Event]) -> None:
     async for event in events:
         if event.kind == "status":
             continue  # `kubelet status` shows the details
-        click.echo(shown(" ".join(filter(None, (event.kind, event.about, event.text))), _LONGEST_EVENT))
+        click.echo(printable(" ".join(filter(None, (event.kind, event.about, event.text))), _MAX_EVENT_LENGTH))

@@ -13,7 +13,7 @@ from resourceapi.objects.events import pod_event
 
 _REMEMBERED = 4_096  # the most events, as in client-go
 
-_Said = tuple[str, str, str, str]  # uid of the pod, type, reason, message
+_EventKey = tuple[str, str, str, str]  # uid of the pod, type, reason, message
 
 
 class EventRecorder:
@@ -23,7 +23,7 @@ class EventRecorder:
         """`client` is closed by the caller."""
         self._events = client.raw("v1", "events", namespaced=True)
         self._source = {"component": "kubelet", "host": node_name}
-        self._recorded: dict[_Said, dict[str, Any]] = {}  # the latest last
+        self._recorded: dict[_EventKey, dict[str, Any]] = {}  # the latest last
 
     def forget(self) -> None:
         """Forget all events: another kubelet starts."""

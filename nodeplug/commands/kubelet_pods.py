@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from kubelet import KubeletError, Pod, load_pods
 from kubelet.control import ControlReply, PodView, Request, ask
 from kubelet.pods import unknown_fields

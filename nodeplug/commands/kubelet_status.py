@@ -127,5 +127,5 @@ def _condition(type_: str, is_true: bool) -> Json:
 def stamped(condition: Json, before: Json, now: str) -> Json:
     """Return the condition with the time since when it has its status; fields that it no longer has become None."""
     since = before.get("lastTransitionTime", now) if before.get("status") == condition["status"] else now
-    unsaid = {key: None for key in ("reason", "message") if before.get(key)}
-    return unsaid | condition | {"lastTransitionTime": since}
+    cleared = {key: None for key in ("reason", "message") if before.get(key)}
+    return cleared | condition | {"lastTransitionTime": since}

@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, NodeError, Version
 from kubelet.conformance import NODE, Check, Conformance, DriverConformance, Run
 from nodeplug.commands.choice import Choice

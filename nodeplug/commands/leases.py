@@ -24,7 +24,7 @@ from nodeplug.control.client import LONG_TIMEOUT, NotRunning
 from nodeplug.control.leases import Answer, LeaseView, Question
 from nodeplug.control.protocol import Refusal
 
-_MOST_NAMED = 8  # the most units in a message
+_MAX_NAMED = 8  # the most units in a message
 
 
 class _Shown(Struct, frozen=True):
@@ -157,8 +157,8 @@ def _no_such(name: str, leased: Sequence[LeaseView]) -> Failure:
     """Return the error for an unknown lease, with the ones that were probably meant."""
     units = list(dict.fromkeys(x.unit for x in leased if name in _names(x)))
     if units:
-        more = f" and {len(units) - _MOST_NAMED} more" if len(units) > _MOST_NAMED else ""
-        return Failure(f"{name} is not a unit; it has the units {', '.join(units[:_MOST_NAMED])}{more}: name one")
+        more = f" and {len(units) - _MAX_NAMED} more" if len(units) > _MAX_NAMED else ""
+        return Failure(f"{name} is not a unit; it has the units {', '.join(units[:_MAX_NAMED])}{more}: name one")
     hint = did_you_mean(name, {each for x in leased for each in _names(x)}) or "nodeplug leases list shows all"
     return Failure(f"there is no lease of {name}; {hint}")
 

@@ -22,7 +22,7 @@ from nodeplug.control.client import LONG_TIMEOUT
 from nodeplug.page.feed import Feed
 from nodeplug.page.site import Site
 
-_MOST_BYTES = 8 * 1024  # of a request
+_MAX_BYTES = 8 * 1024  # of a request
 _SECONDS_TO_ASK = 5.0
 
 
@@ -58,7 +58,7 @@ async def _serve(state: Path, port: int, *, is_opened: bool) -> None:
             writer.transport.abort()
 
     try:
-        server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_MOST_BYTES)
+        server = await asyncio.start_server(answer, "127.0.0.1", port, limit=_MAX_BYTES)
     except OSError as error:
         raise Failure(f"127.0.0.1:{port}: {error.strerror or error}; leave out --port to use a free one") from None
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{secret}/"

@@ -101,7 +101,7 @@ def _attributes() -> Iterator[str]:
     yield "|---|---|"
     short = {full: name for name, full in STANDARD.items()}
     for type_ in dict.fromkeys(ATTRIBUTES.values()):
-        names = sorted(short.get(name, name) for name, its_type in ATTRIBUTES.items() if its_type == type_)
+        names = sorted(short.get(name, name) for name, attribute_type in ATTRIBUTES.items() if attribute_type == type_)
         yield f"| {type_} | {', '.join(f'`{name}`' for name in names)} |"
     full_names = ", ".join(f"`{full}`" for full in STANDARD.values())
     yield f"\n`numaNode`, `pciBusID` and `pcieRoot` are short for {full_names}."

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType, convert, structs
 
 import cdi
-from deviceplugin.limits import why_too_long
+from deviceplugin.limits import list_too_long_reason
 from nodeplug.config.compat import NVIDIA_VARIABLE, CompatDefaults, compat_defaults
 from nodeplug.config.document import Document, Path
 from nodeplug.config.fields import filled_template
@@ -30,7 +30,7 @@ _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _CDI_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?")
 _DRIVER = re.compile(rf"(?=[a-z].){_DOMAIN.pattern}")
-_LONGEST_DRIVER, _LONGEST_NODE = 63, 253
+_MAX_DRIVER_LENGTH, _MAX_NODE_LENGTH = 63, 253
 _ANY_FIELD = re.compile(r"\{[^{}]*\}")
 _LAST_PORT = 65535
 _SOCKET_PATH = 107  # bytes
@@ -59,15 +59,15 @@ def check_settings(document: Document, settings: Settings) -> None:
         document.at(("settings", "kubeletRoot"), message)
     if (port := settings.metrics_address.rpartition(":")[2]) and int(port) > _LAST_PORT:
         document.at(("settings", "metricsAddress"), f"{port} is not a port; the highest is {_LAST_PORT}")
-    if not _DRIVER.fullmatch(settings.driver_name) or len(settings.driver_name) > _LONGEST_DRIVER:
+    if not _DRIVER.fullmatch(settings.driver_name) or len(settings.driver_name) > _MAX_DRIVER_LENGTH:
         message = f"{settings.driver_name} cannot be the name of a driver and the vendor of CDI devices"
-        hint = f"lower-case letters, digits, dots and dashes, 2 to {_LONGEST_DRIVER}, a letter first"
+        hint = f"lower-case letters, digits, dots and dashes, 2 to {_MAX_DRIVER_LENGTH}, a letter first"
         document.at(("settings", "driverName"), message, hint)
     elif (longest := len(f"{settings.kubelet_root}{settings.driver_name}".encode()) + _DRIVER_SOCKET) > _SOCKET_PATH:
         message = f"socket paths of {settings.driver_name} may have {longest} bytes; the limit is {_SOCKET_PATH}"
         document.at(("settings", "driverName"), message, f"shorten it by {longest - _SOCKET_PATH}")
-    if (name := settings.node_name) and not (_DOMAIN.fullmatch(name) and len(name) <= _LONGEST_NODE):
-        hint = f"lower-case letters, digits, dots and dashes, at most {_LONGEST_NODE}"
+    if (name := settings.node_name) and not (_DOMAIN.fullmatch(name) and len(name) <= _MAX_NODE_LENGTH):
+        hint = f"lower-case letters, digits, dots and dashes, at most {_MAX_NODE_LENGTH}"
         document.at(("settings", "nodeName"), f"{name} cannot be the name of a node", hint)
     for i, folder in enumerate(settings.allowed_mounts):
         place = ("settings", "allowedMounts", i)
@@ -83,7 +83,7 @@ def resource(document: Document, path: Path, entry: ResourceEntry, settings: Set
     _check_name(document, path, entry.name)
     group = None if entry.group is UNSET else grouping(document, (*path, "group"), entry.group)
     selector = _selector(document, path, entry, group)
-    if entry.api != "dra" and (why := why_too_long(1, entry.shares)):
+    if entry.api != "dra" and (why := list_too_long_reason(1, entry.shares)):
         document.at((*path, "shares"), why)
     shares = tuple(shares_entry(document, (*path, "sharesOf", i), x) for i, x in enumerate(entry.shares_of))
     _check_key_conflicts(document, path, entry)

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from deviceplugin.limits import why_too_long
+from deviceplugin.limits import list_too_long_reason
 from nodeplug.config.document import Document, Path
 from nodeplug.config.schema import SharesEntry
 from nodeplug.config.selectors import selection
@@ -17,7 +17,7 @@ def shares_entry(document: Document, path: Path, entry: SharesEntry) -> Shares:
         return Shares(selector)
     if entry.memory is UNSET:
         assert entry.count is not UNSET
-        if why := why_too_long(1, entry.count):
+        if why := list_too_long_reason(1, entry.count):
             document.at((*path, "count"), why)
         return Shares(selector, entry.count)
     return Shares(selector, memory=_bytes(document, (*path, "memory"), entry.memory))

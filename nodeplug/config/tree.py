@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from nodeplug.config.errors import Finding
-from nodeplug.config.yaml_words import in_words
+from nodeplug.config.yaml_errors import plain_message
 
 SIZE_LIMIT = 1 << 19
 DEPTH_LIMIT = 24
@@ -76,9 +76,9 @@ def _composed(data: bytes, *, several: bool) -> tuple[list[Node], list[Finding]]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise Unreadable(Finding(line, column, f"this is not YAML: {in_words(error, text)}")) from None
+        raise Unreadable(Finding(line, column, f"this is not YAML: {plain_message(error, text)}")) from None
     except yaml.reader.ReaderError as error:
-        place = _place(text, error.position)
+        place = _line_and_column(text, error.position)
         raise Unreadable(Finding(*place, f"the character #x{ord(text[error.position]):04x} is not allowed")) from None
 
 
@@ -95,11 +95,11 @@ def _decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
-        place = _place(before, len(before))
+        place = _line_and_column(before, len(before))
         raise Unreadable(Finding(*place, f"the byte 0x{data[error.start]:02x} is not UTF-8")) from None
 
 
-def _place(text: str, position: int) -> tuple[int, int]:
+def _line_and_column(text: str, position: int) -> tuple[int, int]:
     before = text[:position]
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 

@@ -9,7 +9,7 @@ from checkpoint import Lease
 from hostdevices import Inventory
 from nodeplug.config import Config
 from nodeplug.config_file import changed_fields, differences
-from nodeplug.control.as_written import as_written
+from nodeplug.control.file_values import to_file_value
 from nodeplug.lease_changes import LeaseChange, lease_changes
 from resources.assignment import assign
 from resources.resource import Resource
@@ -63,4 +63,4 @@ def _changes_of(where: str, before: Resource | Struct, now: Resource | Struct) -
 
 
 def _text(value: object) -> str:
-    return "" if value is UNSET or value is None else msgspec.json.encode(as_written(value)).decode()
+    return "" if value is UNSET or value is None else msgspec.json.encode(to_file_value(value)).decode()

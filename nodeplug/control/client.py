@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from nodeplug.control.protocol import Refusal, Reply
-from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
+from nodeplug.control.sockets import MAX_CONNECTIONS, SOCKET_NAME, connect
 
 TIMEOUT = 15.0
 """The time limit for an answer that needs only the daemon."""
 LONG_TIMEOUT = 75.0
 """The time limit for an answer that also needs the kubelet, the host or the API server. The daemon's own is shorter."""
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 """The most bytes of an answer; the status of 40,000 devices has some 20 MiB."""
 _PIECE = 1 << 18  # bytes
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEO
     """Return the answer of the daemon whose state is in `directory`. Raises `NotRunning` and `Refusal`."""
     path = directory / SOCKET_NAME
     try:
-        received = _conversation(directory, question, seconds)
+        received = _exchange(directory, question, seconds)
     except (FileNotFoundError, NotADirectoryError):
         raise NoSocket(
             f"there is no {path}: no daemon runs with this state directory; start it (systemctl start nodeplug)"
@@ -52,11 +52,11 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEO
         raise NotRunning(f"{path}: the daemon does not answer within {seconds:g} s; its log may say why") from None
     except OSError as error:
         raise NotRunning(f"{path}: {error.strerror or error}") from None
-    if len(received) > MOST_BYTES:
-        raise NotRunning(f"{path}: the answer has more than {MOST_BYTES} bytes")
+    if len(received) > MAX_BYTES:
+        raise NotRunning(f"{path}: the answer has more than {MAX_BYTES} bytes")
     if not received.endswith(b"\n"):
         raise NotRunning(
-            f"{path}: the daemon closed the connection: it ended, or {MOST_CONNECTIONS} others are connected; try again"
+            f"{path}: the daemon closed the connection: it ended, or {MAX_CONNECTIONS} others are connected; try again"
         )
     try:
         reply = msgspec.json.decode(received, type=Reply)
@@ -67,14 +67,14 @@ def ask(directory: Path, question: Struct, kind: type[T], seconds: float = TIMEO
         raise NotRunning(f"{path}: the daemon's answer is not what this version expects: {error}") from None
 
 
-def _conversation(directory: Path, question: Struct, seconds: float) -> bytes:
+def _exchange(directory: Path, question: Struct, seconds: float) -> bytes:
     """Return the whole answer, up to the limit or to the end of the connection. Raises OSError."""
     deadline = time.monotonic() + seconds
     received = bytearray()
     with connect(directory, seconds) as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         _limit_to(deadline, connection)
         connection.sendall(msgspec.json.encode(question) + b"\n")
-        while len(received) <= MOST_BYTES:
+        while len(received) <= MAX_BYTES:
             _limit_to(deadline, connection)
             piece = connection.recv(_PIECE)
             if not piece:

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from checkpoint import LedgerUnavailable
 from deviceplugin import AllocationRefused
-from deviceplugin.rehearsal import Rehearsal
+from deviceplugin.dry_run import DryRun
 from nodeplug.config.document import suggestion
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from resources.resource import Resource
 
 
@@ -63,7 +63,7 @@ class Answer(Struct, frozen=True, rename="camel"):
     reset: bool
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `dry_run`. Raises `Refusal` with the message with which the container would be refused."""
     resource = next((x for x in running.offering.config.resources if x.name == question.resource), None)
     if resource is None:
@@ -78,13 +78,13 @@ async def answer(running: Running, question: Question) -> Answer:
     if question.resource not in running.plugins.devices():
         raise Refusal("the devices of this node are not read yet; try again")
     try:
-        found = running.plugins.rehearse(resource.name, max(question.count, len(question.devices)), question.devices)
+        found = running.plugins.dry_run(resource.name, max(question.count, len(question.devices)), question.devices)
     except AllocationRefused as refusal:
         raise Refusal(str(refusal)) from None
     return _view(resource, found)
 
 
-def _view(resource: Resource, found: Rehearsal) -> Answer:
+def _view(resource: Resource, found: DryRun) -> Answer:
     response = found.response
     return Answer(
         resource=resource.name,

@@ -9,22 +9,22 @@ from itertools import chain
 
 from msgspec import Struct
 
-from checkpoint.withheld import why_withheld
+from checkpoint.withheld import withheld_reason
 from hostdevices import Device, Inventory
 from hostdevices.threads import in_thread
 from nodeplug.config import Config
 from nodeplug.config.document import suggestion
-from nodeplug.config.places import Place, places
+from nodeplug.config.source_lines import SourceLines, source_lines
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import DeviceView, ResourceView, devices, resources
 from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from resources.selector import Selection, concerns, describe
 from resources.shares import shares_of
 
-_MOST_NEAR = 20  # the most devices that are listed although the resource does not have them
+_MAX_NEAR = 20  # the most devices that are listed although the resource does not have them
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="explain"):
@@ -73,12 +73,12 @@ class Facts(Struct):
     config: Config
     inventory: Inventory
     assignment: Assignment
-    places: Mapping[str, Place]
+    source_lines: Mapping[str, SourceLines]
     source: str
 
     def place(self, resource: str) -> str:
         """Return the place of a resource's selector; empty without a file."""
-        place = self.places.get(resource)
+        place = self.source_lines.get(resource)
         return f"{self.source}:{place.select_line}" if place else ""
 
     def all_devices(self) -> dict[str, Device]:
@@ -86,17 +86,17 @@ class Facts(Struct):
         return {**self.inventory.devices, **{x.id: x for each in self.assignment.devices.values() for x in each}}
 
 
-async def facts_of(running: Running) -> Facts:
+async def facts_of(running: RunningDaemon) -> Facts:
     """Return the facts of this moment. Raises `Refusal` before the first scan."""
     inventory, config = running.offering.inventory, running.offering.config
     if inventory is None:
         raise Refusal("the devices of this node are not read yet; try again")
     content = running.file.content if running.file is not None else b""
-    assignment, found = await in_thread(lambda: (assign(inventory, config.resources), places(content)))
+    assignment, found = await in_thread(lambda: (assign(inventory, config.resources), source_lines(content)))
     return Facts(config, inventory, assignment, found, str(running.file.path) if running.file else config.source)
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `explain`. Raises `Refusal` if the name is neither a device nor a resource here."""
     facts = await facts_of(running)
     config, inventory = facts.config, facts.inventory
@@ -107,7 +107,7 @@ async def answer(running: Running, question: Question) -> Answer:
     if device is not None:
         return _of_device(running, facts, device)
     held = _leases(running, lambda x: x.resource == question.name)
-    missing = tuple(_why_not_here(facts, question.name))
+    missing = tuple(_not_on_node_reasons(facts, question.name))
     if held or missing:
         place = f"is in the configuration ({facts.place(question.name)})"
         summary = place if missing else "is not in the configuration any more"
@@ -119,7 +119,7 @@ async def answer(running: Running, question: Question) -> Answer:
     raise Refusal(f"there is no device or resource {question.name} here; {hint}")
 
 
-def _why_not_here(facts: Facts, resource: str) -> Iterator[str]:
+def _not_on_node_reasons(facts: Facts, resource: str) -> Iterator[str]:
     """Yield why a resource of the file is not offered on this node; nothing if the file has no such resource."""
     if resource in facts.config.waiting:
         yield "its nodeSelector needs the labels of this node, which are not known yet"
@@ -137,7 +137,7 @@ def find(facts: Facts, name: str) -> Device | None:
     return next(chain(by_node, by_name), None)
 
 
-def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
+def _of_device(running: RunningDaemon, facts: Facts, device: Device) -> Answer:
     owner = facts.assignment.owners.get(device.id, "")
     whole = next((x for x in facts.assignment.devices.get(owner, ()) if device.id in x.ids), None)
     states = _devices(running, owner, whole.id if whole else device.id) if owner else ()
@@ -157,7 +157,7 @@ def _of_device(running: Running, facts: Facts, device: Device) -> Answer:
         rest = next((x for x in facts.assignment.rest if x.device.id == device.id), None)
         summary = "is not offered"
         missing.append(rest.reason if rest else "it is offered only as a part of another device")
-        if words := why_withheld(device.id, device.ids.union(device.parents), running.ledger.withheld):
+        if words := withheld_reason(device.id, device.ids.union(device.parents), running.ledger.withheld):
             missing.append(f"and it is {words}")
     rules = tuple(_rules(facts, device, owner))
     return Answer(device.id, True, summary, tuple(missing), rules, (), views, states, held)
@@ -186,7 +186,7 @@ def _rules(facts: Facts, device: Device, owner: str) -> Iterator[Rule]:
         yield Rule(resource.name, facts.place(resource.name), _selector_in_words(resource), outcome, is_owner)
 
 
-def _of_resource(running: Running, facts: Facts, resource: Resource) -> Answer:
+def _of_resource(running: RunningDaemon, facts: Facts, resource: Resource) -> Answer:
     states, views = (
         _devices(running, resource.name, None),
         tuple(x for x in resources(running) if x.name == resource.name),
@@ -216,7 +216,7 @@ def _near(facts: Facts, resource: Resource) -> Iterator[Near]:
     others = [x for x in others if concerns(resource.selector, x.kind)]
     others.sort(key=lambda x: (bool(resource.selector.mismatch(x)), x.id in facts.assignment.owners, x.id))
     refused = {x.device.id: x.reason for x in facts.assignment.rest}
-    for device in others[:_MOST_NEAR]:
+    for device in others[:_MAX_NEAR]:
         owner = facts.assignment.owners.get(device.id)
         mine = facts.assignment.refusals.get(device.id, {}).get(resource.name, "")
         reason = resource.selector.mismatch(device) or mine
@@ -249,9 +249,9 @@ def _leased_in(facts: Facts, resource: Resource) -> Callable[[DeviceView], bool]
     return lambda x: x.leased >= shares.get(x.id, resource.shares)
 
 
-def _devices(running: Running, resource: str, device: str | None) -> tuple[DeviceView, ...]:
+def _devices(running: RunningDaemon, resource: str, device: str | None) -> tuple[DeviceView, ...]:
     return tuple(x for x in devices(running) if x.resource == resource and device in (None, x.id))
 
 
-def _leases(running: Running, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
+def _leases(running: RunningDaemon, is_selected: Callable[[LeaseView], bool]) -> tuple[LeaseView, ...]:
     return tuple(x for x in map(view, running.ledger.leases()) if is_selected(x))

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from checkpoint import Api, Lease
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="leases"):
@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
     leases: tuple[LeaseView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `leases`."""
     del question
     return Answer(tuple(map(view, running.ledger.leases())))

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from telemetry.exposition import render
 
 
@@ -16,7 +16,7 @@ class Answer(Struct, frozen=True):
     text: str
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `metrics`."""
     del question
     return Answer(render(running.metrics()))

@@ -10,7 +10,7 @@ from hostdevices import Device
 from hostdevices.threads import in_thread
 from nodeplug.config import node_name
 from nodeplug.control.leases import LeaseView
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import Answer as Status
 from nodeplug.control.status import DraView, ResourceView, WithheldView
 from nodeplug.control.status import Question as StatusQuestion
@@ -36,7 +36,7 @@ class Tile(Struct, frozen=True, rename="camel", omit_defaults=True):
     is_leased: bool = False
 
 
-class About(Struct, frozen=True, rename="camel"):
+class NodeSummary(Struct, frozen=True, rename="camel"):
     """The daemon and what it offers, without the devices; `started_at` in seconds since the epoch."""
 
     node: str
@@ -52,12 +52,12 @@ class About(Struct, frozen=True, rename="camel"):
 class Answer(Struct, frozen=True):
     """The present state."""
 
-    about: About
+    about: NodeSummary
     tiles: tuple[Tile, ...]
     leases: tuple[LeaseView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `picture`."""
     del question
     found = await status(running, StatusQuestion())
@@ -67,9 +67,9 @@ async def answer(running: Running, question: Question) -> Answer:
     return Answer(_about(found, name), await in_thread(partial(_tiles, devices, found)), found.leases)
 
 
-def _about(found: Status, name: str) -> About:
+def _about(found: Status, name: str) -> NodeSummary:
     daemon, configuration = found.daemon, found.configuration
-    return About(
+    return NodeSummary(
         node=name,
         version=daemon.version,
         started_at=round(daemon.started_at),  # rounded, so that it stays the same

@@ -10,7 +10,7 @@ from hostdevices.threads import in_thread
 from nodeplug.config import Config, ConfigError, from_environment, loads, node_name
 from nodeplug.control.changes import Changes, changes
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 Answer = Changes
 
@@ -22,7 +22,7 @@ class Question(Struct, frozen=True, tag_field="question", tag="preview"):
     source: str = "configuration"
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `preview`. Raises `Refusal` with the findings of an invalid configuration."""
     try:
         content, environment = question.content.encode(), from_environment()
@@ -33,7 +33,7 @@ async def answer(running: Running, question: Question) -> Answer:
     return await changes_in(running, running.offering.config, now)
 
 
-async def changes_in(running: Running, before: Config, now: Config) -> Changes:
+async def changes_in(running: RunningDaemon, before: Config, now: Config) -> Changes:
     """Return what `now` changes here. Raises `Refusal` if the host cannot be read."""
     inventory, leases = running.offering.inventory, running.ledger.leases()
     needs_restart = before != now and running.needs_restart(now)

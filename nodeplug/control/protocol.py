@@ -27,7 +27,7 @@ QUESTIONS: Final = (
     "withhold",
     "witnesses",
 )
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The most bytes of a question; a configuration has at most half as many."""
 
 

@@ -8,7 +8,7 @@ from checkpoint import LedgerUnavailable
 from nodeplug.config.document import suggestion
 from nodeplug.control.explain import facts_of, find
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import WithheldView, withheld
 
 
@@ -24,7 +24,7 @@ class Answer(Struct, frozen=True):
     readmitted: tuple[WithheldView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `readmit`. Raises `Refusal`."""
     ids = await _ids_to_readmit(running, question.device)
     before = tuple(x for x in withheld(running) if x.device in ids)
@@ -35,7 +35,7 @@ async def answer(running: Running, question: Question) -> Answer:
     return Answer(before)
 
 
-async def _ids_to_readmit(running: Running, name: str) -> Set[str]:
+async def _ids_to_readmit(running: RunningDaemon, name: str) -> Set[str]:
     """Return the withheld ids that a name means: one, or those of a group's members. Raises `Refusal`."""
     known = running.ledger.withheld
     if name in known:

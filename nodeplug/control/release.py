@@ -5,7 +5,7 @@ from msgspec import Struct
 from checkpoint import Api, LedgerUnavailable, ReleaseRefused
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="release"):
@@ -23,7 +23,7 @@ class Answer(Struct, frozen=True):
     leases: tuple[LeaseView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `release`. Raises `Refusal`."""
     key = (question.resource, question.api, question.unit)
     lease = running.ledger.get(key)

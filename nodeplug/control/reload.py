@@ -5,7 +5,7 @@ from msgspec import Struct, structs
 from nodeplug.control.changes import Changes
 from nodeplug.control.preview import changes_in
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="reload"):
@@ -20,7 +20,7 @@ class Answer(Struct, frozen=True, rename="camel"):
     changes: Changes
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `reload`, once the daemon offers what the file describes.
 
     Raises `Refusal` if nothing has changed for that reason.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from nodeplug.digest import sha256
-from nodeplug.readiness import why_not_ready
+from nodeplug.readiness import not_ready_reasons
 
 if TYPE_CHECKING:
     from checkpoint import Ledger
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from telemetry.exposition import Metric
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class RunningDaemon(Struct, frozen=True, kw_only=True):
     """The daemon's parts. Everything belongs to its event loop.
 
     `file` is None if it follows none, `dra` if it has no DRA side. `needs_restart` returns whether the daemon restarts
@@ -45,10 +45,10 @@ class Running(Struct, frozen=True, kw_only=True):
         """Return the reasons why the daemon is not ready; none if it is ready, or waits for the state."""
         if not (self.ledger.is_owned or self.serves_without_state):
             return []
-        why = self.offering.why_incomplete()
+        why = self.offering.incomplete_reasons()
         if self.offering.inventory is None:
             return why
-        return [*why, *why_not_ready(self.plugins.status(), self.dra.status() if self.dra is not None else None)]
+        return [*why, *not_ready_reasons(self.plugins.status(), self.dra.status() if self.dra is not None else None)]
 
     def metrics(self) -> "Iterator[Metric]":
         """Yield the metrics."""

@@ -4,7 +4,7 @@ Rules:
 1. The instance that has the state directory serves it: during an update the older one, then the newer one. The socket
    has mode 0600 in a folder of mode 0700, and the kernel reports the user: root, or the user that the daemon runs as.
 2. Everything has a limit: connections, the bytes of a request, the time for it, for its answer, and for reading that.
-3. If the socket cannot be served, it is tried again, and other parts continue. A socket that somebody removes is
+3. If the socket cannot be served, it is tried again, and other parts continue. A socket that another program removes is
    created again; clients stay connected.
 4. When the daemon ends or restarts, answers in progress have a short time to be sent.
 5. Without requests only this file is loaded: the rest is loaded with the first connection.
@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 from folderwatch import FolderWatch, FolderWatcher
 from grpcunix.accepting import ASYNCIO_BACKLOG, set_kernel_backlog
-from nodeplug.control.running import Running
-from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
+from nodeplug.control.running import RunningDaemon
+from nodeplug.control.sockets import MAX_CONNECTIONS, SOCKET_NAME, bind_socket, open_directory
 
-_MOST_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
+_MAX_BYTES = 1 << 20  # the most bytes of a question that are buffered: see protocol.py
 _SECONDS_TO_LEAVE = 3.0  # for answers in progress at the end
 _SECONDS_TO_ACCEPT = 0.1  # for clients that connected just before the socket went: asyncio loses half-accepted ones
 _RETRY = 5.0  # seconds until the next attempt to listen
@@ -32,7 +32,7 @@ log = logging.getLogger("nodeplug")
 class ControlServer:
     """Answers questions while `run` runs."""
 
-    def __init__(self, directory: Path, running: Running, watcher: FolderWatcher) -> None:
+    def __init__(self, directory: Path, running: RunningDaemon, watcher: FolderWatcher) -> None:
         """Prepare to listen in `directory`, which must be this instance's alone while `run` runs."""
         self._path = directory / SOCKET_NAME
         self._running = running
@@ -83,7 +83,7 @@ class ControlServer:
                     listening = bind_socket(folder)
                     # not start_server, which loads TLS to check that the socket has none
                     server = await asyncio.start_unix_server(
-                        self._serve, sock=listening, limit=_MOST_BYTES, backlog=ASYNCIO_BACKLOG
+                        self._serve, sock=listening, limit=_MAX_BYTES, backlog=ASYNCIO_BACKLOG
                     )
                     try:
                         set_kernel_backlog(server)
@@ -104,14 +104,14 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         this = asyncio.current_task()
         assert this is not None
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
         self._open.add(this)
         try:
-            from nodeplug.control.conversation import converse
+            from nodeplug.control.connection import serve_connection
 
-            await converse(self._running, reader, writer, lambda: self._answering.add(this))
+            await serve_connection(self._running, reader, writer, lambda: self._answering.add(this))
         except (OSError, TimeoutError):
             pass  # the client has gone, or no descriptor is left to load the answering module
         except ImportError as error:

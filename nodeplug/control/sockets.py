@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "control.sock"
-MOST_CONNECTIONS: Final = 8
+MAX_CONNECTIONS: Final = 8
 """The most connections that are answered at a time; a further one is closed at once."""
 
 

@@ -19,9 +19,9 @@ from deviceplugin.units import API
 from hostdevices.errors import HostExhausted
 from hostdevices.threads import in_thread
 from nodeplug.control.leases import LeaseView, view
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.digest import sha256
-from nodeplug.logs import Logged, recent
+from nodeplug.logs import LogEntry, recent
 from nodeplug.version import VERSION
 
 
@@ -133,17 +133,17 @@ class Answer(Struct, frozen=True):
     leases: tuple[LeaseView, ...]
     ledger: LedgerView
     dra: DraView | None
-    recent: tuple[Logged, ...]
+    recent: tuple[LogEntry, ...]
     withheld: tuple[WithheldView, ...] = ()
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `status`."""
     del question
     settings = running.offering.config.settings
     empty: Mapping[str, str] = {}
     with contextlib.suppress(HostExhausted):
-        empty = await in_thread(running.offering.why_empty)
+        empty = await in_thread(running.offering.empty_reasons)
     scan = running.offering.scan_status()
     uptime = asyncio.get_running_loop().time() - running.started
     leases = running.ledger.leases()
@@ -185,7 +185,7 @@ def first_pod_note(found: Answer) -> str:
     return f"the lease database is new, and {found.ledger.problem}: the first pod that it lists can have devices"
 
 
-def _configuration(running: Running) -> ConfigurationView:
+def _configuration(running: RunningDaemon) -> ConfigurationView:
     file = running.file
     if file is None:
         return ConfigurationView(running.offering.config.source, "", 0.0, True, ())
@@ -193,11 +193,11 @@ def _configuration(running: Running) -> ConfigurationView:
     return ConfigurationView(str(file.path), sha256(file.content), status.loaded_at, status.is_good, status.problems)
 
 
-def _problems(running: Running, configuration: ConfigurationView, ledger: LedgerView) -> Iterator[str]:
+def _problems(running: RunningDaemon, configuration: ConfigurationView, ledger: LedgerView) -> Iterator[str]:
     if not configuration.is_current:
         yield f"{configuration.file} has a mistake (`nodeplug reload` shows it); the previous one is in effect"
     yield from running.not_ready()
-    if not ledger.is_complete and not running.reconciler.awaits_a_pod:
+    if not ledger.is_complete and not running.reconciler.awaits_first_pod:
         yield f"nothing is allocated yet, because the lease database is new or was lost: {ledger.problem}"
     elif ledger.is_complete and ledger.problem:
         yield f"the last attempt to write leases failed: {ledger.problem}"
@@ -208,7 +208,7 @@ def _problems(running: Running, configuration: ConfigurationView, ledger: Ledger
         yield f"{scan.stuck_reads} reads of /sys do not return"
 
 
-def withheld(running: Running) -> tuple[WithheldView, ...]:
+def withheld(running: RunningDaemon) -> tuple[WithheldView, ...]:
     """Return what is withheld, the longest first."""
     known = running.ledger.withheld
     if not known:
@@ -219,12 +219,12 @@ def withheld(running: Running) -> tuple[WithheldView, ...]:
     return tuple(WithheldView(x.device, x.reason, x.since, x.device in here) for x in found)
 
 
-def resources(running: Running, empty: Mapping[str, str] = {}) -> tuple[ResourceView, ...]:
+def resources(running: RunningDaemon, empty: Mapping[str, str] = {}) -> tuple[ResourceView, ...]:
     """Return the state of every resource with each of its APIs; `empty` has the reasons for those without devices."""
     return tuple(_resources(running, _dra(running), empty))
 
 
-def _resources(running: Running, dra: DraView | None, empty: Mapping[str, str]) -> Iterator[ResourceView]:
+def _resources(running: RunningDaemon, dra: DraView | None, empty: Mapping[str, str]) -> Iterator[ResourceView]:
     for x in running.plugins.status():
         counts, why = (x.devices, x.healthy, x.leased), "" if x.devices else empty.get(x.name, "")
         yield ResourceView(x.name, API, *counts, x.streaming, x.registrations, x.last_error, why)
@@ -242,14 +242,14 @@ def _resources(running: Running, dra: DraView | None, empty: Mapping[str, str]) 
         yield ResourceView(name, "dra", *counts, dra.is_registered, registrations, dra.last_error, why)
 
 
-def devices(running: Running) -> tuple[DeviceView, ...]:
+def devices(running: RunningDaemon) -> tuple[DeviceView, ...]:
     """Return the state of every device, of each resource and API."""
     return tuple(
         _devices(running, Counter((x.api, x.resource, name) for x in running.ledger.leases() for name in _names(x)))
     )
 
 
-def _devices(running: Running, used: Mapping[tuple[str, str, str], int]) -> Iterator[DeviceView]:
+def _devices(running: RunningDaemon, used: Mapping[tuple[str, str, str], int]) -> Iterator[DeviceView]:
     for name, devices in running.plugins.devices().items():
         for x in devices:
             yield DeviceView(name, API, x.id, x.health, x.reason, used.get((API, name, x.id), 0))
@@ -273,7 +273,7 @@ def _names(lease: Lease) -> Set[str]:
     return {lease.unit.partition("@")[0].partition("/")[0]}
 
 
-def _dra(running: Running) -> DraView | None:
+def _dra(running: RunningDaemon) -> DraView | None:
     if running.dra is None:
         return None
     x = running.dra.status()

@@ -12,7 +12,7 @@ from nodeplug.config.document import suggestion
 from nodeplug.control.explain import Facts, facts_of, find
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.control.status import WithheldView, withheld
 from resources.groups import is_group_id
 
@@ -31,7 +31,7 @@ class Answer(Struct, frozen=True):
     leases: tuple[LeaseView, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `withhold`, once it is on disk and the device gets no new holders. Raises `Refusal`."""
     reason = question.reason.strip()
     if len(reason) > MAX_REASON_LENGTH or not (reason.isprintable() or not reason):
@@ -47,7 +47,7 @@ async def answer(running: Running, question: Question) -> Answer:
     return Answer(tuple(x for x in withheld(running) if x.device in ids), held)
 
 
-def _withheld(running: Running, device: str, reason: str) -> Withheld:
+def _withheld(running: RunningDaemon, device: str, reason: str) -> Withheld:
     """Return the record to write; a repetition without a reason keeps the earlier one."""
     known = running.ledger.withheld.get(device)
     return known if known is not None and not reason else Withheld(device, reason, time.time())

@@ -3,10 +3,10 @@
 from msgspec import Struct
 
 from checkpoint import Api
-from checkpoint.testimony import Statement
+from checkpoint.statements import Statement
 from nodeplug.control.leases import LeaseView, view
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 
 
 class Question(Struct, frozen=True, tag_field="question", tag="witnesses"):
@@ -24,7 +24,7 @@ class Answer(Struct, frozen=True):
     statements: tuple[Statement, ...]
 
 
-async def answer(running: Running, question: Question) -> Answer:
+async def answer(running: RunningDaemon, question: Question) -> Answer:
     """Answer `witnesses`. Raises `Refusal` if there is no such lease."""
     lease = running.ledger.get((question.resource, question.api, question.unit))
     if lease is None:

@@ -129,7 +129,7 @@ def literal(text: str) -> str:
     return text[:64].translate({ord(x): f"[{x}]" for x in "*?["})
 
 
-def why_no_id(*ids: Sequence[str]) -> str:
+def invalid_id_reason(*ids: Sequence[str]) -> str:
     """Return why a plugin that compares ids as the kernel writes them finds nothing by one; empty if it can."""
     wrong = next((x for each in ids for x in each if not _ID.fullmatch(x)), None)
     return "" if wrong is None else f"no function has the id {wrong}: the plugin uses four digits, in lower case"

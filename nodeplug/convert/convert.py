@@ -30,10 +30,10 @@ from nodeplug.convert import (
 )
 from nodeplug.convert.conversion import Conversion, LeftOut, Offered, Values, on_nodes
 from nodeplug.convert.dangerous import with_danger
+from nodeplug.convert.go_yaml import decoded_by_go
 from nodeplug.convert.json_text import without_tabs
 from nodeplug.convert.manifest import Manifest, Part, manifest
 from nodeplug.convert.ownership import with_one_owner
-from nodeplug.convert.tree_as_go_reads import tree_as_go_reads
 from nodeplug.convert.wrapping import PERMITTED, Wrapping, key, with_text
 
 
@@ -118,7 +118,7 @@ def convert(data: bytes, source: str, host: Host, *, name: str = "", domain: str
     except Unreadable as error:
         raise ConfigError(source, [error.finding]) from None
     schemas = [FORMATS[part.name].schema for part in found.parts]
-    roots = [tree_as_go_reads(_as_mapping(x.root), schema) for x, schema in zip(found.parts, schemas, strict=True)]
+    roots = [decoded_by_go(_as_mapping(x.root), schema) for x, schema in zip(found.parts, schemas, strict=True)]
     documents = [Document(root, schema) for root, schema in zip(roots, schemas, strict=True)]
     if findings := [x for document in documents for x in document.findings] + twice:
         raise ConfigError(source, findings)

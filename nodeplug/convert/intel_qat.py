@@ -16,7 +16,7 @@ from nodeplug.convert.intel import Plugin, Spec, numbered, offered
 _BOUND = "it offers functions that use vfio-pci; the plugin created and bound them, and nodeplug does not."
 _BALANCED = "nodeplug chooses functions that are close together; before, they came from all cards in turn (balanced)."
 _GUESSED = "nothing here has such a function: this is one of the names there can be; convert it on a node with them."
-_MOST_DEVICES = 64
+_MAX_DEVICES = 64
 _CRYPTOGRAPHY = ("sym;asym", "asym;sym")
 _DEVICES = {
     "dh895xccvf": ("0442", "0443"),
@@ -36,7 +36,7 @@ class Qat(Spec, frozen=True, rename="camel"):
 
     dpdk_driver: Literal["vfio-pci", "igb_uio"] = "vfio-pci"
     kernel_vf_drivers: str | tuple[str, ...] = ("4xxxvf", "420xxvf")
-    max_num_devices: int = _MOST_DEVICES
+    max_num_devices: int = _MAX_DEVICES
     preferred_allocation_policy: Literal["", "balanced", "packed"] = ""
 
 
@@ -50,7 +50,7 @@ def _resources(file: Qat, domain: str, host: Host) -> Iterator[Offered | LeftOut
         yield LeftOut(f"{domain}/...", f"kernelVfDrivers: {', '.join(unknown)} is not known; {', '.join(_DEVICES)} are")
     wanted = [x for driver in drivers for x in _DEVICES.get(driver, ())]
     there = [x for x in scan(host, (QAT,)).devices.values() if x.attributes.get("device") in wanted]
-    if file.max_num_devices != _MOST_DEVICES and not 0 < len(there) <= file.max_num_devices:
+    if file.max_num_devices != _MAX_DEVICES and not 0 < len(there) <= file.max_num_devices:
         reason = f"maxNumDevices is {file.max_num_devices}, and there are {len(there)} here"
         yield LeftOut(f"{domain}/...", f"{reason}: select the devices by `pciBusID`, or leave it out")
         return

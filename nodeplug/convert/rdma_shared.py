@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_or_all, why_no_id
+from nodeplug.convert.conversion import LeftOut, Offered, Values, invalid_id_reason, literal, one_or_all
 
 
 class Selector(Struct, frozen=True, rename="camel"):
@@ -44,7 +44,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if pool.rdma_hca_max < 1:
             yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", "no pod could have it (rdmaHcaMax)")
             continue
-        if foreign := why_no_id(pool.selectors.vendors, pool.selectors.device_ids):
+        if foreign := invalid_id_reason(pool.selectors.vendors, pool.selectors.device_ids):
             yield LeftOut(f"{pool.resource_prefix or domain}/{pool.resource_name}", foreign)
             continue
         attributes: Values = {}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from hostdevices import Host
-from nodeplug.convert.conversion import LeftOut, Offered, Values, literal, one_or_all, why_no_id
+from nodeplug.convert.conversion import LeftOut, Offered, Values, invalid_id_reason, literal, one_or_all
 
 DOMAIN = "intel.com"
 """The default prefix of resource names in the plugin."""
@@ -85,7 +85,7 @@ def resources(file: File, domain: str, _host: Host) -> Iterator[Offered | LeftOu
         if wrong := [x for each in selectors for x in each.acpi_indexes if not x.isdecimal()]:
             yield LeftOut(name, f"no function has the ACPI index {wrong[0]} (acpiIndexes)")
             continue
-        if foreign := next((found for x in selectors if (found := why_no_id(x.vendors, x.devices))), ""):
+        if foreign := next((found for x in selectors if (found := invalid_id_reason(x.vendors, x.devices))), ""):
             yield LeftOut(name, foreign)
             continue
         unknown = [word for x in selectors for field, word in of_subfunctions.items() if getattr(x, field)]

@@ -11,7 +11,7 @@ from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import Config
 from nodeplug.doctor.finding import Finding
 from resources.assignment import assign
-from resources.emptiness import why_empty
+from resources.emptiness import empty_reason
 
 _SUBJECT = "host"
 _SHOWN = 3
@@ -36,7 +36,7 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
     if config is not None:
         assignment = assign(inventory, config.resources)
         for resource in (x for x in config.resources if not assignment.devices[x.name]):
-            says = f"{resource.name}: {why_empty(resource, inventory, assignment)}"
+            says = f"{resource.name}: {empty_reason(resource, inventory, assignment)}"
             yield Finding("note", _SUBJECT, says, f"nodeplug check {config.source} shows the reason for each device")
         yield from _bound(host, config)
     if host.exists("/sys/fs/cgroup") and not shows_processes(host):

@@ -26,7 +26,7 @@ _CONTAINERD = (
     "/run/k0s/containerd-cri.toml",
     "/var/snap/microk8s/current/args/containerd.toml",
 )
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _SINCE_2 = 3  # version of the files that containerd writes since 2.0
 
 
@@ -96,7 +96,7 @@ def _text(path: Path) -> str | None:
     """Return the text of a file of the runtime; None if it cannot be read. A live host reads only /sys and /proc."""
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode(errors="replace")
+            return file.read(_MAX_BYTES).decode(errors="replace")
     except OSError:
         return None
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from checkpoint import Lease
-from hostdevices.shown import shown
+from hostdevices.printable import printable
 from nodeplug.events.devices import DeviceChange
 from nodeplug.events.leases import holder_in_words
 from resourceapi.client import AsyncClient, ClientError
@@ -36,10 +36,10 @@ SERIES: Final = 600.0
 REWRITE: Final = 60.0
 BURST: Final = 20
 REFILL: Final = 6.0
-MOST_WAITING: Final = 100
-MOST_REMEMBERED: Final = 200  # the most Events to which a repetition is added as a series
-_MOST_PODS = 16  # the most pods of a claim
-_LONGEST_NOTE, _LONGEST_NAME, _LONGEST_INSTANCE = 1024, 230, 128  # the most characters
+MAX_WAITING: Final = 100
+MAX_REMEMBERED: Final = 200  # the most Events to which a repetition is added as a series
+_MAX_PODS = 16  # the most pods of a claim
+_MAX_NOTE_LENGTH, _MAX_NAME_LENGTH, _MAX_INSTANCE_LENGTH = 1024, 230, 128  # the most characters
 _NODES_NAMESPACE = "default"  # for Events about objects without a namespace
 _REASONS = {
     "unplugged": ("DeviceUnplugged", "Watch"),
@@ -52,7 +52,7 @@ _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
 
-class About(Struct, frozen=True):
+class InvolvedObject(Struct, frozen=True):
     """The object that an Event is about; the `uid` of a pod can be unknown."""
 
     kind: str
@@ -61,16 +61,16 @@ class About(Struct, frozen=True):
     uid: str = ""
 
 
-class Notice(Struct, frozen=True):
+class EventContent(Struct, frozen=True):
     """A text about an object. For a claim it concerns its pods, which only the API server knows."""
 
     reason: str
     action: str
     note: str
-    about: About
+    about: InvolvedObject
 
 
-class _Written(Struct):
+class _RecordedEvent(Struct):
     """An Event on the server, and the count of its repetitions."""
 
     name: str
@@ -93,9 +93,9 @@ class ClusterEvents:
         self._client = client
         self._node = node
         self._telemetry = telemetry
-        self._waiting: deque[Notice] = deque()
+        self._waiting: deque[EventContent] = deque()
         self._arrived = asyncio.Event()
-        self._written: dict[Notice, _Written] = {}  # the least recently repeated first
+        self._written: dict[EventContent, _RecordedEvent] = {}  # the least recently repeated first
         self._tokens, self._refilled_at = float(BURST), clock()
         self._problem = ""
 
@@ -134,20 +134,22 @@ class ClusterEvents:
             self._add(event.kind, f"{about}: {event.message}" if about else event.message, self._node_object)
 
     @property
-    def _node_object(self) -> About:
-        return About("Node", self._node, uid=self._node)  # as the kubelet does: `kubectl describe node` searches for it
+    def _node_object(self) -> InvolvedObject:
+        return InvolvedObject(
+            "Node", self._node, uid=self._node
+        )  # as the kubelet does: `kubectl describe node` searches for it
 
-    def _add(self, kind: str, note: str, about: About) -> None:
-        if len(self._waiting) >= MOST_WAITING:
+    def _add(self, kind: str, note: str, about: InvolvedObject) -> None:
+        if len(self._waiting) >= MAX_WAITING:
             self._telemetry.cluster_events["limited"] += 1
             return
         reason, action = _REASONS[kind]
-        self._waiting.append(Notice(reason, action, shown(note, _LONGEST_NOTE - 3), about))
+        self._waiting.append(EventContent(reason, action, printable(note, _MAX_NOTE_LENGTH - 3), about))
         self._arrived.set()
 
-    async def _publish(self, notice: Notice) -> None:
+    async def _publish(self, content: EventContent) -> None:
         try:
-            for each in await self._of_pods(notice):
+            for each in await self._of_pods(content):
                 await self._publish_one(each)
         except _FAILURES as error:
             self._failed(str(error))
@@ -155,34 +157,34 @@ class ClusterEvents:
             self._telemetry.cluster_events["failed"] += 1
             log.exception("an Event could not be written")
 
-    async def _publish_one(self, notice: Notice) -> None:
+    async def _publish_one(self, content: EventContent) -> None:
         try:
-            if outcome := await self._write(notice):
+            if outcome := await self._write(content):
                 self._telemetry.cluster_events[outcome] += 1
         except _FAILURES as error:
-            self._written.pop(notice, None)  # the server might no longer have it
+            self._written.pop(content, None)  # the server might no longer have it
             self._failed(str(error))
         else:
             self._problem = ""
 
-    async def _of_pods(self, notice: Notice) -> list[Notice]:
+    async def _of_pods(self, content: EventContent) -> list[EventContent]:
         """Return a notice for each pod of a claim; for other objects the notice itself."""
-        about = notice.about
+        about = content.about
         if about.kind != "ResourceClaim" or not self._has_token():
-            return [notice]
+            return [content]
         claim = await self._claims.get(about.name, about.namespace)
         if claim.metadata.uid != about.uid:  # another claim has the name by now, and its pods have other devices
             return []
-        users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MOST_PODS]
-        pods = (About("Pod", user.name, about.namespace, user.uid) for user in users)
-        return [Notice(notice.reason, notice.action, notice.note, pod) for pod in pods]
+        users = [x for x in claim.status.reserved_for if x.resource == "pods" and not x.api_group][:_MAX_PODS]
+        pods = (InvolvedObject("Pod", user.name, about.namespace, user.uid) for user in users)
+        return [EventContent(content.reason, content.action, content.note, pod) for pod in pods]
 
-    async def _write(self, notice: Notice) -> Literal["written", "limited"] | None:
+    async def _write(self, content: EventContent) -> Literal["written", "limited"] | None:
         """Create an Event, or count it in an existing one. Return the outcome; None if it is only counted in memory."""
         now = self._clock()
-        written = self._written.pop(notice, None)
+        written = self._written.pop(content, None)
         if written is not None and now - written.first < SERIES:
-            self._written[notice] = written
+            self._written[content] = written
             written.count += 1
             if now - written.written_at < REWRITE:
                 return None
@@ -194,11 +196,11 @@ class ClusterEvents:
             return "written"
         if not self._take_token(now):
             return "limited"
-        made = event(notice, self._node)
+        made = event(content, self._node)
         await self._events.create(made)
         metadata = made["metadata"]
-        self._written[notice] = _Written(metadata["name"], metadata["namespace"], now, written_at=now)
-        if len(self._written) > MOST_REMEMBERED:
+        self._written[content] = _RecordedEvent(metadata["name"], metadata["namespace"], now, written_at=now)
+        if len(self._written) > MAX_REMEMBERED:
             del self._written[next(iter(self._written))]
         return "written"
 
@@ -222,9 +224,9 @@ class ClusterEvents:
         self._problem = problem
 
 
-def event(notice: Notice, node: str) -> dict[str, Any]:
+def event(content: EventContent, node: str) -> dict[str, Any]:
     """Return the Event for a notice, with a unique name."""
-    about = notice.about
+    about = content.about
     api_version = "resource.k8s.io/v1" if about.kind == "ResourceClaim" else "v1"
     regarding = {"apiVersion": api_version, "kind": about.kind, "name": about.name}
     regarding |= {"namespace": about.namespace} if about.namespace else {}
@@ -233,27 +235,27 @@ def event(notice: Notice, node: str) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Event",
         "metadata": {
-            "name": f"{about.name[:_LONGEST_NAME].rstrip('-.')}.{os.urandom(8).hex()}",
+            "name": f"{about.name[:_MAX_NAME_LENGTH].rstrip('-.')}.{os.urandom(8).hex()}",
             "namespace": about.namespace or _NODES_NAMESPACE,
         },
         "eventTime": _micro_time(),
         "reportingController": CONTROLLER,
-        "reportingInstance": node[:_LONGEST_INSTANCE],
+        "reportingInstance": node[:_MAX_INSTANCE_LENGTH],
         "type": "Warning",
-        "reason": notice.reason,
-        "action": notice.action,
-        "note": notice.note,
+        "reason": content.reason,
+        "action": content.action,
+        "note": content.note,
         "regarding": regarding,
     }
 
 
-def _holder(lease: Lease) -> About | None:
+def _holder(lease: Lease) -> InvolvedObject | None:
     """Return the pod or the claim that has a lease; None if the kubelet has not named it."""
     match lease.holder.split("/"):
         case ["pod", namespace, pod, _]:
-            return About("Pod", pod, namespace, min(lease.pods) if len(lease.pods) == 1 else "")
+            return InvolvedObject("Pod", pod, namespace, min(lease.pods) if len(lease.pods) == 1 else "")
         case ["claim", namespace, claim, uid]:
-            return About("ResourceClaim", claim, namespace, uid)
+            return InvolvedObject("ResourceClaim", claim, namespace, uid)
     return None
 
 

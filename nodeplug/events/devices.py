@@ -9,7 +9,7 @@ from msgspec import Struct
 from checkpoint import Lease
 from hostdevices import Device, Inventory
 from hostdevices.inventory import known_ids
-from nodeplug.events.leases import MOST_NAMED, device_names, holder_in_words
+from nodeplug.events.leases import MAX_NAMED, device_names, holder_in_words
 from resources.assignment import Assignment
 from telemetry import EventLog
 
@@ -89,7 +89,7 @@ def record_devices(events: EventLog, changes: Iterable[DeviceChange]) -> None:
         if not holders:
             free.setdefault((change.kind, change.resource, change.reason), []).append(change.device)
     for (kind, resource, reason), devices in free.items():
-        more = f" ({len(devices)} devices)" if len(devices) > MOST_NAMED else ""
+        more = f" ({len(devices)} devices)" if len(devices) > MAX_NAMED else ""
         events.record(kind, _words(kind, reason) + more, resource=resource, device=device_names(devices))
 
 

@@ -11,7 +11,7 @@ from checkpoint import Lease, Ledger
 from checkpoint.lease import UNREPORTED_POD, Change
 from telemetry import EventKind, EventLog
 
-MOST_NAMED = 5  # the most units, or devices, that one event names
+MAX_NAMED = 5  # the most units, or devices, that one event names
 
 
 def observe_ledger(events: EventLog, ledger: Ledger) -> None:
@@ -73,14 +73,14 @@ def _record(events: EventLog, kind: EventKind, words: str, leases: Sequence[Leas
     for lease in leases:
         groups.setdefault((lease.resource, lease.holder), []).append(lease.unit)
     for (resource, holder), units in groups.items():
-        more = f": {len(units)} units" if len(units) > MOST_NAMED else ""
+        more = f": {len(units)} units" if len(units) > MAX_NAMED else ""
         message = f"{words} {holder_in_words(holder)}{more}"
         events.record(kind, message, resource=resource, device=device_names(units), holder=holder)
 
 
 def device_names(devices: Sequence[str]) -> str:
     """Return the first of some devices, separated by commas."""
-    return devices[0] if len(devices) == 1 else ",".join(devices[:MOST_NAMED])
+    return devices[0] if len(devices) == 1 else ",".join(devices[:MAX_NAMED])
 
 
 def holder_in_words(holder: str) -> str:

@@ -2,7 +2,7 @@
 
 Rules:
 1. Without clients nothing is read. With clients, events trigger a new picture, at most once in `DURATION_FACTOR` times
-   its duration, and every `LONGEST_INTERVAL` seconds for changes without an event.
+   its duration, and every `MAX_INTERVAL` seconds for changes without an event.
 2. For a client only the number of its last message is stored; one that is too slow gets the complete state again.
 """
 
@@ -21,12 +21,12 @@ from nodeplug.control.client import NotRunning
 from nodeplug.control.protocol import Refusal
 from telemetry import Event
 
-LONGEST_INTERVAL: Final = 10.0
+MAX_INTERVAL: Final = 10.0
 """Seconds between pictures when nothing happens: the timeout of `events`."""
-SHORTEST_INTERVAL: Final = 0.5
+MIN_INTERVAL: Final = 0.5
 """Seconds between pictures when much happens."""
 DURATION_FACTOR: Final = 10
-MOST_EVENTS: Final = 100
+MAX_EVENTS: Final = 100
 _RETRY = 2.0  # seconds until a daemon that does not answer is asked again
 _KEEPALIVE = 15.0  # seconds of silence after which viewers get a comment, which keeps the connection alive
 Ask: TypeAlias = Callable[[Struct, type[Any]], Awaitable[Any]]
@@ -38,7 +38,7 @@ log = logging.getLogger("nodeplug")
 class _Snapshot(Struct, frozen=True):
     """The known state at one moment. `trouble` is the reason why it is not newer."""
 
-    about: picture.About | None = None
+    about: picture.NodeSummary | None = None
     tiles: _Rows = {}
     leases: _Rows = {}
     trouble: str = ""
@@ -89,14 +89,14 @@ class Feed:
         after, log_began, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             try:
-                wait = LONGEST_INTERVAL if log_began else 0.0  # the first time, at once and everything
+                wait = MAX_INTERVAL if log_began else 0.0  # the first time, at once and everything
                 happened: events.Answer = await self._ask(events.Question(after, log_began, wait), events.Answer)
                 began = loop.time()
                 found: picture.Answer = await self._ask(picture.Question(), picture.Answer)
                 took = loop.time() - began
-                self._publish(_snapshot(found), happened.events[-MOST_EVENTS:])
+                self._publish(_snapshot(found), happened.events[-MAX_EVENTS:])
                 after, log_began = happened.latest, happened.log
-                await asyncio.sleep(max(SHORTEST_INTERVAL, took * DURATION_FACTOR))
+                await asyncio.sleep(max(MIN_INTERVAL, took * DURATION_FACTOR))
             except (HostExhausted, NotRunning, Refusal) as error:
                 self._publish(msgspec.structs.replace(self._snapshot, trouble=str(error)), ())
                 await asyncio.sleep(_RETRY)
@@ -107,7 +107,7 @@ class Feed:
 
     def _publish(self, snapshot: _Snapshot, happened: tuple[Event, ...]) -> None:
         before, self._snapshot = self._snapshot, snapshot
-        self._events = (*self._events, *happened)[-MOST_EVENTS:]
+        self._events = (*self._events, *happened)[-MAX_EVENTS:]
         if snapshot == before and not happened:
             return
         self._number, self._whole = self._number + 1, b""

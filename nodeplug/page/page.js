@@ -1,6 +1,6 @@
 "use strict";
 // What the daemon says arrives as messages (feed.py); everything is put on the page as text, never as markup.
-const PER_ROOT = 60, PER_TABLE = 100, MOST_EVENTS = 100, AGAIN = 10000;
+const PER_ROOT = 60, PER_TABLE = 100, MAX_EVENTS = 100, RETRY_INTERVAL = 10000;
 const MARKS = { healthy: "", unavailable: "– ", unhealthy: "⚠ " };
 const RANK = { unhealthy: 0, unavailable: 1, healthy: 2 };
 const $ = (id) => document.getElementById(id);
@@ -251,7 +251,7 @@ function take(message) {
     }
   }
   if (message.about) about = message.about;
-  events = [...events, ...message.events].slice(-MOST_EVENTS);
+  events = [...events, ...message.events].slice(-MAX_EVENTS);
   const warnings = message.events.filter((x) => x.isWarning && x.time > heard);
   heard = Math.max(heard, ...message.events.map((x) => x.time));
   if (!isFirst && warnings.length) {
@@ -269,7 +269,7 @@ function connect() {
   source.onmessage = (event) => take(JSON.parse(event.data));
   source.onerror = () => {
     link("connection lost, trying again; what is shown may be old", true);
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, AGAIN);
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_INTERVAL);
   };
 }
 

@@ -4,7 +4,7 @@ Any client may be able to connect, and a page of another site can make a browser
 
 1. A request's Host must be an address or `localhost`: another name of this machine (DNS rebinding) is refused. No
    answer can be read, framed or run by a page of another site.
-2. At most `MOST_VIEWERS` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
+2. At most `MAX_VIEWERS` clients have the page open. A client that does not read is dropped after `SECONDS_TO_READ`;
    until then it has at most one message, of which `_PIECE` bytes are buffered.
 3. A connection carries one request, and a client that sends more is dropped.
 """
@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from nodeplug.control.running import Running
+from nodeplug.control.running import RunningDaemon
 from nodeplug.page.document import document
 from nodeplug.page.feed import Ask, Feed
 
-MOST_VIEWERS: Final = 8
-MOST_CONNECTIONS: Final = 32
+MAX_VIEWERS: Final = 8
+MAX_CONNECTIONS: Final = 32
 """The most connections that are answered at a time, including those of viewers."""
 SECONDS_TO_READ: Final = 20.0
 """The time limit for a piece of a message."""
@@ -89,7 +89,7 @@ class Site:
 
     def take_over(self, transport: asyncio.Transport, head: bytes) -> None:
         """Answer a request, starting with its head, on a connection that another server accepted."""
-        if len(self._connections) >= MOST_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             transport.abort()
             return
         loop = asyncio.get_running_loop()
@@ -157,12 +157,12 @@ class Site:
         await _finish(writer)
 
     async def _live(self, this: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._viewers) >= MOST_VIEWERS:
+        if len(self._viewers) >= MAX_VIEWERS:
             await _plain(
                 writer,
                 True,
                 "503 Service Unavailable",
-                f"{MOST_VIEWERS} clients have the page open already",
+                f"{MAX_VIEWERS} clients have the page open already",
                 "Retry-After: 10",
             )
             return
@@ -193,7 +193,7 @@ def is_loopback(peer: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def ask_in_process(running: Running) -> Ask:
+def ask_in_process(running: RunningDaemon) -> Ask:
     """Return a function that asks the daemon of this process."""
 
     async def ask(question: Struct, kind: type[Any]) -> Any:

@@ -1,9 +1,9 @@
-"""An archive for a report about a node, with what somebody on the node would see.
+"""An archive for a report about a node, with what an administrator on the node would see.
 
 Rules:
 1. Everything that is not available is a line in `missing.txt`; a daemon that does not answer is no error.
 2. Credentials stay on the node, and so do values of the configuration (redaction.py).
-3. A file has at most `MOST_BYTES` bytes; of a log, the latest.
+3. A file has at most `MAX_BYTES` bytes; of a log, the latest.
 """
 
 import importlib.metadata
@@ -33,7 +33,7 @@ from nodeplug.doctor.examination import findings
 from nodeplug.report.redaction import without_credentials, without_values
 from nodeplug.version import VERSION
 
-MOST_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 4 << 20
 LOG_LINES: Final = 2000
 _LOG_SECONDS = 15.0
 _LIBRARIES = ("grpcio", "inotify-simple", "msgspec", "protobuf", "PyYAML")
@@ -74,7 +74,7 @@ def pack(members: Iterator[Member]) -> tuple[bytes, list[str]]:
                 missing.append(f"{member.name}: {without_credentials(member.missing)}")
             else:
                 if _add(archive, f"{folder}/{member.name}", without_credentials(member.text)):
-                    missing.append(f"{member.name}: all but its last {MOST_BYTES >> 20} MiB")
+                    missing.append(f"{member.name}: all but its last {MAX_BYTES >> 20} MiB")
         _add(archive, f"{folder}/missing.txt", "".join(f"{line}\n" for line in missing))
     return packed.getvalue(), missing
 
@@ -82,7 +82,7 @@ def pack(members: Iterator[Member]) -> tuple[bytes, list[str]]:
 def _add(archive: tarfile.TarFile, name: str, text: str) -> bool:
     """Add a file; return whether it was cut."""
     whole = text.encode(errors="replace")
-    content = whole[-MOST_BYTES:]
+    content = whole[-MAX_BYTES:]
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
     archive.addfile(entry, io.BytesIO(content))

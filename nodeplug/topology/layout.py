@@ -65,7 +65,7 @@ def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool
     members = _members(devices, status.leases) if status is not None else {}
     placed: dict[str, dict[str, list[Item]]] = {}
     for item in items.values():
-        numa, root = _place(devices.get(item.id) or members.get(item.id))
+        numa, root = _location(devices.get(item.id) or members.get(item.id))
         placed.setdefault(numa, {}).setdefault(root, []).append(item)
     return tuple(
         NumaNode(numa, tuple(Root(root, tuple(sorted(found, key=_order))) for root, found in _sorted(roots)))
@@ -119,7 +119,7 @@ def _members(devices: Mapping[str, Device], leases: Iterable[LeaseView]) -> dict
     return found
 
 
-def _place(device: Device | None) -> tuple[str, str]:
+def _location(device: Device | None) -> tuple[str, str]:
     """Return NUMA node and PCI root of a device; empty if it is not known."""
     if device is None:
         return "", ""

@@ -4,7 +4,7 @@ Rules:
 1. Colour is never the only sign: an unhealthy tile has a mark and the reason, a leased one is hatched and has a name.
 2. A screen reader gets the same as a list; the label of each tile is complete. Dark and light follow the user's
    setting.
-3. Nothing is loaded from elsewhere. At most `MOST_DEVICES` tiles are drawn, and the last one has the number of the
+3. Nothing is loaded from elsewhere. At most `MAX_DEVICES` tiles are drawn, and the last one has the number of the
    others.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from hostdevices.shown import escaped, shown
+from hostdevices.printable import escaped, printable
 from nodeplug.topology.layout import Item, NumaNode
 
-MOST_DEVICES: Final = 2000
+MAX_DEVICES: Final = 2000
 _WIDTH, _MARGIN, _GAP = 1000, 16, 8
 _TILE_WIDTH, _TILE_HEIGHT = 228, 78
 _PER_ROW = (_WIDTH - 4 * _MARGIN + _GAP) // (_TILE_WIDTH + _GAP)
 _HEADING = 26
-_LONGEST_LINE = 29  # characters of a line in a tile
+_MAX_LINE_LENGTH = 29  # characters of a line in a tile
 _MARKS = {"healthy": "", "unavailable": "– ", "unhealthy": "⚠ "}
 _STYLE = """
 svg { font: 12px system-ui, sans-serif } .name { font-weight: 600 } .heading { font-size: 15px; font-weight: 600 }
@@ -45,14 +45,14 @@ def draw(nodes: Sequence[NumaNode], name: str) -> str:
     title = f"Devices of {name}" if name else "Devices"
     summary = f"devices: {total}, NUMA nodes: {len(nodes)}, leased: {leased}, unhealthy: {unhealthy}"
     body: list[str] = []
-    y, left = 2 * _MARGIN + _HEADING, MOST_DEVICES
+    y, left = 2 * _MARGIN + _HEADING, MAX_DEVICES
     for numa in nodes:
         drawn, height = _numa(numa, y, left)
         left = max(0, left - sum(len(root.items) for root in numa.roots))
         body += drawn
         y += height + _MARGIN
-    if total > MOST_DEVICES:
-        body.append(_text(_MARGIN, y + 12, f"and {total - MOST_DEVICES} more: nodeplug status -o wide lists all"))
+    if total > MAX_DEVICES:
+        body.append(_text(_MARGIN, y + 12, f"and {total - MAX_DEVICES} more: nodeplug status -o wide lists all"))
         y += _HEADING
     return "\n".join(
         (
@@ -114,8 +114,8 @@ def _tile(item: Item, x: int, y: int) -> str:
 def _text(x: int, y: int, text: str, style: str = "") -> str:
     if not text:
         return ""
-    is_long = bool(style != "heading" and len(text) > _LONGEST_LINE and x > _MARGIN)
-    cut = f"{text[: _LONGEST_LINE - 1]}…" if is_long else text
+    is_long = bool(style != "heading" and len(text) > _MAX_LINE_LENGTH and x > _MARGIN)
+    cut = f"{text[: _MAX_LINE_LENGTH - 1]}…" if is_long else text
     kind = f' class="{style}"' if style else ""
     return f'<text x="{x}" y="{y}"{kind} aria-hidden="true">{_xml(cut)}</text>'
 
@@ -125,4 +125,4 @@ def _xml(text: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(shown(text, 1000))
+    return quoteattr(printable(text, 1000))

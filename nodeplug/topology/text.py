@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hostdevices.shown import escaped
+from hostdevices.printable import escaped
 from nodeplug.topology.layout import Item, NumaNode
 
 _MARKS = {"healthy": "+", "unavailable": "-", "unhealthy": "!"}

@@ -317,7 +317,7 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate: {error.verify_message.rstrip('.')}"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return "what answers does not speak TLS: look at the port, and whether it is http://"
+        return "the server does not speak TLS: check the port, and whether the URL must begin with http://"
     if isinstance(error, ConnectionError | TimeoutError) and error.errno:
         return os.strerror(error.errno)
     if isinstance(error, socket.gaierror):

@@ -218,7 +218,7 @@ def _body(method: str, minor: bytes, head: Head) -> _Body:
     if length is not None and not _LENGTH.fullmatch(length):
         raise ProtocolError("the length of the answer is no number")
     if coding is not None and (coding.lower() != "chunked" or length is not None or minor == b"0"):
-        raise ProtocolError("the answer says in two ways how long it is, or in one that nobody asked for")
+        raise ProtocolError("the answer has two lengths, or a transfer encoding that was not requested")
     if head.status in (204, 304) or (method == "CONNECT" and 200 <= head.status < 300):
         return _Sized(0)
     if coding is not None:

@@ -146,7 +146,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
         if not found.done():
             found.set_exception(error) if error else found.set_result(addresses)
 
-    def look_up() -> None:
+    def resolve() -> None:
         addresses, problem = list[_Address](), None
         try:
             addresses = _resolved(host, port, 0)
@@ -156,7 +156,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
             loop.call_soon_threadsafe(finish, addresses, problem)
 
     try:
-        threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+        threading.Thread(target=resolve, name="getaddrinfo", daemon=True).start()
     except RuntimeError as error:  # the limit on threads of the process, its cgroup or the node is reached
         raise OSError(f"{host} cannot be looked up: {error}") from error
     return await found

@@ -9,7 +9,7 @@ Not imported here, because the daemon does not need it: what an API server does 
 errors = validate_create(prepare_create(obj), check_selector=check_device_selector)
 """
 
-from resourceapi.objects import core, older, v1
+from resourceapi.objects import core, v1, v1beta1
 from resourceapi.objects.claims import (
     ClaimLookupError,
     ClaimName,
@@ -68,7 +68,6 @@ __all__ = [
     "from_dict",
     "invalid_status",
     "is_reserved_for",
-    "older",
     "parse_json",
     "quoted_text",
     "read_as",
@@ -78,6 +77,7 @@ __all__ = [
     "to_dict",
     "tolerates",
     "v1",
+    "v1beta1",
     "with_defaults",
     "without_unknown",
     "write_object",

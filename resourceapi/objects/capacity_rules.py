@@ -72,7 +72,7 @@ def _valid_range(
     if low > capacity:
         errors.invalid(f"{path}.min", low, f"min is larger than capacity value: {capacity}")
     if default < low:
-        where = "default" if release.bounds_steps else "min"
+        where = "default" if release.limits_capacity_steps else "min"
         errors.invalid(f"{path}.{where}", default, f"default is less than min: {low}")
     if high is not None:
         if low > high:
@@ -80,7 +80,7 @@ def _valid_range(
         if high > capacity:
             errors.invalid(f"{path}.max", high, f"max is larger than capacity value: {capacity}")
         if default > high:
-            where = "default" if release.bounds_steps else "max"
+            where = "default" if release.limits_capacity_steps else "max"
             errors.invalid(f"{path}.{where}", default, f"default is more than max: {high}")
     if valid.step is not None:
         _step(errors, path, default, low, high, valid.step, capacity, release)
@@ -98,7 +98,7 @@ def _step(
 ) -> None:
     here = f"{path}.step"
     # 1.36 fails on a step of 0 and accepts a negative one
-    if step.sign == 0 or (step.sign < 0 and release.bounds_steps):
+    if step.sign == 0 or (step.sign < 0 and release.limits_capacity_steps):
         errors.invalid(here, step, "must be greater than zero")
         return
     try:
@@ -108,7 +108,7 @@ def _step(
         return
     if first > capacity:
         errors.invalid(here, step, f"one step {first} is larger than capacity value: {capacity}")
-    if release.bounds_steps and not _are_bounded(errors, path, default, low, high, step):
+    if release.limits_capacity_steps and not _are_bounded(errors, path, default, low, high, step):
         return
     for value in [default] if high is None else [default, high]:
         # In whole units and 64 bits, like the reference; nothing is a multiple of a step that wraps to 0.

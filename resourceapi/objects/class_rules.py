@@ -43,7 +43,7 @@ def class_spec(
 ) -> None:
     """Check a class; unchanged selectors and configuration count as stored."""
     selectors_stored = old is not None and spec.selectors == old.selectors
-    if selectors_stored and release.trusts_stored:
+    if selectors_stored and release.skips_unchanged_values:
         check = accept_selector
     selectors(errors, f"{path}.selectors", spec.selectors, check, stored=selectors_stored)
     config_stored = old is not None and spec.config == old.config

@@ -252,7 +252,7 @@ def _kind_of(annotation: Any) -> _Kind:
 
 
 def _record_kind(record_type: type[Record]) -> _Kind:
-    package = _GROUP if record_type.__module__.endswith((".v1", ".older")) else "v1"
+    package = _GROUP if record_type.__module__.endswith((".v1", ".v1beta1")) else "v1"
     go_type = f"{package}.{record_type.__name__}"
 
     def read(value: Any) -> Record:
@@ -415,7 +415,7 @@ def _read_time(value: Any) -> datetime:
             return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         pass  # for example February 30 or hour 25
-    raise Mismatch(reason=_time_complaint(value, _TIME_LAYOUT))
+    raise Mismatch(reason=_time_error(value, _TIME_LAYOUT))
 
 
 def is_time(text: str) -> bool:
@@ -427,13 +427,13 @@ def is_time(text: str) -> bool:
     return True
 
 
-def micro_time_complaint(text: Any) -> str:
+def micro_time_error(text: Any) -> str:
     """Return Go's complaint about a text that is not a valid MicroTime; empty for valid ones and other types."""
     is_right = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
-    return "" if is_right else _time_complaint(text, _MICRO_LAYOUT)
+    return "" if is_right else _time_error(text, _MICRO_LAYOUT)
 
 
-def _time_complaint(text: str, layouts: Sequence[tuple[str, str]]) -> str:
+def _time_error(text: str, layouts: Sequence[tuple[str, str]]) -> str:
     """Return Go's complaint about an invalid time, which names the first part of the layout that does not match."""
     rest, whole = text, "".join(layout for layout, _ in layouts)
     for layout, pattern in layouts:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from resourceapi.objects import core, older, v1
+from resourceapi.objects import core, v1, v1beta1
 from resourceapi.objects.codec import DecodeError, from_dict, to_dict
 from resourceapi.objects.defaults import with_defaults
 from resourceapi.objects.meta import KubernetesObject
@@ -42,11 +42,11 @@ _SERVED: dict[tuple[str, str], _Served] = {
     (f"{_GROUP}/v1beta2", "ResourceClaimTemplate"): _Served(v1.ResourceClaimTemplate),
     (f"{_GROUP}/v1beta2", "ResourceSlice"): _Served(v1.ResourceSlice),
     (f"{_GROUP}/v1beta1", "DeviceClass"): _Served(v1.DeviceClass),
-    (f"{_GROUP}/v1beta1", "ResourceClaim"): _Served(older.ResourceClaim, older.claim_to_v1, older.claim_from_v1),
+    (f"{_GROUP}/v1beta1", "ResourceClaim"): _Served(v1beta1.ResourceClaim, v1beta1.claim_to_v1, v1beta1.claim_from_v1),
     (f"{_GROUP}/v1beta1", "ResourceClaimTemplate"): _Served(
-        older.ResourceClaimTemplate, older.template_to_v1, older.template_from_v1
+        v1beta1.ResourceClaimTemplate, v1beta1.template_to_v1, v1beta1.template_from_v1
     ),
-    (f"{_GROUP}/v1beta1", "ResourceSlice"): _Served(older.ResourceSlice, older.slice_to_v1, older.slice_from_v1),
+    (f"{_GROUP}/v1beta1", "ResourceSlice"): _Served(v1beta1.ResourceSlice, v1beta1.slice_to_v1, v1beta1.slice_from_v1),
     (f"{_GROUP}/v1alpha3", "DeviceTaintRule"): _Served(v1.DeviceTaintRule),
 }
 

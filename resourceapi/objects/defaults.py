@@ -5,14 +5,14 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from resourceapi.objects import older, v1
+from resourceapi.objects import v1, v1beta1
 from resourceapi.objects.meta import KubernetesObject, map_items
 from resourceapi.objects.quantity import Quantity
 
 K = TypeVar("K", bound=KubernetesObject)
-S = TypeVar("S", v1.ResourceClaimSpec, older.ResourceClaimSpec)
-D = TypeVar("D", v1.ExactDeviceRequest, v1.DeviceSubRequest, older.DeviceRequest)
-B = TypeVar("B", v1.Device, older.BasicDevice)
+S = TypeVar("S", v1.ResourceClaimSpec, v1beta1.ResourceClaimSpec)
+D = TypeVar("D", v1.ExactDeviceRequest, v1.DeviceSubRequest, v1beta1.DeviceRequest)
+B = TypeVar("B", v1.Device, v1beta1.BasicDevice)
 
 _ONE = Quantity.of(1)
 
@@ -23,16 +23,16 @@ def with_defaults(obj: K, now: datetime) -> K:
     match obj:
         case v1.ResourceClaim():
             result = replace(obj, spec=_claim_spec(obj.spec), status=_claim_status(obj.status))
-        case older.ResourceClaim():
+        case v1beta1.ResourceClaim():
             result = replace(obj, spec=_claim_spec(obj.spec), status=_claim_status(obj.status))
         case v1.ResourceClaimTemplate():
             result = replace(obj, spec=replace(obj.spec, spec=_claim_spec(obj.spec.spec)))
-        case older.ResourceClaimTemplate():
+        case v1beta1.ResourceClaimTemplate():
             result = replace(obj, spec=replace(obj.spec, spec=_claim_spec(obj.spec.spec)))
         case v1.ResourceSlice():
             devices = map_items(lambda device: _device(device, now), obj.spec.devices)
             result = replace(obj, spec=replace(obj.spec, devices=devices))
-        case older.ResourceSlice():
+        case v1beta1.ResourceSlice():
             older_devices = map_items(
                 lambda device: replace(device, basic=device.basic and _device(device.basic, now)), obj.spec.devices
             )
@@ -47,7 +47,7 @@ def _claim_spec(spec: S) -> S:
     return replace(spec, devices=replace(spec.devices, requests=requests))
 
 
-def _request(request: v1.DeviceRequest | older.DeviceRequest) -> v1.DeviceRequest | older.DeviceRequest:
+def _request(request: v1.DeviceRequest | v1beta1.DeviceRequest) -> v1.DeviceRequest | v1beta1.DeviceRequest:
     alternatives = map_items(_mode_and_count, request.first_available)
     request = replace(request, first_available=alternatives)
     if isinstance(request, v1.DeviceRequest):

@@ -45,7 +45,7 @@ def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATE
     """Check a DNS subdomain in any case, at most 63 bytes."""
     if not name:
         errors.required(path)
-        if not release.explains_empty_names:
+        if not release.explains_empty_driver_names:
             return
     if names.size(name) > MAX_DRIVER_NAME:
         errors.too_long(path, MAX_DRIVER_NAME)

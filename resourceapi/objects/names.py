@@ -67,7 +67,7 @@ def dns_1035_label(name: str, unit: str = "characters") -> list[str]:
 def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
     """Complaints about an RFC 1123 subdomain: names of objects, nodes, classes.
 
-    The limit is in bytes, but the reference's older code calls them characters: hence `unit`.
+    The limit is in bytes, but the reference's older code calls them characters, which is why there is `unit`.
     """
     complaints = _too_long(name, MAX_SUBDOMAIN, unit)
     if not _is_subdomain(name):

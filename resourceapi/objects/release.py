@@ -28,12 +28,12 @@ class Release(Struct, frozen=True, kw_only=True):
     """Tolerations in an allocation result are checked like those of a request."""
     checks_changed_as_new: bool
     """An update of a class or claim must have metadata that would be valid for a new object."""
-    bounds_steps: bool
+    limits_capacity_steps: bool
     """A capacity's step must be positive, and all values of a range with a step must fit 64 bits.
 
     Errors about the default use the default's own path.
     """
-    trusts_stored: bool
+    skips_unchanged_values: bool
     """Unchanged capacities and stored expressions are not checked again."""
     has_newer_metadata_rules: bool
     """Paths of owner references have an index; a missing part of metadata or conditions is Required, not Invalid."""
@@ -47,18 +47,18 @@ class Release(Struct, frozen=True, kw_only=True):
     """DeviceTaintRule is served as v1beta2, beside v1alpha3."""
     checks_claim_writers: bool
     """A writer of a claim's status needs permission for the changed part: `resourceclaims/binding` or `/driver`."""
-    reads_patches_first: bool
+    decodes_patches_first: bool
     """A patch that is not JSON is refused before the object is read.
 
     Errors about an apply configuration call it a patch, not YAML.
     """
     negotiates_custom_lists_first: bool
     """A list of custom resources checks the Accept header before the list options."""
-    explains_empty_names: bool
+    explains_empty_driver_names: bool
     """An empty driver name gets the error about its format in addition to Required."""
     fails_on_delete_options: bool
     """A deletion whose body is not DeleteOptions gets status 500."""
-    rules_tell_values: bool
+    rule_errors_show_values: bool
     """Errors about a custom resource's CEL rule show the plain value, not its type."""
     lists_versions: bool
     """`kubectl get crd` also shows scope and versions."""
@@ -84,7 +84,7 @@ class Release(Struct, frozen=True, kw_only=True):
     """A Binding's node name must be a valid name."""
     keeps_claims_of_pods: bool
     """A pod's status keeps its claim statuses if a writer leaves them out."""
-    has_uniform_words: bool
+    has_uniform_messages: bool
     """The standard messages apply to a priority level's missing type and a storage class's immutable provisioner."""
     warns_of_external_addresses: bool
     """A Service with `externalIPs` causes a warning."""
@@ -121,19 +121,19 @@ _1_37 = Release(
     has_declared_rules=True,
     checks_allocated_tolerations=True,
     checks_changed_as_new=True,
-    bounds_steps=True,
-    trusts_stored=True,
+    limits_capacity_steps=True,
+    skips_unchanged_values=True,
     has_newer_metadata_rules=True,
     shows_alpha_fields=True,
     has_taint_rules_in_v1=True,
     selects_by_pool=True,
     has_taint_rules_in_v1beta2=True,
     checks_claim_writers=True,
-    reads_patches_first=True,
+    decodes_patches_first=True,
     negotiates_custom_lists_first=True,
-    explains_empty_names=False,
+    explains_empty_driver_names=False,
     fails_on_delete_options=False,
-    rules_tell_values=True,
+    rule_errors_show_values=True,
     lists_versions=True,
     owns_metadata_by_status=False,
     owns_custom_metadata_by_status=False,
@@ -146,7 +146,7 @@ _1_37 = Release(
     relaxes_service_names=True,
     checks_bound_nodes=True,
     keeps_claims_of_pods=True,
-    has_uniform_words=True,
+    has_uniform_messages=True,
     warns_of_external_addresses=True,
     warns_of_tokens=True,
     warns_of_close_traffic=True,
@@ -167,13 +167,13 @@ _1_36 = replace(
     patch=3,
     has_declared_rules=False,
     checks_allocated_tolerations=False,
-    bounds_steps=False,
-    trusts_stored=False,
+    limits_capacity_steps=False,
+    skips_unchanged_values=False,
     has_newer_metadata_rules=False,
     shows_alpha_fields=False,
     has_taint_rules_in_v1=False,
     selects_by_pool=False,
-    reads_patches_first=False,
+    decodes_patches_first=False,
     lists_versions=False,
     fills_max_unavailable=False,
     fills_missing_drivers=False,
@@ -199,7 +199,7 @@ _1_35 = replace(
     negotiates_custom_lists_first=False,
     owns_custom_metadata_by_status=True,
     relaxes_service_names=False,
-    has_uniform_words=False,
+    has_uniform_messages=False,
     warns_of_external_addresses=False,
     is_strict_about_ranges=False,
     has_all_fields=False,
@@ -210,9 +210,9 @@ _1_34 = replace(
     _1_35,
     version="1.34",
     checks_changed_as_new=False,
-    explains_empty_names=True,
+    explains_empty_driver_names=True,
     fails_on_delete_options=True,
-    rules_tell_values=False,
+    rule_errors_show_values=False,
     owns_metadata_by_status=True,
     warns_of_tokens=False,
     warns_of_close_traffic=False,

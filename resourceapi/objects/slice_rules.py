@@ -145,7 +145,7 @@ def _device(
     if values > MAX_ATTRIBUTE_VALUES:
         errors.invalid(path, values, f"the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}")
     each_entry(errors, f"{path}.attributes", device.attributes, None, qualified_name, _attribute)
-    if old is None or old.capacity != device.capacity or not release.trusts_stored:
+    if old is None or old.capacity != device.capacity or not release.skips_unchanged_values:
         capacity = capacity_of_exclusive_device
         if device.allow_multiple_allocations:
             capacity = partial(capacity_of_shared_device, release=release)

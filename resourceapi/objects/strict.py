@@ -24,11 +24,11 @@ def parse_members(data: bytes | str) -> Any:
     return json.loads(data, object_pairs_hook=Members)
 
 
-def without_pairs(value: Any) -> Any:
+def as_plain_dicts(value: Any) -> Any:
     """Return the value with plain dicts instead of `Members`, for code that checks exact types."""
     if isinstance(value, dict):
-        return {name: without_pairs(item) for name, item in value.items()}
-    return [without_pairs(item) for item in value] if isinstance(value, list) else value
+        return {name: as_plain_dicts(item) for name, item in value.items()}
+    return [as_plain_dicts(item) for item in value] if isinstance(value, list) else value
 
 
 def duplicates(value: Any, prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,6 @@
 """resource.k8s.io/v1 as of 1.37: device classes, claims, claim templates, slices, taint rules.
 
-All code here computes with this version; older versions are converted when they are read or written (see `older`).
+All code here computes with this version; older versions are converted when they are read or written (see `v1beta1`).
 JSON names are the field names in camel case; a field whose JSON name would shadow a Python builtin states it.
 """
 

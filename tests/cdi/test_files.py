@@ -23,7 +23,7 @@ from cdi import (
     replace_file,
 )
 from tests.cdi.tampering import CHANGES, as_written
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 
 
 def spec(path: str = "/dev/fuse", kind: str = "example.com/fuse") -> Spec:
@@ -146,7 +146,7 @@ def test_only_files_of_the_owner_are_listed_and_removed(tmp_path: Path) -> None:
     mine, other = CdiDirectory(tmp_path, "device-plugin"), CdiDirectory(tmp_path, "dra")
     mine.write("a", spec())
     other.write("b", spec(kind="example.com/claim"))
-    assert (mine.ours(), other.ours()) == (("a",), ("b",))
+    assert (mine.own_names(), other.own_names()) == (("a",), ("b",))
     mine.sync(())
     assert files(tmp_path) == ["nodeplug-dra~b.json", "nodeplug.json", "nvidia.yaml"]
     assert not mine.remove("a")
@@ -161,7 +161,7 @@ def test_sync_writes_missing_and_removes_unwanted_and_temporary_files(tmp_path: 
     (tmp_path / ".nodeplug-dra~kept.json.1234abcd.tmp").write_text("{")
     (tmp_path / ".nodeplug-device-plugin~x.json.1234abcd.tmp").write_text("somebody is writing this")
     folder.sync((("kept", spec()), ("new", spec("/dev/new"))))
-    assert folder.ours() == ("kept", "new")
+    assert folder.own_names() == ("kept", "new")
     assert (tmp_path / "nodeplug-dra~kept.json").stat().st_ino == inode
     assert [x for x in files(tmp_path) if x.endswith(".tmp")] == [".nodeplug-device-plugin~x.json.1234abcd.tmp"]
 
@@ -170,10 +170,10 @@ def test_removed_folder_is_empty_and_created_by_the_next_write(tmp_path: Path) -
     folder = CdiDirectory(tmp_path / "cdi", "dra")
     folder.write("a", spec())
     shutil.rmtree(tmp_path / "cdi")
-    assert folder.ours() == ()
+    assert folder.own_names() == ()
     assert not folder.remove("a")
     folder.sync((("a", spec()),))
-    assert folder.ours() == ("a",)
+    assert folder.own_names() == ("a",)
 
 
 class Interrupted(bytes):
@@ -194,7 +194,7 @@ def test_write_is_repeated_when_folder_or_temporary_file_is_removed(tmp_path: Pa
     path.parent.mkdir()
     data.first = partial(shutil.rmtree, path.parent)
     if what == "temporary file":  # another daemon does so at its start
-        data.first = partial(CdiDirectory(path.parent, "dra").keep, ())
+        data.first = partial(CdiDirectory(path.parent, "dra").remove_others, ())
     replace_file(path, data)
     assert path.read_bytes() == b"content"
     assert files(path.parent) == [path.name]
@@ -248,7 +248,7 @@ def test_directory_or_fifo_at_a_spec_path_leaks_no_descriptor(tmp_path: Path) ->
     folder = CdiDirectory(tmp_path, "dra")
     (tmp_path / "nodeplug-dra~a.json").mkdir()
     os.mkfifo(tmp_path / "nodeplug-dra~b.json")
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(5):
         with pytest.raises(IsADirectoryError, match=r"nodeplug-dra~a\.json"):
             folder.write("a", spec())
@@ -262,14 +262,14 @@ def test_directory_or_fifo_at_a_spec_path_leaks_no_descriptor(tmp_path: Path) ->
 def test_file_or_fifo_at_the_folder_path_is_refused(tmp_path: Path, create: Callable[[Path], object]) -> None:
     folder = CdiDirectory(tmp_path / "cdi", "dra")
     create(folder.path)
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(5):
         with pytest.raises(OSError, match="cdi"):
             folder.sync((("a", spec()),))
     assert since.descriptors() == []
     folder.path.unlink()
     folder.sync((("a", spec()),))
-    assert folder.ours() == ("a",)
+    assert folder.own_names() == ("a",)
 
 
 def test_huge_file_is_replaced_without_being_read(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def opened(directory: Path, boot_id: str = "boot-1", **options: Any) -> Le
     return ledger
 
 
-class Asked(Reconciler):
+class ManualReconciler(Reconciler):
     """Runs a pass only when a test requests one."""
 
     def _until_next(self) -> float | None:

@@ -63,13 +63,13 @@ class Scripted:
         return self.server
 
 
-class Front:
+class StubPluginApi:
     """Restores plain units and claims, and ends claims by ending their leases."""
 
     def __init__(self, ledger: Ledger, witnesses: Scripted) -> None:
         self.ledger = ledger
         self.witnesses = witnesses
-        self.why_not = self.why_never = ""
+        self.not_restored_reason = self.never_restored_reason = ""
         self.republished: list[str] = []
         self.rewrites: DeviceFile | None = None  # content of the kubelet's file once it is written again
         self.names = "example.com/"  # prefix of our resources
@@ -84,11 +84,11 @@ class Front:
         return [lease(unit, resource) for unit in units]
 
     async def restore_claim(self, claim: ClaimName, units: Set[str]) -> str:
-        if self.why_never:
-            raise LeaseRefused(self.why_never, "")
-        if not self.why_not:
+        if self.never_restored_reason:
+            raise LeaseRefused(self.never_restored_reason, "")
+        if not self.not_restored_reason:
             await self.ledger.grant([claimed("gpu-0", claim.uid or "found", name=claim.name)], guarded=False)
-        return self.why_not.replace("CLAIM", claim.name)
+        return self.not_restored_reason.replace("CLAIM", claim.name)
 
     async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
         await self.ledger.end(self.ledger.of_owner(f"claim/{claim.uid}"), unless_answered_since=unless_answered_since)
@@ -102,12 +102,12 @@ class Front:
 class Node:
     """A ledger, its reconciler, and the witnesses of the reconciler."""
 
-    def __init__(self, ledger: Ledger, grace: float = 0.0, patience: float = 10.0, interval: float = 3600.0) -> None:
+    def __init__(self, ledger: Ledger, grace: float = 0.0, max_wait: float = 10.0, interval: float = 3600.0) -> None:
         self.ledger = ledger
         self.witnesses = Scripted()
-        self.front = Front(ledger, self.witnesses)
-        self.reconciler = Reconciler(ledger, self.witnesses, interval=interval, grace=grace, patience=patience)
-        self.reconciler.units = self.reconciler.claims = self.front
+        self.plugin_api = StubPluginApi(ledger, self.witnesses)
+        self.reconciler = Reconciler(ledger, self.witnesses, interval=interval, grace=grace, max_wait=max_wait)
+        self.reconciler.units = self.reconciler.claims = self.plugin_api
 
     @property
     def units(self) -> list[str]:

@@ -41,15 +41,15 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def tear(path: Path) -> None:
+def truncate_page(path: Path) -> None:
     os.truncate(path, 1000)  # inside the first page
 
 
-def scribble(path: Path) -> None:
+def corrupt_header(path: Path) -> None:
     path.write_bytes(b"\x07garbage" * 1000)
 
 
-def scribble_inside(path: Path) -> None:
+def corrupt_middle(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
@@ -60,7 +60,7 @@ def empty_beside_a_log(path: Path) -> None:
     path.with_name(NAME + "-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(4000))
 
 
-def lose_all_but_the_log(path: Path) -> None:
+def remove_all_but_the_log(path: Path) -> None:
     empty_beside_a_log(path)
     path.unlink()
 
@@ -74,7 +74,7 @@ def edit(*statements: str) -> Callable[[Path], None]:
     return run
 
 
-def misspell(words: bytes, instead: bytes) -> Callable[[Path], None]:
+def replace_bytes(words: bytes, instead: bytes) -> Callable[[Path], None]:
     def run(path: Path) -> None:
         content = path.read_bytes()
         changed = re.sub(words, instead, content)
@@ -95,10 +95,10 @@ def nest(path: Path) -> None:
 
 UNSOUND = {
     "truncated": (truncate, "corrupt"),
-    "torn": (tear, "corrupt"),
-    "garbage": (scribble, "corrupt"),
-    "garbage inside": (scribble_inside, "corrupt"),
-    "log without database": (lose_all_but_the_log, "corrupt"),
+    "torn": (truncate_page, "corrupt"),
+    "garbage": (corrupt_header, "corrupt"),
+    "garbage inside": (corrupt_middle, "corrupt"),
+    "log without database": (remove_all_but_the_log, "corrupt"),
     "log with empty database": (empty_beside_a_log, "corrupt"),
     "nonsense in a row": (edit("UPDATE lease SET exclusive = 'x'"), "corrupt"),
     "lists in lists without end": (nest, "corrupt"),
@@ -111,8 +111,8 @@ UNSOUND = {
     "no program's": (edit("PRAGMA application_id = 0"), "foreign"),
     "another holder": (edit("UPDATE lease SET holder = 'pod/x/y/z' WHERE unit = 'u7'"), "corrupt"),
     "another record": (edit("UPDATE record SET body = x'00'"), "corrupt"),
-    "text that is none in the schema": (misspell(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
-    "an index without a lease": (misspell(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
+    "text that is none in the schema": (replace_bytes(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
+    "an index without a lease": (replace_bytes(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
     "newer": (edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)"), "newer"),
 }
 
@@ -139,7 +139,7 @@ async def test_unsound_database_is_set_aside_and_replaced_by_a_new_one(
 
 async def test_altered_lease_is_named(tmp_path: Path) -> None:
     await filled(tmp_path)
-    misspell(b"boot-1", b"boot-2")(tmp_path / NAME)
+    replace_bytes(b"boot-1", b"boot-2")(tmp_path / NAME)
     with pytest.raises(
         LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not as it was"
     ):
@@ -370,7 +370,7 @@ async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path:
 
 async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
-    ledger = await opened(tmp_path / "state", again=0.01)
+    ledger = await opened(tmp_path / "state", retry_interval=0.01)
     assert "cannot open the lease database" in ledger.problem
     (tmp_path / "state").unlink()
     await until(lambda: not ledger.problem)
@@ -490,17 +490,17 @@ def test_new_database_counts_as_begun_empty_until_leases_are_restored(tmp_path: 
     database = Database(tmp_path)
     assert len(database.peek()) == 0
     assert len(database.load()) == 0
-    assert database.began_empty
+    assert database.was_empty
     database.close()
     database.close()
     again = Database(tmp_path)
     again.load()
-    assert again.began_empty  # the first daemon died before it called note_restored
+    assert again.was_empty  # the first daemon died before it called note_restored
     again.note_restored()
     again.close()
     last = Database(tmp_path)
     last.load()
-    assert not last.began_empty
+    assert not last.was_empty
     last.close()
 
 

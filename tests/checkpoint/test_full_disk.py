@@ -121,7 +121,7 @@ def test_full_disk_problem_stays_while_only_the_reserve_is_free(small_disk: Path
     book = database.load()
     for first in range(0, 500, 50):
         database.write(book, [book.grant([lease(f"u{number}") for number in range(first, first + 50)])])
-        database.tidy()
+        database.compact_log()
     rest = fill(small_disk)
     with pytest.raises(LedgerUnavailable, match="the disk is full; free some space"):
         database.write(book, [change := book.grant([lease(f"v{number}") for number in range(5000)])])
@@ -191,7 +191,7 @@ async def test_database_deleted_on_a_full_disk_is_never_rewritten_partially(smal
     await again.close()
 
 
-class Crowded:
+class FullDisk:
     """A disk that other programs fill before and after each write of the ledger."""
 
     def __init__(self, disk: Path) -> None:
@@ -201,13 +201,13 @@ class Crowded:
 
     def grant(self, leases: Sequence[Lease]) -> None:
         self.database.write(self.book, [self.book.grant(leases)])
-        self._tidy()
+        self._compact_log()
 
     def end(self, leases: Sequence[Lease]) -> None:
         fill(self._disk)
         self.database.write(self.book, [self.book.end([each.key for each in leases])])
         fill(self._disk)
-        self._tidy()
+        self._compact_log()
 
     def learn(self, holder: str) -> None:
         fill(self._disk)
@@ -224,9 +224,9 @@ class Crowded:
         self.database = Database(self._disk / "state")
         self.book = self.database.load()
 
-    def _tidy(self) -> None:
-        if self.database.is_untidy:
-            self.database.tidy()
+    def _compact_log(self) -> None:
+        if self.database.needs_compaction:
+            self.database.compact_log()
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["at once", "with restarts"])
@@ -240,7 +240,7 @@ def test_thousands_of_leases_end_while_the_disk_is_kept_full(
     ]
     block = 1024 if "small" in kind else 4096
     with mounted(tmp_path, "size=24m") if kind == "tmpfs" else mounted_ext4(tmp_path, 24, block) as disk:
-        crowded = Crowded(disk)
+        crowded = FullDisk(disk)
         for container in containers:
             crowded.grant(container)
         first, *others = containers
@@ -270,7 +270,7 @@ def test_grant_is_refused_when_the_reserve_cannot_grow_with_the_ledger(tmp_path:
                 book.undo(change)
                 refusal = str(error)
                 break
-            database.tidy()
+            database.compact_log()
             assert reserve.stat().st_blocks * 512 > 2 * ledger.stat().st_size
         assert "the disk is full; free some space" in refusal
         assert reserve.stat().st_size == kept > 1 << 20
@@ -284,7 +284,7 @@ def test_partial_checkpoint_is_not_taken_for_another_writer(small_disk: Path) ->
     database.write(book, [book.grant([lease(f"gpu-{number}") for number in range(300)])])
     before = database.path.stat()
     fill(small_disk)
-    database.tidy()  # writes what it has, but the disk has no room for the rest
+    database.compact_log()  # writes what it has, but the disk has no room for the rest
     after = database.path.stat()
     assert (after.st_size, after.st_ctime_ns > before.st_ctime_ns) == (before.st_size, True)
     database.write(book, [book.update([structs.replace(next(iter(book)), holder="pod/default/one/main")])])

@@ -17,7 +17,7 @@ from checkpoint.database import Database
 from checkpoint.lease import Book
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.test_lease import conflict, leases
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.threads import no_more_threads
 
 IN_LOOP, IN_THREAD = float("inf"), -1.0
@@ -25,7 +25,7 @@ IN_LOOP, IN_THREAD = float("inf"), -1.0
 
 @pytest.fixture(params=[IN_LOOP, IN_THREAD], ids=["in the loop", "in a thread"])
 async def ledger(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
-    found = await opened(tmp_path / "state", quick=request.param)
+    found = await opened(tmp_path / "state", fast_write=request.param)
     found.complete()
     yield found
     await found.close()
@@ -236,7 +236,7 @@ async def test_defect_while_reading_is_reported_to_the_waiting_grant(
     await ledger.close()
 
 
-class Guard:
+class StubGuard:
     """Ends the leases of pods called gone before a refusal; the ledger is complete from the second time on."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -261,7 +261,7 @@ class Guard:
 
 
 async def test_guard_ends_finished_leases_before_a_refusal(ledger: Ledger) -> None:
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     await ledger.grant([lease("gpu-0", holder="pod/x/gone/c"), lease("gpu-1", holder="pod/x/here/c")])
     assert not guard.asked
     await ledger.grant([lease("gpu-0", "other.com/gpu")])
@@ -276,7 +276,7 @@ async def test_guard_ends_finished_leases_before_a_refusal(ledger: Ledger) -> No
 async def test_lost_ledger_grants_nothing_before_it_is_complete(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     assert not ledger.is_complete
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     with pytest.raises(LedgerUnavailable, match="not known yet"):
         await ledger.grant([lease("a")])
     await ledger.grant([lease("b")], guarded=False)
@@ -292,7 +292,7 @@ async def test_ledger_lost_after_a_failed_read_grants_nothing_before_complete(
     state = tmp_path / "state"
     state.write_text("a disk that is not mounted")
     ledger = await opened(state)
-    ledger.guard = guard = Guard(ledger)
+    ledger.guard = guard = StubGuard(ledger)
     with pytest.raises(LedgerUnavailable, match=str(state)):
         await ledger.grant([lease("a")])
     state.unlink()
@@ -331,7 +331,7 @@ async def test_renewed_lease_is_a_change_only_with_another_record(ledger: Ledger
 
 
 async def test_grants_that_arrive_during_a_commit_share_the_next(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path / "quick", quick=1e9)
+    ledger = await opened(tmp_path / "fast", fast_write=1e9)
     await ledger.grant([lease("a")])
     loop = asyncio.get_running_loop()
     for _ in range(3):  # iterations of the loop, after which no task waits
@@ -339,11 +339,11 @@ async def test_grants_that_arrive_during_a_commit_share_the_next(tmp_path: Path)
     commits = ledger.commits
     meanwhile: asyncio.Queue[asyncio.Future[object]] = asyncio.Queue()
 
-    def come() -> None:
+    def request_more() -> None:
         for n in range(5):
             meanwhile.put_nowait(asyncio.ensure_future(ledger.grant([lease(f"u{n}")])))
 
-    loop.call_soon(come)
+    loop.call_soon(request_more)
     await ledger.grant([lease("b")])
     assert ledger.commits - commits == 1
     assert meanwhile.empty()
@@ -374,7 +374,7 @@ async def test_successor_reads_leases_and_its_grants_wait_for_the_lock(ledger: L
     await successor.read()
     assert successor.leases() == (lease("a"),)
     asked = asyncio.ensure_future(successor.grant([lease("c")]))
-    taking = asyncio.ensure_future(successor.take(patience=30.0))
+    taking = asyncio.ensure_future(successor.take(max_wait=30.0))
     await ledger.grant([lease("b")])
     assert not asked.done()
     await ledger.close()
@@ -390,7 +390,7 @@ async def test_successor_that_waits_too_long_is_refused_and_logs_the_wait(
     successor = Ledger(tmp_path / "state", "boot-1")
     caplog.set_level("INFO", "nodeplug.leases")
     with pytest.raises(StateLocked):
-        await successor.take(patience=0.001)  # less than the first attempt takes on a busy machine
+        await successor.take(max_wait=0.001)  # less than the first attempt takes on a busy machine
     (line,) = (each for each in caplog.messages if "lockWaitSeconds" in each)  # one line, before the wait ends
     assert "another nodeplug uses this state directory; stop it" in line
     assert "waiting up to 0.001 s for it" in line
@@ -406,10 +406,12 @@ async def test_cancelled_grant_does_not_affect_others(ledger: Ledger) -> None:
     assert "b" in {each.unit for each in ledger.leases()}
 
 
-@pytest.mark.parametrize("quick", [IN_LOOP, IN_THREAD])
-async def test_close_finishes_waiting_grants_and_leaves_no_threads_or_descriptors(tmp_path: Path, quick: float) -> None:
-    since = HeldSince()
-    ledger = await opened(tmp_path, quick=quick)
+@pytest.mark.parametrize("fast_write", [IN_LOOP, IN_THREAD])
+async def test_close_finishes_waiting_grants_and_leaves_no_threads_or_descriptors(
+    tmp_path: Path, fast_write: float
+) -> None:
+    since = LeakCheck()
+    ledger = await opened(tmp_path, fast_write=fast_write)
     waiting = asyncio.ensure_future(ledger.grant([lease("a")]))
     await asyncio.sleep(0)
     await ledger.close()
@@ -450,15 +452,15 @@ operations = st.one_of(
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(script=st.lists(operations, max_size=15), quick=st.sampled_from([IN_LOOP, IN_THREAD]))
+@given(script=st.lists(operations, max_size=15), fast_write=st.sampled_from([IN_LOOP, IN_THREAD]))
 def test_leases_never_conflict_and_every_reload_agrees(
-    script: list[tuple[str, object]], quick: float, tmp_path_factory: pytest.TempPathFactory
+    script: list[tuple[str, object]], fast_write: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    asyncio.run(_play(script, quick, tmp_path_factory.mktemp("ledger")))
+    asyncio.run(_play(script, fast_write, tmp_path_factory.mktemp("ledger")))
 
 
-async def _play(script: list[tuple[str, object]], quick: float, directory: Path) -> None:
-    ledger = await opened(directory, quick=quick)
+async def _play(script: list[tuple[str, object]], fast_write: float, directory: Path) -> None:
+    ledger = await opened(directory, fast_write=fast_write)
     for what, argument in script:
         if what == "grant":
             assert isinstance(argument, list)
@@ -475,7 +477,7 @@ async def _play(script: list[tuple[str, object]], quick: float, directory: Path)
         else:
             remembered = set(ledger.leases())
             await ledger.close()
-            ledger = await opened(directory, quick=quick)
+            ledger = await opened(directory, fast_write=fast_write)
             assert set(ledger.leases()) == remembered
         assert not any(conflict(a, b) for a in ledger.leases() for b in ledger.leases())
     await ledger.close()

@@ -7,8 +7,8 @@ import pytest
 
 from checkpoint import LeaseRefused, ReleaseRefused
 from checkpoint.holdings import ClaimEntry, ClaimName, DeviceFile, Listed, UnitEntry
-from tests.checkpoint.build import Asked, claimed, lease, opened
-from tests.checkpoint.node import UNIT, Front, Node, Scripted
+from tests.checkpoint.build import ManualReconciler, claimed, lease, opened
+from tests.checkpoint.node import UNIT, Node, Scripted, StubPluginApi
 from tests.running import running, until
 
 
@@ -145,7 +145,7 @@ async def test_lease_with_a_recorded_pod_ends_after_one_pass(tmp_path: Path) -> 
     """This holds after a restart of ours: if a witness has named a unit, the kubelet has it on record."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    reconciler = Asked(ledger, Scripted(), grace=(grace := 0.02))
+    reconciler = ManualReconciler(ledger, Scripted(), grace=(grace := 0.02))
     async with asyncio.timeout(30), running(reconciler.run()):
         await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
         await until(lambda: all(ledger.age(x) > grace for x in ledger.leases()))
@@ -160,7 +160,7 @@ async def test_replaced_lease_needs_two_new_passes_to_end(tmp_path: Path, before
     ledger = await opened(tmp_path)
     ledger.is_complete = True
     witnesses = Scripted()
-    reconciler = Asked(ledger, witnesses, grace=(grace := 0.3))
+    reconciler = ManualReconciler(ledger, witnesses, grace=(grace := 0.3))
     listed = Listed({UNIT: "pod/x/y/z"} if before == "named" else {}, knows_its_pods=True)
     async with asyncio.timeout(30), running(reconciler.run()):
         for witnesses.list in (listed, Listed(knows_its_pods=True)):
@@ -194,11 +194,11 @@ async def test_unreadable_cgroups_end_no_lease(node: Node) -> None:
 async def test_stale_kubelet_file_is_rewritten_before_it_ends_a_lease(node: Node) -> None:
     old = DeviceFile({UNIT: UnitEntry("uid-1", "init")}, is_fresh=False)
     await node.ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
-    node.witnesses.file, node.front.rewrites = old, DeviceFile({UNIT: UnitEntry("uid-1", "init")})
+    node.witnesses.file, node.plugin_api.rewrites = old, DeviceFile({UNIT: UnitEntry("uid-1", "init")})
     await node.passes()
     assert node.units
-    assert node.front.republished == ["example.com/gpu"]
-    node.witnesses.file, node.front.rewrites = old, DeviceFile()
+    assert node.plugin_api.republished == ["example.com/gpu"]
+    node.witnesses.file, node.plugin_api.rewrites = old, DeviceFile()
     await node.passes()
     assert not node.units
 
@@ -259,7 +259,7 @@ async def test_reallocation_of_a_running_pods_unit_waits_for_its_end(tmp_path: P
     """A kubelet that lost its file considers the unit free. If the pod is just ending, the kubelet was only faster."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, grace=60.0, patience=30.0 if ends else 0.0)
+    node = Node(ledger, grace=60.0, max_wait=30.0 if ends else 0.0)
     await ledger.grant([had := lease("gpu-0", holder="pod/x/y/z", pods="u1"), lease("gpu-1", pods="u2")])
     node.witnesses.busy = frozenset({"u1", "u3"})
     async with running(node.reconciler.run()):
@@ -282,7 +282,7 @@ async def test_new_version_of_a_static_pod_gets_the_device_of_the_ending_one(tmp
     """The kubelet starts it after that; after a refusal it would not try again."""
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, grace=60.0, patience=0.0)
+    node = Node(ledger, grace=60.0, max_wait=0.0)
     await ledger.grant([lease("gpu-0", holder="pod/x/y-node/z", pods="0123456789abcdef" * 2)])
     node.witnesses.busy = ledger.leases()[0].pods
     async with running(node.reconciler.run()):
@@ -294,7 +294,7 @@ async def test_new_version_of_a_static_pod_gets_the_device_of_the_ending_one(tmp
 async def test_unresponsive_witnesses_delay_a_refusal_only_for_a_limited_time(tmp_path: Path) -> None:
     ledger = await opened(tmp_path)
     ledger.is_complete = True
-    node = Node(ledger, patience=0.05)
+    node = Node(ledger, max_wait=0.05)
     async with running(node.reconciler.run()):
         await node.passes()
         await ledger.grant([lease("gpu-0", holder="pod/x/y/z")])
@@ -326,7 +326,7 @@ async def test_pass_waits_for_all_claim_ends_when_one_fails(tmp_path: Path) -> N
     node.witnesses.server = {"0": False, "1": False}
     went_on = asyncio.Event()
 
-    class Failing(Front):
+    class Failing(StubPluginApi):
         async def end_claim(self, claim: ClaimName, unless_answered_since: float) -> None:
             if claim.uid == "0":
                 raise ZeroDivisionError

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from checkpoint import Lease, LeaseRefused, Ledger
 from checkpoint.holdings import DeviceFile, Listed, UnitEntry
-from checkpoint.unlisted import MOST_NAMED, why_refused, why_unlisted
+from checkpoint.unlisted import MAX_NAMED, running_pods_refusal, unlisted_reason
 from tests.checkpoint.build import claimed, lease, opened
 from tests.checkpoint.node import OTHER, UNIT, Node
 from tests.running import running, until
@@ -148,7 +148,7 @@ async def test_unit_is_not_unlisted_during_the_grace_time(ledger: Ledger) -> Non
 
 async def test_unlisted_unit_is_found_after_a_refusal_and_kept_until_its_pod_ends(ledger: Ledger) -> None:
     """A kubelet that starts does not change it, nor do witnesses that do not answer."""
-    node = await node_with_pod(ledger, patience=0.0)
+    node = await node_with_pod(ledger, max_wait=0.0)
     async with running(node.reconciler.run()):
         await node.passes()
         node.witnesses.list = GONE
@@ -246,14 +246,14 @@ async def test_unit_granted_to_another_pod_during_a_pass_is_not_unlisted(ledger:
 
 def test_texts_name_devices_and_pods() -> None:
     unnamed = lease("gpu-1", pods="u2")
-    assert why_unlisted(HELD).startswith(
+    assert unlisted_reason(HELD).startswith(
         "pod x/y still runs with gpu-0, although the kubelet does not list this pod any more: it was deleted by force;"
     )
-    assert why_refused([HELD, unnamed]).startswith(
+    assert running_pods_refusal([HELD, unnamed]).startswith(
         "devices gpu-0, gpu-1: pods x/y, with the uid u2 still run with them, although the kubelet requests them again;"
     )
     one_pod = [HELD, replace(HELD, unit="gpu-2", holder="pod/x/y/other")]
-    assert why_refused(one_pod).startswith("devices gpu-0, gpu-2: pod x/y still runs with them")
-    many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MOST_NAMED + 7)]
-    assert "gpu-4 and 7 more: pods x/p0" in why_refused(many)
-    assert "x/p4 and 7 more still run" in why_refused(many)
+    assert running_pods_refusal(one_pod).startswith("devices gpu-0, gpu-2: pod x/y still runs with them")
+    many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MAX_NAMED + 7)]
+    assert "gpu-4 and 7 more: pods x/p0" in running_pods_refusal(many)
+    assert "x/p4 and 7 more still run" in running_pods_refusal(many)

@@ -10,7 +10,7 @@ import pytest
 from checkpoint import Ledger, LedgerUnavailable, Withheld
 from checkpoint.lease import Book
 from checkpoint.migrations import MIGRATIONS, WITHHELD_SINCE, migrate
-from checkpoint.withheld import MAX_WITHHELD, why_withheld
+from checkpoint.withheld import MAX_WITHHELD, withheld_reason
 from tests.checkpoint.build import lease, opened
 from tests.checkpoint.test_database import largest_file
 
@@ -102,7 +102,7 @@ def test_withhold_and_readmit_can_be_undone() -> None:
 
 def test_reason_names_the_withheld_device_unless_it_is_the_device_itself() -> None:
     known = {"gpu-0": FAN, "usb-1": USB}
-    assert why_withheld("gpu-0", {"usb-1"}, known) == "withheld: fan"
-    assert why_withheld("usb-1", (), known) == "withheld"
-    assert why_withheld("pair", {"gpu-0", "x"}, known) == "withheld with gpu-0: fan"
-    assert why_withheld("y", {"x"}, known) == why_withheld("gpu-0", {"gpu-0"}, {}) == ""
+    assert withheld_reason("gpu-0", {"usb-1"}, known) == "withheld: fan"
+    assert withheld_reason("usb-1", (), known) == "withheld"
+    assert withheld_reason("pair", {"gpu-0", "x"}, known) == "withheld with gpu-0: fan"
+    assert withheld_reason("y", {"x"}, known) == withheld_reason("gpu-0", {"gpu-0"}, {}) == ""

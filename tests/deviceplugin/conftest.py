@@ -62,7 +62,7 @@ class Side:
         through_watcher: bool,
         grace: float,
         interval: float,
-        patience: float,
+        max_wait: float,
     ) -> None:
         self.resources = resources
         self.presence = Presence(made_up.host)
@@ -88,7 +88,7 @@ class Side:
             partial(running_pods, made_up.host),
             running=partial(pods_with_processes, made_up.host),
         )
-        self.reconciler = Reconciler(ledger, witnesses, grace=grace, interval=interval, patience=patience)
+        self.reconciler = Reconciler(ledger, witnesses, grace=grace, interval=interval, max_wait=max_wait)
         self.reconciler.units = self.plugins
         self.running: asyncio.Task[None] | None = None
         self._reconciling: asyncio.Task[None] | None = None
@@ -130,10 +130,10 @@ async def start(made_up: MadeUpHost, ledger: Ledger, paths: Paths) -> AsyncItera
         timings: Timings = Timings(),
         grace: float = 0.0,
         interval: float = INTERVAL,
-        patience: float = 3.0,
+        max_wait: float = 3.0,
         on: Ledger = ledger,
     ) -> Side:
-        side = Side(resources, made_up, on, paths, timings, through_watcher, grace, interval, patience)
+        side = Side(resources, made_up, on, paths, timings, through_watcher, grace, interval, max_wait)
         side.update()
         side.start()
         running.append(side)

@@ -181,8 +181,8 @@ async def test_unhealthy_device_is_refused_with_its_reason(
     async with kubelet_end(paths.device_plugins) as kubelet:
         side = await start([resource()])
         await kubelet.lists.get()
-        sick = replace(made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
-        side.update({"example.com/fuse": (sick,)})
+        unhealthy = replace(made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
+        side.update({"example.com/fuse": (unhealthy,)})
         assert (await kubelet.lists.get())[0].health == "Unhealthy"
         assert await refusal(kubelet, "misc-fuse") == (
             Status.FAILED_PRECONDITION,

@@ -171,7 +171,7 @@ async def test_kubelet_without_checkpoint_cannot_reallocate_a_running_pods_devic
 ) -> None:
     """The kubelet considers the device free, as after an administrator removed a damaged file."""
     async with node_of(made_up, socket_dir) as node:
-        side = await start([resource()], grace=GRACE, patience=0.2)
+        side = await start([resource()], grace=GRACE, max_wait=0.2)
         await offered(node)
         await node.admit(pod("a"))
         await wait_for_passes(side, ledger)
@@ -195,7 +195,7 @@ async def test_kubelet_without_checkpoint_allocates_another_share(
 ) -> None:
     """As after a deletion by force, or without its file; with no other free share Allocate refuses."""
     async with node_of(made_up, socket_dir) as node:
-        side = await start([resource(shares=2)], grace=GRACE, patience=0.2)
+        side = await start([resource(shares=2)], grace=GRACE, max_wait=0.2)
         await offered(node, count=2)
         await node.admit(pod("a"))
         await wait_for_passes(side, ledger)
@@ -211,7 +211,7 @@ async def test_device_of_force_deleted_pod_is_unavailable_until_its_processes_en
 ) -> None:
     """The scheduler and the kubelet have forgotten the pod. A kubelet that starts has the same list at once."""
     async with node_of(made_up, socket_dir) as node:
-        side = await start([resource()], grace=GRACE, patience=0.2)
+        side = await start([resource()], grace=GRACE, max_wait=0.2)
         await offered(node)
         await node.admit(pod("a"))
         await wait_for_passes(side, ledger)

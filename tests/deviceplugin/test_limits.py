@@ -2,7 +2,7 @@
 
 import pytest
 
-from deviceplugin.limits import LIST_LIMIT, list_size, why_too_long
+from deviceplugin.limits import LIST_LIMIT, list_size, list_too_long_reason
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
 
@@ -29,7 +29,7 @@ def test_size_estimate_is_a_close_upper_bound(devices: int, shares: int, numa_no
 
 def test_list_over_the_limit_is_refused_with_the_number_that_fits() -> None:
     assert list_size(48_000) < LIST_LIMIT
-    assert why_too_long(43_176) == ""
-    assert why_too_long(43_177).endswith("the kubelet takes 4194304: at most 43176 devices times shares")
-    assert why_too_long(400, 100) == ""
-    assert "500 device(s) with 100 share(s)" in why_too_long(500, 100)
+    assert list_too_long_reason(43_176) == ""
+    assert list_too_long_reason(43_177).endswith("the kubelet takes 4194304: at most 43176 devices times shares")
+    assert list_too_long_reason(400, 100) == ""
+    assert "500 device(s) with 100 share(s)" in list_too_long_reason(500, 100)

@@ -22,7 +22,7 @@ NewLedger = Callable[[], Awaitable[Ledger]]
 
 
 @pytest.fixture
-async def lose(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
+async def lost_ledger(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
     """Delete the ledger, and open a new one in its place."""
     made: list[Ledger] = []
 
@@ -39,7 +39,7 @@ async def lose(ledger: Ledger, tmp_path: Path) -> AsyncIterator[NewLedger]:
 
 
 async def test_claims_are_refused_after_ledger_loss_until_the_kubelet_lists_pods(
-    start: StartPlugins, lose: NewLedger, made_up: MadeUpHost, socket_dir: Path
+    start: StartPlugins, lost_ledger: NewLedger, made_up: MadeUpHost, socket_dir: Path
 ) -> None:
     async with node_of(made_up, socket_dir) as node:
         side = await start([resource()], grace=GRACE)
@@ -49,7 +49,7 @@ async def test_claims_are_refused_after_ledger_loss_until_the_kubelet_lists_pods
         await node.remove("other")  # now the kubelet lists no pod with certainty
         node.sources.hold()
         await node.restart()
-        lost = await lose()
+        lost = await lost_ledger()
         side = await start([resource(), resource("kvm")], grace=GRACE, on=lost)
         for device in ("misc-fuse", "misc-kvm"):
             with pytest.raises(LedgerUnavailable, match="the kubelet does not know its pods yet"):
@@ -65,11 +65,11 @@ async def test_claims_are_refused_after_ledger_loss_until_the_kubelet_lists_pods
 
 
 async def test_allocate_is_unavailable_after_ledger_loss_until_pods_are_listed(
-    start: StartPlugins, lose: NewLedger, paths: Paths, socket_dir: Path
+    start: StartPlugins, lost_ledger: NewLedger, paths: Paths, socket_dir: Path
 ) -> None:
     listing = ScriptedKubelet(socket_dir)
     await listing.start()
-    lost = await lose()
+    lost = await lost_ledger()
     async with kubelet_end(paths.device_plugins) as kubelet:
         await start([resource(), resource("kvm")], on=lost)
         for _ in range(2):

@@ -26,7 +26,7 @@ from tests.descriptors import no_more_descriptors
 from tests.deviceplugin.conftest import StartPlugins, resource
 from tests.deviceplugin.kubelet_end import KubeletEnd, kubelet_end
 from tests.grpcunix.hanging import start_hanging_client
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.running import running
 from tests.running import until as until_true
 
@@ -78,7 +78,7 @@ async def test_other_file_in_place_of_the_kubelet_socket_is_tolerated(
 async def test_hundreds_of_dead_kubelet_sockets_do_not_delay_registration(start: StartPlugins, paths: Paths) -> None:
     path = paths.device_plugins / "kubelet.sock"
     side = await start([resource()])
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(300):
         with socket.socket(socket.AF_UNIX) as nobody:
             nobody.bind(str(path))
@@ -508,17 +508,17 @@ async def test_two_hundred_kubelet_restarts_leak_no_descriptors_threads_or_socke
             await kubelet.lists.get()
 
     await restart(20)  # gRPC's own threads and pools reach their size
-    since = HeldSince()
+    since = LeakCheck()
     await restart(180)
     assert len(since.threads()) <= 1  # gRPC's own, which ends with its last connection and starts again
     assert len(since.descriptors()) <= 10  # including the connections of the last restart
     names: list[str] = []
 
-    def is_tidy() -> bool:  # a new socket has a temporary name at first
+    def has_only_final_names() -> bool:  # a new socket has a temporary name at first
         names[:] = sorted(path.name for path in paths.device_plugins.iterdir())
         return len(names) == 2
 
-    await until_true(is_tidy)
+    await until_true(has_only_final_names)
     assert (names[0], names[1].startswith("nodeplug-fuse-")) == ("kubelet.sock", True)
     await kubelet.stop()
 
@@ -552,7 +552,7 @@ async def test_registration_is_repeated_when_the_stream_ends_at_once(socket_dir:
             handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], Plugin()),
             options=api.DevicePluginOptions,
             streaming=streaming,
-            silence=lambda _: None,
+            suspend_lists=lambda _: None,
             wait_idle=wait_idle,
             timings=Timings(stream=600.0),
         )
@@ -566,7 +566,7 @@ def by_watcher(
     instance: str = "",
     *,
     streaming: bool = False,
-    silence: Callable[[bool], None] = lambda _: None,
+    suspend_lists: Callable[[bool], None] = lambda _: None,
     timings: Timings = Timings(),
 ) -> WatcherRegistration:
     """A registration through the plugin watcher, of a plugin without methods."""
@@ -576,7 +576,7 @@ def by_watcher(
         instance or new_instance(),
         handler(api.DESCRIPTOR.services_by_name["DevicePlugin"], object()),
         streaming=lambda: streaming,
-        silence=silence,
+        suspend_lists=suspend_lists,
         watcher=FolderWatcher(),
         timings=timings,
     )
@@ -585,16 +585,16 @@ def by_watcher(
 async def test_plugin_watcher_silences_the_older_instance(socket_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeplug")
     old, new = sorted(new_instance() for _ in "12")
-    silenced: asyncio.Queue[bool] = asyncio.Queue()
-    registration = by_watcher(socket_dir, old, streaming=True, silence=silenced.put_nowait)
+    suspended: asyncio.Queue[bool] = asyncio.Queue()
+    registration = by_watcher(socket_dir, old, streaming=True, suspend_lists=suspended.put_nowait)
     async with running(registration.run()):
         for _ in range(2):
             server = UnixServer(new_socket(socket_dir, "example.com/fuse", new), [])
             await server.start()
-            assert await silenced.get()
+            assert await suspended.get()
             await server.stop()
-            assert not await silenced.get()
-    assert silenced.empty()
+            assert not await suspended.get()
+    assert suspended.empty()
     assert [x.message for x in caplog.records] == [SUPERSEDED] * 2
 
 

@@ -151,7 +151,7 @@ async def test_changed_spec_is_restored_and_logged(
 ) -> None:
     specs = Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None)
     specs.set_desired(of_kind(KIND))
-    async with running(specs.run(), specs.keep(FolderWatcher())):
+    async with running(specs.run(), specs.watch(FolderWatcher())):
         await until(lambda: list(paths.cdi.glob("*.json")))
         await specs.wait_written(30)
         (path,) = paths.cdi.glob("*.json")
@@ -203,7 +203,7 @@ async def test_daemons_sharing_a_folder_keep_the_files_of_each_other(
     both = [Specs(CdiDirectory(paths.cdi, "device-plugin"), lambda: None) for _ in names]
     for each, kind in zip(both, names, strict=True):
         each.set_desired(of_kind(kind))
-    async with running(*(each.run() for each in both), *(each.keep(watcher) for each in both)):
+    async with running(*(each.run() for each in both), *(each.watch(watcher) for each in both)):
 
         def files() -> list[str]:
             return [path.name for path in paths.cdi.glob("*.json")]
@@ -234,7 +234,7 @@ async def test_repeatedly_removed_specs_are_rewritten_once_a_second_and_logged_o
             path.unlink()
         return len(directory.writes) >= 6
 
-    async with running(specs.run(), specs.keep(watcher)):
+    async with running(specs.run(), specs.watch(watcher)):
         await until(removed)
     *_, fourth, fifth, sixth = directory.writes
     assert fifth - fourth > PAUSE / 2 < sixth - fifth

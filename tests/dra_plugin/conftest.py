@@ -10,7 +10,7 @@ import pytest
 from controlplane.apiserver import Server
 from dra_plugin.driver import Driver
 from dra_plugin.serving.claims import ApiClaims, ClaimSource
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from dra_plugin.serving.sockets import registration_socket
 from folderwatch import FolderWatcher
@@ -31,8 +31,8 @@ def driver() -> ScriptedDriver:
 
 
 @pytest.fixture
-def board() -> HealthBoard:
-    return HealthBoard()
+def board() -> HealthPublisher:
+    return HealthPublisher()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ StartPlugin = Callable[..., Awaitable[RunningPlugin]]
 
 @pytest.fixture
 async def start(
-    claims: ClaimSource, driver: ScriptedDriver, board: HealthBoard, folders: Folders
+    claims: ClaimSource, driver: ScriptedDriver, board: HealthPublisher, folders: Folders
 ) -> AsyncIterator[StartPlugin]:
     """Start a plugin, optionally with another driver, health, pod uid or folders."""
     plugins: list[RunningPlugin] = []
@@ -88,7 +88,7 @@ async def start(
     async def begin(
         *,
         driver: Driver | asyncio.Future[Driver] = driver,
-        health: HealthBoard = board,
+        health: HealthPublisher = board,
         pod_uid: str = "",
         folders: Folders = folders,
     ) -> RunningPlugin:

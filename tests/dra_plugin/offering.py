@@ -12,7 +12,7 @@ from resources.resource import Api, DraOptions, Partition, Resource
 from resources.selector import Kinds
 
 DRIVER, NODE = "nodeplug.dev", "worker-1"
-SICK = Health(False, "it does not answer on the PCI bus (its configuration reads as all ones)")
+UNHEALTHY = Health(False, "it does not answer on the PCI bus (its configuration reads as all ones)")
 
 HALVES = DraOptions(
     counters={"memory": "80Gi", "slices": "7"},

@@ -36,7 +36,7 @@ _FLAGS = (
     f"--runtime-config=resource.k8s.io/{_TAINT_RULES}=true",  # all versions but v1 are off by default
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,PodSecurity",
 )
-_MADE_UP = (
+_VARYING = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000)"), "TIME"),
     (re.compile(r"\w{3}, \d\d \w{3} 20\d\d \d\d:\d\d:\d\d \+\d{4}"), "TIME"),
@@ -131,7 +131,7 @@ def _run(kubectl: Kubectl, command: str, url: str) -> Sequence[str]:
         return ("it does not end",)
     text = f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     text = text.replace(url, "URL").replace(url.rpartition("/")[2], "HOST")
-    for pattern, instead in _MADE_UP:
+    for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     return text.splitlines()
 

@@ -23,7 +23,7 @@ from tests.controlplane.apiserver.mutated_objects import DROPPED, Mutation, Muta
 from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, Request
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
 from tests.e2e.compare_servers import servers
-from tests.e2e.server_pair import JSON, Dressed, Pair, Shown, differences
+from tests.e2e.server_pair import JSON, FormattedRequest, Pair, Shown, differences
 
 _DRY = {"dryRun": "All"}
 _APPLY = {**_DRY, "fieldManager": "compare", "force": "true"}
@@ -109,12 +109,12 @@ class _Subject:
 
     def _stored(self, path: str) -> Plain | None:
         """Return the stored object with the pair's placeholders; None if a server does not have it."""
-        mine, theirs, seen = self._pair.ask(Dressed(Request("GET", path, None, JSON, {})))
+        mine, theirs, seen = self._pair.ask(FormattedRequest(Request("GET", path, None, JSON, {})))
         return seen if mine.status == theirs.status == 200 else None
 
     def _compared(self, request: Request, mutation: Mutation | None) -> Compared:
         try:
-            mine, theirs, _ = self._pair.ask(Dressed(request))
+            mine, theirs, _ = self._pair.ask(FormattedRequest(request))
         except http.client.RemoteDisconnected:  # some requests make a real server panic
             return Compared(self._obj["kind"], request, mutation, ["no answer"], "a server ends the connection")
         found = differences(mine._asdict(), theirs._asdict())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.controlplane.apiserver.random_requests import Request
 from tests.controlplane.apiserver.running import MERGE, Http, Plain
 from tests.e2e.compare_servers import members_of_ours, run
-from tests.e2e.server_pair import Dressed, Pair, Shown, differences
+from tests.e2e.server_pair import FormattedRequest, Pair, Shown, differences
 
 WRITES = 25
 """Writes per round."""
@@ -58,11 +58,11 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
     for name, extended in (("gpu", "example.com/gpu"), ("nic", None)):
         spec = {"extendedResourceName": extended} if extended else {}
         body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
-        pair.ask(Dressed(Request("POST", f"{_DRA}/deviceclasses", body)))
+        pair.ask(FormattedRequest(Request("POST", f"{_DRA}/deviceclasses", body)))
     for number in range(rounds):
         space = f"quota-{number}"
         core = f"/api/v1/namespaces/{space}"
-        pair.ask(Dressed(Request("POST", "/api/v1/namespaces", _object("v1", "Namespace", space))))
+        pair.ask(FormattedRequest(Request("POST", "/api/v1/namespaces", _object("v1", "Namespace", space))))
         if choose.random() < 0.5:  # with several, a real server checks them in any order
             yield _exchange(pair, Request("POST", f"{core}/limitranges", _limit_range(choose, "limits")))
         for each in range(choose.choice((1, 1, 1, 2))):
@@ -77,7 +77,7 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
 
 
 def _exchange(pair: Pair, request: Request) -> Compared:
-    mine, theirs, _ = pair.ask(Dressed(request))
+    mine, theirs, _ = pair.ask(FormattedRequest(request))
     theirs = theirs._replace(body=members_of_ours(mine.body, theirs.body))
     mine, theirs = (each._replace(body=_without_ports(each.body)) for each in (mine, theirs))
     found = differences(mine._asdict(), theirs._asdict())
@@ -103,12 +103,12 @@ def _reason(mine: Shown, theirs: Shown) -> str:
 
 def _add_quota(pair: Pair, core: str, quota: Plain) -> None:
     """Create a quota without usage."""
-    mine, theirs, _ = pair.ask(Dressed(Request("POST", f"{core}/{_QUOTAS}", quota)))
+    mine, theirs, _ = pair.ask(FormattedRequest(Request("POST", f"{core}/{_QUOTAS}", quota)))
     if mine.status == theirs.status == 201:
         hard = quota["spec"]["hard"]
         status = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
         path = f"{core}/{_QUOTAS}/{quota['metadata']['name']}/status"
-        pair.ask(Dressed(Request("PATCH", path, status, content=MERGE)))
+        pair.ask(FormattedRequest(Request("PATCH", path, status, content=MERGE)))
 
 
 def _object(version: str, kind: str, name: str, spec: Any = None) -> Plain:

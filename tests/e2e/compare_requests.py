@@ -24,7 +24,7 @@ from tests.controlplane.apiserver.random_requests import JSON_PATCH, STRATEGIC, 
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http
 from tests.e2e.compare_servers import servers
 from tests.e2e.realnode import KUBERNETES
-from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, differences
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, FormattedRequest, Pair, differences
 
 REQUESTS = Path(__file__).with_name("requests")
 _KNOWN = re.compile(r"~(\S*) ")
@@ -76,19 +76,19 @@ def compared(ours: Http, real: Http, lines: list[str]) -> Iterator[Compared]:
     for line in lines:
         if line and not line.startswith("#"):
             known = _KNOWN.match(line)
-            mine, theirs, _ = pair.ask(_dressed(line[known.end() :] if known else line))
+            mine, theirs, _ = pair.ask(_formatted(line[known.end() :] if known else line))
             is_known = known is not None and (not known[1] or KUBERNETES in known[1].split(","))
             yield Compared(line, is_known, differences(mine._asdict(), theirs._asdict()))
 
 
-def _dressed(line: str) -> Dressed:
+def _formatted(line: str) -> FormattedRequest:
     verb, path, *rest = line.split(" ", 2)
     verb, _, accept = verb.partition(">")
     verb, _, content = verb.partition(":")
     path, _, query = path.partition("?")
     body = json.loads(rest[0]) if rest else None
     options = dict(parse_qsl(query, keep_blank_values=True))
-    return Dressed(Request(verb, path, body, _CONTENTS[content], options), _ACCEPTS[accept])
+    return FormattedRequest(Request(verb, path, body, _CONTENTS[content], options), _ACCEPTS[accept])
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ from tests.controlplane.apiserver.random_requests import (
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain, Running
 from tests.e2e.realnode import KUBERNETES
 from tests.e2e.realserver import RealServer
-from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences, is_object, objects
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, FormattedRequest, Pair, Shown, differences, is_object, objects
 
 TYPED = (CLASSES, CLAIMS, TEMPLATES, SLICES)
 OPEN = (MAPS, PODS, NAMESPACE_OBJECTS, NODES, SECRETS, ACCOUNTS, LEASES, ROLES, STORAGE, DAEMONS)
@@ -78,14 +78,14 @@ _FLAGS = (
 class Compared(NamedTuple):
     """A request, and the differences of the answers."""
 
-    dressed: Dressed
+    formatted: FormattedRequest
     ours: Shown
     real: Shown
     found: list[str]
     reason: str
 
 
-class Judged(Protocol):
+class Comparison(Protocol):
     """A comparison: the differences, and the known reason for them."""
 
     @property
@@ -97,7 +97,7 @@ class Judged(Protocol):
         """The known reason; "" if there is none."""
 
 
-J = TypeVar("J", bound=Judged)
+J = TypeVar("J", bound=Comparison)
 
 
 def main() -> None:
@@ -160,35 +160,35 @@ def _definition() -> Plain:
 
 def compared(ours: Http, real: Http, count: int, seed: int) -> Iterator[Compared]:
     """Compare this number of requests."""
-    pair, requests, dress = Pair(ours, real), Requests(seed, OFTEN), Dresser(seed)
+    pair, requests, format_request = Pair(ours, real), Requests(seed, OFTEN), RequestFormatter(seed)
     for _ in range(count):
-        yield exchange(pair, dress(requests.next(), pair), requests)
+        yield exchange(pair, format_request(requests.next(), pair), requests)
 
 
-def exchange(pair: Pair, dressed: Dressed, requests: Requests) -> Compared:
+def exchange(pair: Pair, formatted: FormattedRequest, requests: Requests) -> Compared:
     """Send a request to both servers. `requests` learns equal answers; objects with different answers are removed."""
-    mine, theirs, seen = pair.ask(dressed)
-    if is_free_form(dressed.request.path):
+    mine, theirs, seen = pair.ask(formatted)
+    if is_free_form(formatted.request.path):
         theirs = theirs._replace(body=members_of_ours(mine.body, theirs.body))
     found = differences(mine._asdict(), theirs._asdict())
-    reason = next((text for text, holds in REASONS if holds(dressed, mine, theirs, found)), "") if found else ""
+    reason = next((text for text, holds in REASONS if holds(formatted, mine, theirs, found)), "") if found else ""
     if found:
-        _remove_what_differs(pair.servers, dressed.request)
-    elif mine.status < 300 and is_object(seen) and not dressed.request.path.endswith("/scale"):
+        _remove_what_differs(pair.servers, formatted.request)
+    elif mine.status < 300 and is_object(seen) and not formatted.request.path.endswith("/scale"):
         times = ("managedFields", "creationTimestamp", "deletionTimestamp")  # each server has its own
         metadata = {name: item for name, item in seen["metadata"].items() if name not in times}
         requests.record({**seen, "metadata": metadata})
-    return Compared(dressed, mine, theirs, found, reason)
+    return Compared(formatted, mine, theirs, found, reason)
 
 
-class Dresser:
+class RequestFormatter:
     """Varies requests: protobuf, media types of answers, damaged bodies; continues lists."""
 
     def __init__(self, seed: int) -> None:
         self._choose = random.Random(seed)
         self._next: Request | None = None
 
-    def __call__(self, request: Request, pair: Pair) -> Dressed:
+    def __call__(self, request: Request, pair: Pair) -> FormattedRequest:
         choose = self._choose
         if self._next is not None and "continue" in pair.last and choose.random() < 0.7:
             query = {name: text for name, text in self._next.query.items() if not name.startswith("resourceVersion")}
@@ -196,14 +196,14 @@ class Dresser:
         pair.last.pop("continue", None)
         self._next = request if request.method == "GET" and "limit" in request.query else None
         request = self._as_dry_run(request)
-        dressed = Dressed(request, choose.choice(_ACCEPTS))
+        formatted = FormattedRequest(request, choose.choice(_ACCEPTS))
         can = isinstance(request.body, dict) and request.content == JSON and "customres" not in request.path
         if can and "/apis/example.com/" not in request.path and choose.random() < 0.5:
             body = self._protobuf_body(request)
             if body is not None:
                 at = choose.randrange(200) if choose.random() < 0.05 else -1
-                dressed = dressed._replace(request=request._replace(body=body, content=PROTOBUF), spoil_at=at)
-        return dressed
+                formatted = formatted._replace(request=request._replace(body=body, content=PROTOBUF), damage_at=at)
+        return formatted
 
     def _as_dry_run(self, request: Request) -> Request:
         """Make requests without a cleanup dry runs: deletions of namespaces, and creations of generated names."""
@@ -265,21 +265,21 @@ def _remove_what_differs(apis: Sequence[Http], request: Request) -> None:
 
 
 def _print(each: Compared, width: int) -> None:
-    request = each.dressed.request
-    print(f"{request.method} {request.path} {dict(request.query)} {request.content} -> {each.dressed.accept}")
+    request = each.formatted.request
+    print(f"{request.method} {request.path} {dict(request.query)} {request.content} -> {each.formatted.accept}")
     print(f"  body {str(request.body)[:width]}")
     for text in each.found[:8]:
         print(f"  {text[:width]}")
 
 
-def _is_of_free_form_kind(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _is_of_free_form_kind(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether the request is about a kind that the stand-in neither validates nor defaults."""
-    if not is_free_form(dressed.request.path):
+    if not is_free_form(formatted.request.path):
         return False
     if (
         ours.status == real.status
-        and dressed.request.path.startswith(NAMESPACE_OBJECTS.path_in_all_namespaces)
-        and not _is_namespaced(dressed)
+        and formatted.request.path.startswith(NAMESPACE_OBJECTS.path_in_all_namespaces)
+        and not _is_namespaced(formatted)
     ):
         return True  # a namespace's old status cannot be restored
     if ours.status == real.status:
@@ -287,10 +287,10 @@ def _is_of_free_form_kind(dressed: Dressed, ours: Shown, real: Shown, found: lis
     return ours.status < 300 or real.status in (409, 422, 500)
 
 
-def _is_namespaced(dressed: Dressed) -> bool:
+def _is_namespaced(formatted: FormattedRequest) -> bool:
     """Return whether a request is about an object in a namespace."""
     return (
-        dressed.request.path.removesuffix("/status").count("/")
+        formatted.request.path.removesuffix("/status").count("/")
         > NAMESPACE_OBJECTS.path_in_all_namespaces.count("/") + 1
     )
 
@@ -299,47 +299,47 @@ def _is_unknown_field(found: list[str]) -> bool:
     return all(text.startswith(".warnings") or "strict decoding error" in text for text in found)
 
 
-def _has_more_pages(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _has_more_pages(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     is_only = all(text.startswith(".body.metadata.continue: only real") for text in found)
-    return is_only and "labelSelector" in dressed.request.query
+    return is_only and "labelSelector" in formatted.request.query
 
 
-def _counts_system_objects(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _counts_system_objects(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether the answer is a page of a list in which a real server has its own objects."""
-    query = dressed.request.query
+    query = formatted.request.query
     return (
-        dressed.request.method == "GET"
-        and is_free_form(dressed.request.path)
+        formatted.request.method == "GET"
+        and is_free_form(formatted.request.path)
         and ("limit" in query or "continue" in query)
     )
 
 
-def _changes_a_type(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _changes_a_type(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether a patch changes a member's type, or contains an invalid directive of strategic patches."""
-    request, word = dressed.request, str((real.body or {}).get("message")) if isinstance(real.body, dict) else ""
+    request, word = formatted.request, str((real.body or {}).get("message")) if isinstance(real.body, dict) else ""
     if request.content == STRATEGIC and ("cannot restore" in word or "$" in str(request.body)):
         return real.status in (422, 500)
     return request.content == APPLY and real.status == 500 and ours.status == 400
 
 
-def _names_another_field(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _names_another_field(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether an applied configuration has several wrong fields: a real server names the first of a Go map."""
     return len(found) == 1 and found[0].count("failed to create typed patch object") == 2
 
 
-def _differs_in_order(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _differs_in_order(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether both refusals show the same object, with another order of members or escaping of strings."""
     texts = [str(shown.body).replace("\\\\u00e4", "ä").replace("\\", "") for shown in (ours, real)]
     return ours.status == real.status == 422 and sorted(texts[0]) == sorted(texts[1])
 
 
-def _is_write_without_change(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
+def _is_write_without_change(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
     """Return whether only versions differ: one server counted a write without a change as a change, now or before."""
     return bool(found) and all(_ANOTHER_VERSION.search(text) for text in found)
 
 
-def _is_version_before_the_start(dressed: Dressed, ours: Shown, real: Shown, found: list[str]) -> bool:
-    return dressed.request.query.get("resourceVersion") == "1" and ours.status == 410
+def _is_version_before_the_start(formatted: FormattedRequest, ours: Shown, real: Shown, found: list[str]) -> bool:
+    return formatted.request.query.get("resourceVersion") == "1" and ours.status == 410
 
 
 _OF_OPEN_KINDS = re.compile(
@@ -349,10 +349,10 @@ _ANOTHER_VERSION = re.compile(
     r"^\S*(\.resourceVersion: ours \"version-\d+\"|\.uid: ours \"uid-\d+\")\s+real \"<"
     r"|^\S*\.managedFields\[\d+\]\.time: only "
 )
-_Holds = Callable[[Dressed, Shown, Shown, list[str]], bool]
+_Holds = Callable[[FormattedRequest, Shown, Shown, list[str]], bool]
 REASONS: tuple[tuple[str, _Holds], ...] = (
     ("a kind that is free-form here", _is_of_free_form_kind),
-    ("a damaged protobuf body: the words of its refusal", lambda dressed, *_: dressed.spoil_at >= 0),
+    ("a damaged protobuf body: the words of its refusal", lambda formatted, *_: formatted.damage_at >= 0),
     ("a patch that breaks a type: the words, or that it is refused", _changes_a_type),
     ("a page of a list in which a real server has objects of its own", _counts_system_objects),
     ("which of several wrong fields of an applied configuration is named", _names_another_field),

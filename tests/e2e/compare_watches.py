@@ -24,8 +24,8 @@ from tests.controlplane.apiserver.random_requests import (
     Requests,
 )
 from tests.controlplane.apiserver.running import Http
-from tests.e2e.compare_servers import Dresser, exchange, is_free_form, members_of_ours, run
-from tests.e2e.server_pair import JSON, PROTOBUF, YAML, Dressed, Pair, Shown, differences
+from tests.e2e.compare_servers import RequestFormatter, exchange, is_free_form, members_of_ours, run
+from tests.e2e.server_pair import JSON, PROTOBUF, YAML, FormattedRequest, Pair, Shown, differences
 from tests.e2e.watch_pair import OpenWatch, Watch, Watched
 
 KINDS = (CLASSES, CLAIMS, TEMPLATES, SLICES, DRIVERS, MAPS, LEASES)
@@ -64,13 +64,13 @@ def main() -> None:
 def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compared]:
     """Compare the watches of this number of rounds."""
     pair, choose = Pair(ours, real), random.Random(seed)
-    requests, dress = Requests(seed, KINDS), Dresser(seed)
+    requests, format_request = Requests(seed, KINDS), RequestFormatter(seed)
     older = 0  # the first version from which a watch shows no write with different answers
     for _ in range(rounds):
         for kind in KINDS:  # fills a real server's watch cache, from which a watch can begin
-            pair.ask(Dressed(Request("GET", kind.path_in_all_namespaces)))
+            pair.ask(FormattedRequest(Request("GET", kind.path_in_all_namespaces)))
         opened = [OpenWatch(pair, _watch(choose, pair, pair.versions[older:])) for _ in range(WATCHES)]
-        are_alike = all(_write(pair, requests, dress) for _ in range(WRITES))
+        are_alike = all(_write(pair, requests, format_request) for _ in range(WRITES))
         for watched in [each.read() for each in opened]:
             if are_alike:
                 yield _compared(watched)
@@ -78,14 +78,14 @@ def compared(ours: Http, real: Http, rounds: int, seed: int) -> Iterator[Compare
             older = len(pair.versions)
 
 
-def _write(pair: Pair, requests: Requests, dress: Dresser) -> bool:
+def _write(pair: Pair, requests: Requests, format_request: RequestFormatter) -> bool:
     """Send one request that changes one object (several have no order); return whether the answers are equal."""
     while True:
-        dressed = dress(requests.next(), pair)
-        path, method = dressed.request.path, dressed.request.method
+        formatted = format_request(requests.next(), pair)
+        path, method = formatted.request.path, formatted.request.method
         is_of_many = method == "DELETE" and path.endswith(tuple(kind.plural for kind in KINDS))
         if method != "GET" and not is_of_many:
-            return not exchange(pair, dressed, requests).found
+            return not exchange(pair, formatted, requests).found
 
 
 def _watch(choose: random.Random, pair: Pair, versions: list[str]) -> Watch:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from checkpoint import Lease, Ledger
-from tests.e2e.realnode import HOME, RealNode, why_not
+from tests.e2e.realnode import HOME, RealNode, skip_reason
 from tests.e2e.sticks import FIRST, SECOND, Sticks
 
 MOUNTED = Path(tempfile.gettempdir()) / "nodeplug-e2e-mount"
@@ -146,7 +146,7 @@ class DaemonProcess:
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     with (HOME / "tests.lock").open("w") as lock:
         try:

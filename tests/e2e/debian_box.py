@@ -42,7 +42,7 @@ exec env -i container=nodeplug-test {systemd} --system --unit=basic.target --log
 """
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Return why no box can be booted here; "" if one can."""
     if os.geteuid() != 0:
         return "namespaces with systemd need root"

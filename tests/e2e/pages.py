@@ -19,7 +19,7 @@ def steps(page: str) -> Iterator[tuple[str, str]]:
             yield kind, line
 
 
-class Newcomer:
+class PageUser:
     """Runs the commands of a page. `run` runs a command as root."""
 
     def __init__(self, run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:

@@ -29,7 +29,7 @@ from tests.e2e.conftest import CHECKOUT
 from tests.e2e.functions import Functions
 from tests.e2e.unit_box import USUAL
 from tests.hostdevices.machine import build_machine
-from tests.nodeplug.cluster import NODE, ClusterStand
+from tests.nodeplug.cluster import NODE, NodeCluster
 
 MANIFEST = CHECKOUT / "deploy/daemonset.yaml"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -38,7 +38,7 @@ _RESOURCES: list[Json] = [
     {"name": "example.com/tun", "select": "tun", "cdi": True},
     {"name": "example.com/kvm", "select": "kvm", "api": "dra"},
 ]
-_SECONDS = 5.0  # time for pods to end; without its sockets, a daemon can unprepare nothing
+_END_TIMEOUT = 5.0  # time for pods to end; without its sockets, a daemon can unprepare nothing
 _WHOLES = ("block", "nic", "usb", "pci")  # other devices are parts of these, so they are offered first
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")  # a runtime creates them in each container
 _BOX = """
@@ -65,7 +65,7 @@ exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs {command}
 """
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Return why no container can be created here; "" if one can."""
     if os.geteuid() != 0:
         return "mounts and device nodes need root"
@@ -78,10 +78,10 @@ def why_not() -> str:
 
 
 class PodBox(Functions):
-    """The container on a node whose files are below `node`; `stand` has its kubelet's folder there."""
+    """The container on a node whose files are below `node`; `cluster` has its kubelet's folder there."""
 
-    def __init__(self, node: Path, stand: ClusterStand, port: int) -> None:
-        super().__init__(stand)
+    def __init__(self, node: Path, cluster: NodeCluster, port: int) -> None:
+        super().__init__(cluster)
         self._node = node
         self._port = port
         self._process: Process | None = None
@@ -104,7 +104,7 @@ class PodBox(Functions):
     async def prepare(self) -> None:
         """Create the DeviceClass, the configuration and the token."""
         await self.prepare_claims()
-        server = self.stand.server
+        server = self.cluster.server
         reference = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         made = server.tokens.issue("nodeplug", "nodeplug", {"spec": {"boundObjectRef": reference}})
         account = self._node / "account"
@@ -130,9 +130,9 @@ class PodBox(Functions):
         """Stop the daemon, after the kubelet has ended the pods if possible; remove the records of both."""
         await self.end_pods()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS):
-                while await self.stand.all("Pod"):
-                    await self.stand.clock.advance(1.0)
+            async with asyncio.timeout(_END_TIMEOUT):
+                while await self.cluster.all("Pod"):
+                    await self.cluster.clock.advance(1.0)
                     await asyncio.sleep(0.05)  # the daemon is another process
         await self.kill()
         for path in ("var/lib/nodeplug", "var/run/cdi"):
@@ -174,7 +174,7 @@ class PodBox(Functions):
         return "registered" in (log := await self.log()) and "leases of ended pods do not end" not in log
 
     async def _offers(self, kind: str) -> bool:
-        return self.stand.node.allocatable().get(f"example.com/class-{kind}", 0) > 0
+        return self.cluster.node.allocatable().get(f"example.com/class-{kind}", 0) > 0
 
     def _mount(self, there: str, here: Path, *, is_read_only: bool) -> str:
         there = there.replace("/var/run/", "/run/")  # an absolute link leads out of the box
@@ -196,7 +196,7 @@ class PodBox(Functions):
             sources[each["mountPath"]] = source
             read_only |= {each["mountPath"]} if each.get("readOnly") else set()
         environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-        port = self.stand.server.url.rpartition(":")[2]
+        port = self.cluster.server.url.rpartition(":")[2]
         environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
         facts = {"spec.nodeName": NODE, "metadata.uid": f"uid-{self._starts}"}
         for each in self._container["env"]:

@@ -41,7 +41,7 @@ CGROUP = os.environ.get("REALNODE_CGROUP", "realnode")
 BUSYBOX = "localhost/realnode/busybox:1"
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Return why no real node can run here; "" if one can."""
     if os.geteuid() != 0:
         return "a real node needs root"

@@ -22,7 +22,7 @@ BOOT = 60.0
 _PROGRAMS = ("etcd", "kube-apiserver")
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """Return why it cannot run here; "" if it can."""
     missing = [name for name in _PROGRAMS if not (HOME / "bin" / name).exists()]
     if missing:

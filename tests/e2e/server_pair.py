@@ -17,7 +17,7 @@ from tests.controlplane.apiserver.random_requests import Request
 from tests.controlplane.apiserver.running import Answer, Http, Plain
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", protobuf.MEDIA_TYPE
-_MADE_UP = {"uid": "uid", "resourceVersion": "version", "continue": "continue"}
+_PLACEHOLDERS = {"uid": "uid", "resourceVersion": "version", "continue": "continue"}
 _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)")
 _GENERATED = re.compile(
@@ -36,12 +36,12 @@ _AGE = re.compile(r"^\d+(s|m|m\d+s)$")
 _OF_THE_SYSTEM = ("system:", "cluster-admin", "admin", "edit", "view", "kube-", "default", "kubernetes")
 
 
-class Dressed(NamedTuple):
+class FormattedRequest(NamedTuple):
     """A request, with the formats of one exchange."""
 
     request: Request
     accept: str = JSON
-    spoil_at: int = -1
+    damage_at: int = -1
     """The index of the byte of a protobuf body that is damaged; negative for none."""
 
 
@@ -67,11 +67,11 @@ class Pair:
     @property
     def versions(self) -> list[str]:
         """The placeholders of all versions in both servers' objects, the oldest first."""
-        return [name for name in self._names if name.startswith(_MADE_UP["resourceVersion"])]
+        return [name for name in self._names if name.startswith(_PLACEHOLDERS["resourceVersion"])]
 
-    def ask(self, dressed: Dressed) -> tuple[Shown, Shown, Any]:
+    def ask(self, formatted: FormattedRequest) -> tuple[Shown, Shown, Any]:
         """Return both answers, and our body with placeholders."""
-        answers = [self._send(number, dressed) for number in (0, 1)]
+        answers = [self._send(number, formatted) for number in (0, 1)]
         return self.shown(answers, [read_value(answer) for answer in answers])
 
     def shown(self, answers: Sequence[Answer], bodies: Sequence[Any]) -> tuple[Shown, Shown, Any]:
@@ -88,17 +88,17 @@ class Pair:
         )
         return _without_times(ours), _without_times(real), ours.body
 
-    def _send(self, number: int, dressed: Dressed) -> Answer:
-        request = dressed.request
+    def _send(self, number: int, formatted: FormattedRequest) -> Answer:
+        request = formatted.request
         body = self.own(number, request.body)
         if request.content == PROTOBUF:
             body = bytearray(protobuf.encode(body))
-            if dressed.spoil_at >= 0:
-                body[dressed.spoil_at % len(body)] ^= 0x55
+            if formatted.damage_at >= 0:
+                body[formatted.damage_at % len(body)] ^= 0x55
             body = bytes(body)
         query = {name: str(self.own(number, text)) for name, text in request.query.items()}
         return self.servers[number].send(
-            request.method, request.path, body, content=request.content, accept=dressed.accept, **query
+            request.method, request.path, body, content=request.content, accept=formatted.accept, **query
         )
 
     def own(self, number: int, value: Any) -> Any:
@@ -120,7 +120,7 @@ class Pair:
             for name in ("resourceVersion", "continue"):
                 pair = (ours["metadata"].get(name), real["metadata"].get(name))
                 if all(pair):
-                    self.last[name] = f"{_MADE_UP[name]}-{len(self._names)}"
+                    self.last[name] = f"{_PLACEHOLDERS[name]}-{len(self._names)}"
                     self._names[self.last[name]] = pair
                 elif name == "continue":
                     self.last.pop(name, None)
@@ -131,10 +131,10 @@ class Pair:
         elif isinstance(ours, list) and isinstance(real, list):
             for pair in zip(ours, real, strict=False):
                 self._assign_placeholders(*pair)
-        elif key in _MADE_UP and isinstance(ours, str) and isinstance(real, str) and ours and real:
+        elif key in _PLACEHOLDERS and isinstance(ours, str) and isinstance(real, str) and ours and real:
             is_known = ours in self._known[0] or real in self._known[1] or ours in self._names
             if not is_known:
-                name = f"{_MADE_UP[key]}-{len(self._names)}"
+                name = f"{_PLACEHOLDERS[key]}-{len(self._names)}"
                 self._names[name] = (ours, real)
                 self._known[0][ours] = self._known[1][real] = name
 
@@ -142,7 +142,9 @@ class Pair:
         """Replace a server's generated values by placeholders."""
         if isinstance(value, dict):
             if is_list(value):
-                listed = {name: f"<{name}>" if name in _MADE_UP else item for name, item in value["metadata"].items()}
+                listed = {
+                    name: f"<{name}>" if name in _PLACEHOLDERS else item for name, item in value["metadata"].items()
+                }
                 value = {**value, "metadata": listed}
             return {name: self._named(number, item, name) for name, item in value.items()}
         if isinstance(value, list):
@@ -150,7 +152,7 @@ class Pair:
         if not isinstance(value, str):
             return value
         known = self._known[number]
-        if key in _MADE_UP:
+        if key in _PLACEHOLDERS:
             return known.get(value, value)
         return _UID.sub(lambda found: known.get(found[0], found[0]), value)
 
@@ -221,7 +223,7 @@ def _cleared(value: Any, key: str = "") -> Any:
         return items
     if not isinstance(value, str):
         return value
-    if key in _MADE_UP and value and not value.startswith((_MADE_UP[key], "<")):
+    if key in _PLACEHOLDERS and value and not value.startswith((_PLACEHOLDERS[key], "<")):
         return f"<{key}>"
     return "<age>" if key == "cells" and _AGE.match(value) else _plain(value)
 

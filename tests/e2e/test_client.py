@@ -20,14 +20,14 @@ from resourceapi.client.transport import Answer
 from resourceapi.objects.meta import ObjectMeta
 from resourceapi.objects.v1 import DeviceClass
 from tests.e2e.realnode import HOME, RealNode
-from tests.e2e.realserver import RealServer, why_not
+from tests.e2e.realserver import RealServer, skip_reason
 
 pytestmark = pytest.mark.e2e
 ADMIN = HOME / "run/conf/admin.kubeconfig"
 
 
 class Proxy:
-    """Forwards bytes to the API server; `cut` closes all connections and refuses new ones until `mend`."""
+    """Forwards bytes to the API server; `cut` closes all connections and refuses new ones until `repair`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -44,7 +44,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._whole = True
 
     def close(self) -> None:
@@ -127,11 +127,11 @@ def test_interrupted_watch_continues_without_loss(admin: Client, tmp_path: Path)
             assert names(next(events)) == ("ADDED", ["e2e-watch-1"])
             proxy.cut()
             classes.create(device_class("e2e-watch-2"))
-            proxy.mend()
+            proxy.repair()
             assert names(next(events)) == ("ADDED", ["e2e-watch-2"])
             proxy.cut()
             classes.delete("e2e-watch-1")
-            proxy.mend()
+            proxy.repair()
             assert names(next(events)) == ("DELETED", ["e2e-watch-1"])
     finally:
         through.close()
@@ -164,7 +164,7 @@ def test_new_token_in_the_file_is_used_after_a_401(node: RealNode, tmp_path: Pat
 @pytest.fixture
 def uncached_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that reads all history from etcd, where tests can compact it."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     with RealServer(tmp_path, "--watch-cache=false") as server:
         yield server
@@ -173,7 +173,7 @@ def uncached_server(tmp_path: Path) -> Iterator[RealServer]:
 @pytest.fixture
 def busy_server(tmp_path: Path) -> Iterator[RealServer]:
     """A server that handles one request at a time, and refuses others meanwhile."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     flags = ("--max-requests-inflight=1", "--max-mutating-requests-inflight=1", "--enable-priority-and-fairness=false")
     with RealServer(tmp_path, *flags) as server:
@@ -193,7 +193,7 @@ def test_expired_watch_lists_again(uncached_server: RealServer) -> None:
         proxy.cut()
         classes.delete("e2e-watch-1")
         uncached_server.compact(classes.create(device_class("e2e-watch-2")).metadata.resource_version)
-        proxy.mend()
+        proxy.repair()
         assert names(next(events)) == ("LISTED", ["e2e-watch-2"])
         classes.create(device_class("e2e-watch-3"))
         assert names(next(events)) == ("ADDED", ["e2e-watch-3"])

@@ -18,7 +18,7 @@ import yaml
 
 from nodeplug.version import VERSION
 from tests.e2e.conftest import CHECKOUT
-from tests.e2e.pages import Newcomer, steps
+from tests.e2e.pages import PageUser, steps
 from tests.e2e.realnode import BUSYBOX, FOLDER, HOME, RealNode
 from tests.network import ip
 
@@ -106,8 +106,8 @@ def typing_in(folder: Path) -> Callable[[str], "subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
-def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
-    typing = Newcomer(typing_in(clone))
+def page_user(node: RealNode, service: None, clone: Path) -> Iterator[PageUser]:
+    typing = PageUser(typing_in(clone))
     yield typing
     logs = "kubectl logs -n nodeplug -l app.kubernetes.io/name=nodeplug --prefix --tail=50"
     print(typing.asks(f"kubectl get events -n nodeplug; {logs}").stdout)
@@ -118,7 +118,7 @@ def newcomer(node: RealNode, service: None, clone: Path) -> Iterator[Newcomer]:
     node.kubectl("delete", "namespace", "nodeplug", "--ignore-not-found", "--wait=true", "--timeout=60s")
 
 
-def test_cluster_page_works_as_written(node: RealNode, newcomer: Newcomer, clone: Path) -> None:
+def test_cluster_page_works_as_written(node: RealNode, page_user: PageUser, clone: Path) -> None:
     outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "yaml" and text.startswith("# values.yaml"):
@@ -130,8 +130,8 @@ def test_cluster_page_works_as_written(node: RealNode, newcomer: Newcomer, clone
         else:
             if "example.com" in text:
                 node.wait_resource(KVM, 100)
-            outputs[text] = newcomer.types(before(newcomer, text))
-            after(node, newcomer, text)
+            outputs[text] = page_user.types(before(page_user, text))
+            after(node, page_user, text)
     outcome = {re.sub(r"^kubectl exec .* -- ", "", text): printed for text, printed in outputs.items()}
     assert "nodeplug.dev/fuse" in outcome["kubectl describe node | grep nodeplug.dev"]
     assert "wrong" not in outcome["nodeplug status"]
@@ -149,15 +149,15 @@ def runs(node: RealNode, pod: dict[str, Any]) -> None:
     assert "/dev/kvm" in node.kubectl("logs", pod["metadata"]["name"])
 
 
-def before(newcomer: Newcomer, text: str) -> str:
+def before(page_user: PageUser, text: str) -> str:
     """The newer image of the page is this one with another name."""
     if "image.tag=" not in text:
         return text
-    newcomer.types(f"ctr images tag localhost/nodeplug:{VERSION} {NEWER}")
+    page_user.types(f"ctr images tag localhost/nodeplug:{VERSION} {NEWER}")
     return re.sub(r"image\.tag=\S+", f"image.tag={NEWER.partition(':')[2]}", text)
 
 
-def after(node: RealNode, newcomer: Newcomer, text: str) -> None:
+def after(node: RealNode, page_user: PageUser, text: str) -> None:
     """Check the result of a step."""
     if text.startswith("helm upgrade") and "values.yaml" in text:
         begun = time.monotonic()
@@ -165,7 +165,7 @@ def after(node: RealNode, newcomer: Newcomer, text: str) -> None:
         print(f"[{time.monotonic() - begun:5.1f} s] the ConfigMap is in force")
         return
     if text.startswith(("helm upgrade", "helm rollback")):
-        newcomer.types("kubectl rollout status -n nodeplug daemonset/nodeplug --timeout=60s")
+        page_user.types("kubectl rollout status -n nodeplug daemonset/nodeplug --timeout=60s")
         pods = [x for x in node.get("pods", "-n", "nodeplug")["items"] if "deletionTimestamp" not in x["metadata"]]
         assert all(x["spec"]["containers"][0]["image"].endswith(NEWER) == ("upgrade" in text) for x in pods)
     if text.startswith("helm rollback"):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.device_configs import WRONG, disagreements, install, refusal
-from tests.e2e.realserver import BOOT, RealServer, why_not
+from tests.e2e.realserver import BOOT, RealServer, skip_reason
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 
 def test_policy_in_a_real_server_refuses_invalid_configs(tmp_path: Path) -> None:

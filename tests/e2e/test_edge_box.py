@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import CHECKOUT
-from tests.e2e.debian_box import DebianBox, booted, why_not
-from tests.e2e.pages import Newcomer, steps
+from tests.e2e.debian_box import DebianBox, booted, skip_reason
+from tests.e2e.pages import PageUser, steps
 from tests.e2e.realnode import BUSYBOX, RealNode
 from tests.e2e.sticks import Sticks
 
@@ -38,7 +38,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterator[DebianBox]:
     """The box; the node's kubelet folder is at /var/lib/kubelet."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     (sticks.root / "sys/class").mkdir(exist_ok=True)
     binds = {"/var/lib/kubelet": node.kubelet_dir, "/run/cdi": node.cdi_dir, CLONE: package}
@@ -47,20 +47,20 @@ def box(node: RealNode, sticks: Sticks, package: Path, tmp_path: Path) -> Iterat
 
 
 def test_edge_box_page_works_as_written(node: RealNode, box: DebianBox, package: Path) -> None:
-    newcomer = Newcomer(lambda typed: box.run(typed, CLONE, answers="y\n"))
+    page_user = PageUser(lambda typed: box.run(typed, CLONE, answers="y\n"))
     outputs: dict[str, str] = {}
     for kind, text in steps(PAGE):
         if kind == "sh" and "remove" in text:
-            upgrades(newcomer, package)
+            upgrades(page_user, package)
             node.wait_resource(ZIGBEE, 2)
             assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
         if kind == "sh":
-            outputs[text] = newcomer.types(text)
+            outputs[text] = page_user.types(text)
         elif text.startswith("# /etc/"):
-            newcomer.types(f"cat >{text.split()[1]} <<'END'\n{text}END")
+            page_user.types(f"cat >{text.split()[1]} <<'END'\n{text}END")
         else:
             node.wait_resource(ZIGBEE, 2)
-            runs(node, newcomer, text)
+            runs(node, page_user, text)
     outcome = {text.removeprefix("sudo "): printed for text, printed in outputs.items()}
     assert "tty-10c4-ea60" in outcome["nodeplug discover"]
     checked = outcome["nodeplug check /etc/nodeplug/config.yaml"]
@@ -68,10 +68,10 @@ def test_edge_box_page_works_as_written(node: RealNode, box: DebianBox, package:
     assert "wrong" not in outcome["nodeplug doctor"] + outcome["nodeplug status"]
     assert "allocated to" in outcome["nodeplug events"]
     assert "registered" in outcome["journalctl -u nodeplug"]
-    removed(node, newcomer)
+    removed(node, page_user)
 
 
-def runs(node: RealNode, newcomer: Newcomer, text: str) -> None:
+def runs(node: RealNode, page_user: PageUser, text: str) -> None:
     """Create the page's pod, with an image of this node, and check for the stick in it."""
     pod = yaml.safe_load(text)
     (container,) = pod["spec"]["containers"]
@@ -82,10 +82,10 @@ def runs(node: RealNode, newcomer: Newcomer, text: str) -> None:
     node.wait(f"pod/{name}", ".status.phase", "Running")
     seen = node.kubectl("exec", name, "--", "stat", "-c", "%F %g %a", "/dev/zigbee")
     assert seen == "character special file 1000 660\n"
-    newcomer.until("nodeplug leases list", name)
+    page_user.until("nodeplug leases list", name)
 
 
-def upgrades(newcomer: Newcomer, package: Path) -> None:
+def upgrades(page_user: PageUser, package: Path) -> None:
     """Install a newer package, which is this one with another version."""
     (old,) = (package / "dist").glob("*.deb")
     new = Path(re.sub(r"_[0-9.]+_", "_99.0_", str(old)))
@@ -94,16 +94,16 @@ def upgrades(newcomer: Newcomer, package: Path) -> None:
     control = folder / "DEBIAN/control"
     control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99.0", control.read_text()))
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", folder, new], check=True)
-    newcomer.types(f"sudo apt-get install ./dist/{new.name}")
-    newcomer.until("nodeplug status", "zigbee2mqtt")
-    assert ZIGBEE in newcomer.types("cat /etc/nodeplug/config.yaml")
+    page_user.types(f"sudo apt-get install ./dist/{new.name}")
+    page_user.until("nodeplug status", "zigbee2mqtt")
+    assert ZIGBEE in page_user.types("cat /etc/nodeplug/config.yaml")
 
 
-def removed(node: RealNode, newcomer: Newcomer) -> None:
+def removed(node: RealNode, page_user: PageUser) -> None:
     """Check what remains until it is purged: the pod with its stick, the configuration and the ledger."""
     node.wait_resource(ZIGBEE, 0)
     assert node.get("pod", "zigbee2mqtt")["status"]["phase"] == "Running"
-    newcomer.types("ls /etc/nodeplug/config.yaml /var/lib/nodeplug/ledger.sqlite3")
-    newcomer.types("sudo apt-get purge nodeplug")
-    newcomer.types("test ! -e /etc/nodeplug && test ! -e /var/lib/nodeplug && test ! -e /opt/nodeplug")
+    page_user.types("ls /etc/nodeplug/config.yaml /var/lib/nodeplug/ledger.sqlite3")
+    page_user.types("sudo apt-get purge nodeplug")
+    page_user.types("test ! -e /etc/nodeplug && test ! -e /var/lib/nodeplug && test ! -e /opt/nodeplug")
     node.delete_pod("zigbee2mqtt")

@@ -12,8 +12,8 @@ import pytest
 from msgspec import to_builtins
 
 from resourceapi.manifests import read_documents
-from tests.e2e.pod_box import ACCOUNT, MANIFEST, PodBox, why_not
-from tests.nodeplug.cluster import ClusterStand
+from tests.e2e.pod_box import ACCOUNT, MANIFEST, PodBox, skip_reason
+from tests.nodeplug.cluster import NodeCluster
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +48,7 @@ LOST_FUNCTIONS: dict[str, tuple[list[str], str]] = {  # the functions that fail,
 @pytest.fixture
 def node() -> Iterator[Path]:
     """A folder with a short path, for a node's files."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     made = Path(tempfile.mkdtemp(prefix="np", dir="/srv"))
     yield made
@@ -59,11 +59,11 @@ def node() -> Iterator[Path]:
 async def pod(node: Path) -> AsyncIterator[PodBox]:
     """The prepared container, not started yet."""
     PodBox.kubelet(node).mkdir(parents=True)
-    stand = ClusterStand(PodBox.kubelet(node), authorization="RBAC", tls=True)
+    cluster = NodeCluster(PodBox.kubelet(node), authorization="RBAC", tls=True)
     for manifest in to_builtins(read_documents(MANIFEST.read_bytes())):
-        stand.server.write(manifest)
-    async with stand:
-        made = PodBox(node, stand, *free_ports(1))
+        cluster.server.write(manifest)
+    async with cluster:
+        made = PodBox(node, cluster, *free_ports(1))
         await made.prepare()
         yield made
         await made.kill()

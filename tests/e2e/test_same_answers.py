@@ -6,16 +6,16 @@ import pytest
 
 from tests.e2e import compare_objects, compare_quotas, compare_watches
 from tests.e2e.compare_servers import compared, servers
-from tests.e2e.realserver import why_not
+from tests.e2e.realserver import skip_reason
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 
 def test_random_requests_have_the_same_answers(tmp_path: Path) -> None:
     """Codes, warnings and bodies agree, except for known reasons."""
     with servers(tmp_path) as (ours, real):
         differing = [each for each in compared(ours, real, 600, seed=1) if each.found]
-    unexplained = [(each.dressed.request, each.found) for each in differing if not each.reason]
+    unexplained = [(each.formatted.request, each.found) for each in differing if not each.reason]
     assert len(unexplained) <= 600 * 0.03, unexplained  # one of 32 in a run of 10 000
     assert len(differing) <= 600 * 0.15
 

@@ -12,10 +12,10 @@ from nodeplug.commands.kubelet import kubelet
 from resourceapi.client import from_kubeconfig
 from resourceapi.client.blocking import Client
 from tests.e2e.realnode import HOME, RealNode
-from tests.kubelet.both.claims_stage import ClaimsStage
+from tests.kubelet.both.claims_fixture import ClaimsFixture
 from tests.kubelet.both.real import Real
 from tests.kubelet.both.scenarios import SCENARIOS
-from tests.kubelet.both.world import Stage
+from tests.kubelet.both.world import ScenarioFixture
 
 pytestmark = pytest.mark.e2e
 KUBELET = "https://127.0.0.1:11250"
@@ -32,17 +32,17 @@ def world(node: RealNode) -> Iterator[Real]:
 
 
 async def test_checkpoint_of_the_real_kubelet_is_readable(node: RealNode, world: Real) -> None:
-    stage = Stage(world, "checkpoint")
+    fixture = ScenarioFixture(world, "checkpoint")
     try:
-        await stage.offering([Device("a", topology=(0,))])
-        view = await stage.run(pod("checkpoint", container("c", {stage.resource: 1})))
+        await fixture.offering([Device("a", topology=(0,))])
+        view = await fixture.run(pod("checkpoint", container("c", {fixture.resource: 1})))
         file = node.kubelet_dir / "device-plugins" / "kubelet_internal_checkpoint"
         shown = CliRunner().invoke(kubelet, ["checkpoint", str(file), "-o", "wide"])
         assert shown.exit_code == 0, shown.output
-        for part in (view.uid, stage.resource, "env DEVICES=a", "checksum: good"):
+        for part in (view.uid, fixture.resource, "env DEVICES=a", "checksum: good"):
             assert part in shown.output
     finally:
-        await stage.close()
+        await fixture.close()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -50,8 +50,8 @@ async def test_scenario_passes_on_the_real_kubelet(name: str, world: Real) -> No
     scenario = SCENARIOS[name]
     if reason := scenario.reason_unsupported(world.release):
         pytest.skip(reason)
-    stage = ClaimsStage(world, name)
+    fixture = ClaimsFixture(world, name)
     try:
-        await scenario.run(stage)
+        await scenario.run(fixture)
     finally:
-        await stage.close()
+        await fixture.close()

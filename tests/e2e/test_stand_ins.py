@@ -16,11 +16,21 @@ from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
 from resourceapi.client.blocking import Client
-from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, claim, device_class, devices, pod, slice_, template
+from tests.controlplane.scheduler.kit import (
+    DRIVER,
+    EVENT_TIMEOUT,
+    Json,
+    claim,
+    device_class,
+    devices,
+    pod,
+    slice_,
+    template,
+)
 from tests.e2e.realnode import needs
-from tests.e2e.realserver import RealServer, why_not
+from tests.e2e.realserver import RealServer, skip_reason
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 _API = "resource.k8s.io/v1"
 
@@ -87,7 +97,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory, socket_dir: Path) ->
         async with Scheduler(client), node, background(ClusterNode(node, client).run()):
             services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
             async with DRAPluginStub(node.plugins_registry, DRIVER, prepared, services=services) as driver:
-                await driver.until(lambda: driver.notified == [(True, "")], SECONDS)
+                await driver.until(lambda: driver.notified == [(True, "")], EVENT_TIMEOUT)
                 yield Cluster(client, node, driver)
     finally:
         client.close()
@@ -119,7 +129,7 @@ async def test_extended_resource_becomes_a_claim(cluster: Cluster) -> None:
     assert cluster.node.claimed_devices("q", "c0") == (f"vendor.test/gpu={special}",)
     await asyncio.to_thread(cluster.pods.delete, "q", "default")
     await cluster.until_deleted("pods", "q")
-    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[special]], SECONDS)
+    await cluster.driver.until(lambda: cluster.driver.claims("NodeUnprepareResources") == [[special]], EVENT_TIMEOUT)
 
 
 async def test_pods_share_a_claim_and_another_claim_waits(cluster: Cluster) -> None:

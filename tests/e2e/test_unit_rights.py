@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.debian_box import DebianBox, booted, why_not
+from tests.e2e.debian_box import DebianBox, booted, skip_reason
 from tests.e2e.unit_box import USUAL, UnitBox, debian_package, made_up_sys
-from tests.nodeplug.cluster import ClusterStand
+from tests.nodeplug.cluster import NodeCluster
 
 pytestmark = pytest.mark.e2e
 DEVICES = ["units", "units with CDI", "claims"]
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianBox]:
     """A box with the installed package."""
-    if reason := why_not():
+    if reason := skip_reason():
         pytest.skip(reason)
     package = debian_package(tmp_path_factory.mktemp("package"))
     (folder / "kubelet/plugins").mkdir(parents=True)
@@ -57,8 +57,8 @@ def box(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debi
 async def unit(box: DebianBox, folder: Path) -> AsyncIterator[UnitBox]:
     """The installed unit, not started yet."""
     async with AsyncExitStack() as stack:
-        stand = await stack.enter_async_context(ClusterStand(folder / "kubelet"))
-        made = UnitBox(box, stand, folder / "kubelet")
+        cluster = await stack.enter_async_context(NodeCluster(folder / "kubelet"))
+        made = UnitBox(box, cluster, folder / "kubelet")
         await made.prepare()
         yield made
 

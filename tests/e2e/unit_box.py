@@ -16,7 +16,7 @@ from controlplane.apiserver import write_kubeconfig
 from tests.e2e.conftest import CHECKOUT
 from tests.e2e.debian_box import DebianBox
 from tests.e2e.functions import Functions
-from tests.nodeplug.cluster import NODE, ClusterStand
+from tests.nodeplug.cluster import NODE, NodeCluster
 
 USUAL = "/var/lib/kubelet"
 DEVICES = {"fuse": 229, "tun": 200, "kvm": 232}
@@ -56,10 +56,10 @@ def debian_package(folder: Path) -> Path:
 
 
 class UnitBox(Functions):
-    """The unit in a `box` with the unpacked package; `kubelet` is the folder of the kubelet of `stand`."""
+    """The unit in a `box` with the unpacked package; `kubelet` is the folder of the kubelet of `cluster`."""
 
-    def __init__(self, box: DebianBox, stand: ClusterStand, kubelet: Path) -> None:
-        super().__init__(stand)
+    def __init__(self, box: DebianBox, cluster: NodeCluster, kubelet: Path) -> None:
+        super().__init__(cluster)
         self._box = box
         self._kubelet = kubelet
         self._started = 0.0  # in seconds since the epoch
@@ -83,7 +83,7 @@ class UnitBox(Functions):
     async def prepare(self) -> None:
         """Install the unit, the configuration and the DeviceClass."""
         scratch = self._kubelet.parent
-        write_kubeconfig(scratch / "kubeconfig", self.stand.server.url, self.stand.server.token)
+        write_kubeconfig(scratch / "kubeconfig", self.cluster.server.url, self.cluster.server.token)
         settings = {"kubeletRoot": str(self._kubelet), "nodeName": NODE, "kubeconfig": "/etc/nodeplug/kubeconfig"}
         files = {
             "/etc/systemd/system/nodeplug.service": self._text("systemd/nodeplug.service"),

@@ -1,10 +1,10 @@
-"""Make each system call fail in each way, with one life per fault, and report what is wrong afterwards.
+"""Make each system call fail in each way, with one scenario per fault, and report what is wrong afterwards.
 
-    python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--life LIFE] [--every | --sample SEED]
+    python -m tests.faults [--call CALL...] [--kind KIND] [--path GLOB] [--scenario SCENARIO] [--every | --sample SEED]
                            [--order SEED] [--jobs N] [--json FILE]
 
-A life is one of these: a daemon from its start to its end (`whole`), the same with an update to a newer daemon
-(`update`), or the start of a daemon with a ledger of an older schema (`from 1`: version 1). The first two lives of
+A scenario is one of these: a daemon from its start to its end (`whole`), the same with an update to a newer daemon
+(`update`), or the start of a daemon with a ledger of an older schema (`from 1`: version 1). The first two runs of
 each kind only record the calls. Of a call that is made often, the first, the middle and the last are tried; with
 `--every`, all of them; with `--sample`, a random one for each fault.
 """
@@ -27,8 +27,8 @@ from random import Random
 from msgspec import Struct
 
 from tests.checkpoint.older import OLDER
-from tests.faults.life import live
 from tests.faults.outcome import Outcome
+from tests.faults.scenario import run_scenario
 from tests.faults.shim import Fault, library, recorded
 from tests.faults.upgrade import upgrade
 
@@ -61,17 +61,17 @@ _KINDS = {
 _KILLS = ("kill", "killed-after")
 
 
-LIVES: dict[str, Callable[..., Awaitable[Outcome]]] = {
-    "whole": live,
-    "update": functools.partial(live, at_update=True),
+SCENARIOS: dict[str, Callable[..., Awaitable[Outcome]]] = {
+    "whole": run_scenario,
+    "update": functools.partial(run_scenario, at_update=True),
     **{f"from {version}": functools.partial(upgrade, version) for version in OLDER},
 }
 
 
 class Trial(Struct, frozen=True):
-    """A fault in a kind of life. With `loses_power`, the machine loses power together with the process."""
+    """A fault in a scenario. With `loses_power`, the machine loses power together with the process."""
 
-    life: str
+    scenario: str
     fault: Fault
     loses_power: bool
 
@@ -82,11 +82,11 @@ class Trial(Struct, frozen=True):
         kind = errno.errorcode[int(number)] if number.isdigit() else number
         later = " from then on" if fault.kind.endswith("+") else ""
         power = "power cut, " if self.loses_power else ""
-        return f"{self.life}: {power}{kind}{later} at {fault.call} {fault.number} of {fault.pattern}"
+        return f"{self.scenario}: {power}{kind}{later} at {fault.call} {fault.number} of {fault.pattern}"
 
 
 def trials(
-    life: str, calls: Counter[tuple[str, str]], *, every: bool = False, sample: Random | None = None
+    scenario: str, calls: Counter[tuple[str, str]], *, every: bool = False, sample: Random | None = None
 ) -> Iterator[Trial]:
     """Yield each fault; each kill at a ledger file is repeated with a power cut."""
     for (call, path), count in sorted(calls.items()):
@@ -96,17 +96,17 @@ def trials(
             numbers = range(1, count + 1) if every else sorted({1, (count + 1) // 2, count})
             for which in numbers if sample is None else [sample.randint(1, count)]:
                 fault = Fault(call, number, which, path)
-                yield Trial(life, fault, loses_power=False)
+                yield Trial(scenario, fault, loses_power=False)
                 if kind in _KILLS and path.startswith("state/"):
-                    yield Trial(life, fault, loses_power=True)
+                    yield Trial(scenario, fault, loses_power=True)
 
 
-async def _calls(life: str) -> Counter[tuple[str, str]] | None:
-    """Return the common calls of two lives without a fault, and one of each other call; None if a life fails."""
+async def _calls(scenario: str) -> Counter[tuple[str, str]] | None:
+    """Return the common calls of two runs without a fault, and one of each other call; None if a scenario fails."""
     found: list[Counter[tuple[str, str]]] = []
     with tempfile.TemporaryDirectory() as folder:
         for calls in (Path(folder) / "first", Path(folder) / "second"):
-            outcome = await LIVES[life](calls=calls)
+            outcome = await SCENARIOS[scenario](calls=calls)
             if outcome.wrong:
                 print(outcome.log, *outcome.wrong, sep="\n")
                 return None
@@ -118,15 +118,15 @@ async def _calls(life: str) -> Counter[tuple[str, str]] | None:
 async def _all(options: argparse.Namespace) -> int:
     wanted: list[Trial] = []
     sample = None if options.sample is None else Random(options.sample)
-    for life in fnmatch.filter(LIVES, options.life):
-        if (calls := await _calls(life)) is None:
+    for scenario in fnmatch.filter(SCENARIOS, options.scenario):
+        if (calls := await _calls(scenario)) is None:
             return 1
         wanted += [
             trial
-            for trial in trials(life, calls, every=options.every, sample=sample)
+            for trial in trials(scenario, calls, every=options.every, sample=sample)
             if any(fnmatch.fnmatch(trial.fault.call, call) for call in options.call)
             and fnmatch.fnmatch(trial.fault.pattern, options.path)
-            and fnmatch.fnmatch(str(trial), f"{life}: {options.kind} at *")
+            and fnmatch.fnmatch(str(trial), f"{scenario}: {options.kind} at *")
         ]
     # thousands take hours: an interrupted run has then tried faults of all kinds
     Random(options.order).shuffle(wanted)
@@ -138,7 +138,7 @@ async def _all(options: argparse.Namespace) -> int:
         async with turns:
             began = time.monotonic()
             try:
-                outcome = await LIVES[trial.life](trial.fault, loses_power=trial.loses_power)
+                outcome = await SCENARIOS[trial.scenario](trial.fault, loses_power=trial.loses_power)
             except Exception:  # an exception in a stand-in is a finding as well
                 outcome = Outcome([traceback.format_exc()], 0, "", met=True)
         results.append({"fault": str(trial), "starts": outcome.starts, "met": outcome.met, "wrong": outcome.wrong})
@@ -156,25 +156,25 @@ async def _all(options: argparse.Namespace) -> int:
     wrong = sum(bool(each["wrong"]) for each in results)
     missed = sum(not each["met"] for each in results)  # the call was made less often than before
     again = sum(each["starts"] != 1 for each in results)
-    print(f"{len(results)} lives, {wrong} wrong, {missed} missed their fault, {again} with another start")
+    print(f"{len(results)} scenarios, {wrong} wrong, {missed} missed their fault, {again} with another start")
     if options.json:
         options.json.write_text(json.dumps(sorted(results, key=lambda x: str(x["fault"])), indent=1) + "\n")
     return 1 if wrong else 0
 
 
 def main() -> int:
-    """Run the command; the exit status is 1 if a life ended with a wrong state."""
+    """Run the command; the exit status is 1 if a scenario ended with a wrong state."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--call", nargs="+", default=["*"], help="only these calls")
     parser.add_argument("--kind", default="*", help="only these faults: kill, ENOSPC, 'power cut*'")
     parser.add_argument("--path", default="*", help="only on these paths")
-    parser.add_argument("--life", default="*", help=f"only these lives: {', '.join(LIVES)}")
+    parser.add_argument("--scenario", default="*", help=f"only these scenarios: {', '.join(SCENARIOS)}")
     parser.add_argument("--every", action="store_true", help="try every call, also if it is made often")
     parser.add_argument("--sample", type=int, metavar="SEED", help="try one random call of those that are made often")
     parser.add_argument("--order", type=int, metavar="SEED", default=0, help="seed of the random order of the faults")
-    parser.add_argument("--jobs", type=int, default=2, help="lives in parallel")
+    parser.add_argument("--jobs", type=int, default=2, help="scenarios in parallel")
     parser.add_argument("--logs", action="store_true", help="print the daemon's log if something is wrong")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The result of one life with a fault."""
+"""The result of one scenario with a fault."""
 
 from msgspec import Struct
 

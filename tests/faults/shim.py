@@ -14,7 +14,7 @@ from msgspec import Struct
 
 _SOURCE = Path(__file__).with_name("shim.c")
 _BUILT = Path(__file__).parents[2] / "build"  # ignored by git
-_MADE_UP = re.compile(
+_VARYING = re.compile(
     r"[0-9a-z]{15}(?=\.sock)|(?<=/default_)[a-z]\d*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8,}|\d{4}[0-9a-z]{11}|\d{8}T\d{6}Z"
 )  # differs in each run
 
@@ -61,11 +61,11 @@ def environment(root: Path, log: Path | None, synced: Path, fault: Fault | None)
 def recorded(log: Path) -> Counter[tuple[str, str]]:
     """Return how often each call was made, by the glob of its path."""
     lines = log.read_text().splitlines() if log.exists() else []
-    return Counter((call, _MADE_UP.sub("*", path)) for call, _, path in (line.partition(" ") for line in lines))
+    return Counter((call, _VARYING.sub("*", path)) for call, _, path in (line.partition(" ") for line in lines))
 
 
-def was_met(log: Path) -> bool:
-    """Return whether the fault occurred: a life can make a call less often than the first one."""
+def has_occurred(log: Path) -> bool:
+    """Return whether the fault occurred: a scenario can make a call less often than the first one."""
     return log.exists() and any(line.startswith("!") for line in log.read_text().splitlines())
 
 

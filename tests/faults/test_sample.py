@@ -4,20 +4,20 @@ import errno
 
 import pytest
 
-from tests.faults.life import live
+from tests.faults.scenario import run_scenario
 from tests.faults.shim import Fault, library
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
 async def test_power_cut_during_a_write_loses_no_lease() -> None:
-    outcome = await live(Fault("write", "killed-after", 60, "state/ledger.sqlite3-wal"), loses_power=True)
+    outcome = await run_scenario(Fault("write", "killed-after", 60, "state/ledger.sqlite3-wal"), loses_power=True)
     assert not outcome.wrong
     assert outcome.starts == 2
 
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
 async def test_failed_removal_of_a_temporary_socket_leaves_nothing() -> None:
-    outcome = await live(Fault("unlink", str(errno.EIO), 1, "k/device-plugins/.*.tmp"))
+    outcome = await run_scenario(Fault("unlink", str(errno.EIO), 1, "k/device-plugins/.*.tmp"))
     assert not outcome.wrong
     assert outcome.met
 
@@ -27,7 +27,7 @@ async def test_failed_removal_of_a_temporary_socket_leaves_nothing() -> None:
     "path", ["k/device-plugins", "k/device-plugins/kubelet.sock", "state/userspace", "state/node-features"]
 )
 async def test_failed_stat_does_not_end_the_daemon(path: str) -> None:
-    outcome = await live(Fault("stat", str(errno.EIO), 1, path))
+    outcome = await run_scenario(Fault("stat", str(errno.EIO), 1, path))
     assert not outcome.wrong
     assert outcome.met
     assert outcome.starts == 1
@@ -35,6 +35,6 @@ async def test_failed_stat_does_not_end_the_daemon(path: str) -> None:
 
 @pytest.mark.skipif(library() is None, reason="no C compiler")
 async def test_new_instance_killed_during_takeover_loses_no_lease() -> None:
-    outcome = await live(Fault("open", "kill", 1, "state/ledger.sqlite3-wal"), at_update=True)
+    outcome = await run_scenario(Fault("open", "kill", 1, "state/ledger.sqlite3-wal"), at_update=True)
     assert not outcome.wrong
     assert outcome.starts == 2

@@ -15,10 +15,10 @@ from tests.checkpoint.older import LEASED, write_older
 from tests.deviceplugin.host import MadeUpHost
 from tests.faults.daemon import Daemon
 from tests.faults.outcome import Outcome
-from tests.faults.shim import Fault, cut_power, environment, note_synced, was_met
+from tests.faults.shim import Fault, cut_power, environment, has_occurred, note_synced
 
-_SECONDS = 30.0  # real time for a start
-_PATIENCE = 2.0  # seconds for a start that met an error, because no call makes it retry
+_START_TIMEOUT = 30.0  # real time for a start
+_FAULTY_START_TIMEOUT = 2.0  # seconds for a start that met an error, because no call makes it retry
 _STARTS = 3
 
 
@@ -45,14 +45,14 @@ async def upgrade(
             process = _start(folder, host, made)
             ended = asyncio.create_task(process.wait())
             loop = asyncio.get_running_loop()
-            deadline = loop.time() + (_SECONDS if fault is None or met_before else _PATIENCE)
+            deadline = loop.time() + (_START_TIMEOUT if fault is None or met_before else _FAULTY_START_TIMEOUT)
             while not ended.done() and not _is_current(state) and loop.time() < deadline:
                 await asyncio.wait([ended], timeout=0.02)  # to check the file meanwhile
             process.terminate()
             await ended
             if loses_power and not met_before:
                 cut_power(state, Path(name) / "synced")
-        outcome.met = was_met(log)
+        outcome.met = has_occurred(log)
         outcome.log = folder.with_name("errors").read_text(errors="replace")
         if aside := [x.name for x in state.iterdir() if x.name.startswith(f"{FILE_NAME}.")]:
             outcome.wrong.append(f"set aside: {aside}")

@@ -11,7 +11,7 @@ import pytest
 
 from folderwatch import FolderWatch, FolderWatcher
 from tests.descriptors import no_more_descriptors
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -307,7 +307,7 @@ def test_folders_are_polled_after_watch_limit(tmp_path: Path) -> None:
 
 
 async def test_many_folders_use_one_descriptor_until_close(tmp_path: Path) -> None:
-    since = HeldSince()
+    since = LeakCheck()
     watcher = FolderWatcher()
     for number in range(200):
         (tmp_path / str(number)).mkdir()
@@ -319,7 +319,7 @@ async def test_many_folders_use_one_descriptor_until_close(tmp_path: Path) -> No
 
 
 async def test_closed_watch_of_missing_folder_leaves_no_descriptor(tmp_path: Path) -> None:
-    since = HeldSince()
+    since = LeakCheck()
     calls = Calls()
     watch = FolderWatcher().watch(tmp_path / "a/b", calls)
     (tmp_path / "a/b").mkdir(parents=True)

@@ -23,7 +23,7 @@ from tests.fuzz.targets import TARGETS
 
 _PART = 500  # inputs per process and turn
 _LONGEST = 20.0  # CPU seconds, the limit per input
-_MOST_FAILURES = 5  # printed per target
+_MAX_FAILURES = 5  # printed per target
 
 
 class Found(Struct):
@@ -75,11 +75,11 @@ def main() -> int:
     parser.add_argument("--engine", choices=["ours", "atheris"], default="ours", help="who makes the inputs")
     options = parser.parse_args()
     if options.engine == "atheris":
-        from tests.fuzz.guided import guide  # atheris is optional
+        from tests.fuzz.guided import run_guided  # atheris is optional
 
         if len(options.targets) > 1 or "all" in options.targets:
             parser.error("--engine atheris takes one target: the process ends with it")
-        return guide(options.targets[0], options.inputs, options.seed)
+        return run_guided(options.targets[0], options.inputs, options.seed)
     logging.getLogger().addHandler(logging.NullHandler())  # discards our code's log messages about random inputs
     results, failed = {}, False
     end = options.seed + options.inputs
@@ -94,7 +94,7 @@ def main() -> int:
             print(
                 f"{target}: {options.inputs} inputs in {time.monotonic() - began:.0f} s, {dict(total.outcomes)};"
                 f" slowest {seconds * 1000:.0f} ms (seed {slowest})",
-                *total.failures[:_MOST_FAILURES],
+                *total.failures[:_MAX_FAILURES],
                 sep="\n",
                 flush=True,
             )

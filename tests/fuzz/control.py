@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from checkpoint import Ledger
-from nodeplug.control.protocol import MOST_BYTES, QUESTIONS, Head, Reply
+from nodeplug.control.protocol import MAX_BYTES, QUESTIONS, Head, Reply
 from nodeplug.control.sockets import SOCKET_NAME
 from tests.checkpoint.build import lease
 from tests.deviceplugin.host import MadeUpHost
@@ -57,7 +57,7 @@ class _Daemon:
         return self._loop.run_until_complete(self._ask(line))
 
     async def _ask(self, line: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(self._asked.state / SOCKET_NAME, limit=MOST_BYTES)
+        reader, writer = await asyncio.open_unix_connection(self._asked.state / SOCKET_NAME, limit=MAX_BYTES)
         writer.write(line + b"\n")
         answered = await reader.read()
         writer.close()

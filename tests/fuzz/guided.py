@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 
-from tests.fuzz.mutation import LONGEST
+from tests.fuzz.mutation import MAX_LENGTH
 from tests.fuzz.targets import ROOT, TARGETS, ByteTarget
 
-_LONGEST_SECONDS = 20  # the limit per input
+_MAX_SECONDS = 20  # the limit per input
 
 
-def guide(name: str, inputs: int, seed: int) -> int:
+def run_guided(name: str, inputs: int, seed: int) -> int:
     """Run one target and end the process, or print what is missing and return 2."""
     target = TARGETS[name]
     if not isinstance(target, ByteTarget):
@@ -34,8 +34,8 @@ def guide(name: str, inputs: int, seed: int) -> int:
     corpus = ROOT / "build/fuzz" / name
     corpus.mkdir(parents=True, exist_ok=True)
     for content in target.seeds():
-        (corpus / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content[:LONGEST])
-    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={LONGEST}", f"-timeout={_LONGEST_SECONDS}"]
+        (corpus / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content[:MAX_LENGTH])
+    options = [f"-runs={inputs}", f"-seed={seed}", f"-max_len={MAX_LENGTH}", f"-timeout={_MAX_SECONDS}"]
     if target.words:
         options.append(f"-dict={_dictionary(corpus.with_suffix('.dict'), target.words)}")
     one: Callable[[bytes], str] = target.one

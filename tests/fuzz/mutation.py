@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-LONGEST = 4096  # bytes
+MAX_LENGTH = 4096  # bytes
 _NUMBERS = (b"0", b"-1", b"1e999", b"9" * 30, b"\x7f\xff\xff\xff", b"\xff" * 8, b"\0" * 4, b"4294967296")
 
 
@@ -30,4 +30,4 @@ def mutated(source: Random, seeds: Sequence[bytes], words: Sequence[bytes] = ())
                 other = source.choice(seeds)
                 begin = source.randrange(len(other) + 1)
                 data[at:] = other[begin:]
-    return bytes(data[:LONGEST])
+    return bytes(data[:MAX_LENGTH])

@@ -17,7 +17,7 @@ _WORDS = (
     frames.frame(frames.DATA, frames.END_STREAM, 1, b"\0\0\0\0\0"),
     b"\0\xff\xff\xff\xff",
 )
-_MOST_UNSENT = 1 << 20  # bytes of output that 4 KiB of input can cause
+_MAX_UNSENT = 1 << 20  # bytes of output that 4 KiB of input can cause
 
 
 @functools.cache
@@ -41,7 +41,7 @@ def session(seed: int) -> str:
         at += len(piece)
         requests += sum(isinstance(event, Request) for event in server.receive(piece))
         ended += sum(isinstance(event, Ended) and event.stream == begun for event in client.receive(piece))
-        assert len(server.take()) + len(client.take()) <= _MOST_UNSENT
+        assert len(server.take()) + len(client.take()) <= _MAX_UNSENT
     ended += sum(isinstance(event, Ended) for event in client.abandon(Status.UNAVAILABLE, "gone"))
     assert ended == 1, "a call ends once"
     return f"{min(requests, 2)} requests{', refused' if server.fault else ''}"

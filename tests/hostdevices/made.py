@@ -40,5 +40,5 @@ def ids(assignment: Assignment, resource: str) -> list[str]:
     return [found.id for found in assignment.devices[resource]]
 
 
-def why(assignment: Assignment, device_id: str) -> str:
+def unassigned_reason(assignment: Assignment, device_id: str) -> str:
     return next(found.reason for found in assignment.rest if found.device.id == device_id)

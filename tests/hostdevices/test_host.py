@@ -236,6 +236,9 @@ class TestRoots:
             os.seteuid(0)
 
     def test_invalid_root_is_refused_with_path(self, tmp_path: Path) -> None:
-        for path, why in (tmp_path, "no folder sys/ here"), (tmp_path / "missing", "there is no such file or folder"):
-            with pytest.raises(HostDevicesError, match=f"^{path}: {why}; give a folder"):
+        for path, unassigned_reason in (
+            (tmp_path, "no folder sys/ here"),
+            (tmp_path / "missing", "there is no such file or folder"),
+        ):
+            with pytest.raises(HostDevicesError, match=f"^{path}: {unassigned_reason}; give a folder"):
                 Host(path)

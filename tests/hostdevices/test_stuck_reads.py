@@ -15,8 +15,8 @@ from hostdevices import reads as reads_module
 from hostdevices.reads import Reads, StuckRead
 from hostdevices.tree import Folder
 from hostdevices.watching.watch import Change, Watcher
-from tests.held import HeldSince
 from tests.hostdevices.tree import Tree
+from tests.leaks import LeakCheck
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST, SECOND = "/sys/devices/pci0000:00/0000:01:00.0", "/sys/devices/pci0000:00/0000:02:00.0"
@@ -186,7 +186,7 @@ async def test_number_of_stuck_threads_is_bounded(
     for number in range(8):
         hanging.hold(f"{tree.pci(f'0000:aa:{number:02x}.0')}/vendor")
     reads = ReadsWithFullEvent()
-    since = HeldSince()
+    since = LeakCheck()
     async with watched(Host(tree.root, hanging, reads)) as watcher:
         pending = asyncio.ensure_future(anext(watcher))
         await asyncio.wait_for(reads.full.wait(), 30)

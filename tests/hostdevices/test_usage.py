@@ -46,7 +46,7 @@ def test_oversized_connection_table_raises_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "content", "why"),
+    ("table", "content", "unassigned_reason"),
     [
         ("self/mountinfo", b"36 35 8:0 / /a\r37\x0b35\x0b\xff rw - ext4 x rw\n", "a file system on a is mounted"),
         ("1/mountinfo", b"36 35 0:5 / /a\r37\x0b35\x0b8:0 rw - tmpfs x rw\n", ""),
@@ -61,26 +61,26 @@ def test_oversized_connection_table_raises_error(tmp_path: Path) -> None:
     ],
 )
 def test_disk_is_in_use_only_if_mounted_swap_or_in_a_zfs_pool(
-    tmp_path: Path, table: str, content: bytes, why: str
+    tmp_path: Path, table: str, content: bytes, unassigned_reason: str
 ) -> None:
     """A user who can mount something can choose any name for the mount point."""
     tree = Tree(tmp_path)
     tree.file(f"/proc/{table}", content)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == unassigned_reason
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "unassigned_reason"),
     [
         ("/sys/class/block/a/bcache", "a is part of a bcache"),
         ("/sys/fs/bcachefs/6f0e/dev-0/block", "a file system on a is mounted"),
     ],
 )
-def test_bcache_or_bcachefs_disk_is_in_use(tmp_path: Path, path: str, why: str) -> None:
+def test_bcache_or_bcachefs_disk_is_in_use(tmp_path: Path, path: str, unassigned_reason: str) -> None:
     """They are not in `holders`, and a file system on several disks is mounted under a device number of its own."""
     tree = Tree(tmp_path)
     tree.link(path, "/sys/block/a")
     tree.file("/sys/block/a/size", 8)
     disk = Device("disk-a", "block", "a", devnodes=(Devnode("/dev/a", "b", 8, 0),))
-    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == why
+    assert in_use_reason(tree.host, "/sys/devices/x", [disk]) == unassigned_reason

@@ -1,7 +1,7 @@
 """A DRA driver as a process: `driver_process.py FOLDER KUBECONFIG BEHAVIOUR`.
 
-It publishes devices with `sharing`, and with `tidy` until its first stop: one device that several claims can share,
-each with a part of its capacity.
+It publishes devices with `shared-device`, and with `deletes-slices` until its first stop: one device that several
+claims can share, each with a part of its capacity.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ class Driver:
     async def prepare(self, request: api.NodePrepareResourcesRequest) -> StubReply:
         """Prepare one device for each claim that agrees with the API server's."""
         response = api.NodePrepareResourcesResponse()
-        if self._behaviour == "mortal":
+        if self._behaviour == "dies-in-prepare":
             os._exit(3)
         for asked in request.claims:
             error = await self._problem(asked)
-            if error and self._behaviour == "strict":
+            if error and self._behaviour == "fails-whole-call":
                 raise PluginFault(error)
-            if error and self._behaviour == "forgetful":
+            if error and self._behaviour == "omits-claims":
                 continue
             if error:
                 response.claims[asked.uid].error = error
             else:
                 response.claims[asked.uid].devices.append(self._device())
-        if self._behaviour == "reporting" and len(request.claims) == 1:
+        if self._behaviour == "reports-other-device" and len(request.claims) == 1:
             await self._report(request.claims[0])
         return response
 
@@ -66,7 +66,7 @@ class Driver:
         """Succeed without an action."""
         response = api.NodeUnprepareResourcesResponse()
         for asked in request.claims:
-            error = await self._problem(asked) if self._behaviour == "stubborn" else ""
+            error = await self._problem(asked) if self._behaviour == "unprepare-needs-claim" else ""
             response.claims[asked.uid].error = error
         return response
 
@@ -77,7 +77,7 @@ class Driver:
             return str(error)
         if claim.metadata.uid != asked.uid:
             return "another claim has the name"
-        if self._behaviour == "sharing" and claim.status.allocation is not None:
+        if self._behaviour == "shared-device" and claim.status.allocation is not None:
             (result,) = claim.status.allocation.devices.results
             amounts = {name: str(amount) for name, amount in result.consumed_capacity.items()}
             if not result.share_id or amounts != {"memory": "1Gi", "bandwidth": "10G"}:
@@ -86,10 +86,10 @@ class Driver:
 
     def _device(self) -> api.Device:
         self._calls += 1
-        if self._behaviour == "careless":
-            return claimed(["somebody"], "pool", "other", "no-cdi-name")
-        device = f"g{self._calls}" if self._behaviour == "fickle" else "g0"
-        id_ = f"gpu-{os.getpid()}" if self._behaviour == "amnesiac" else device
+        if self._behaviour == "unallocated-device":
+            return claimed(["other-request"], "pool", "other", "no-cdi-name")
+        device = f"g{self._calls}" if self._behaviour == "device-per-call" else "g0"
+        id_ = f"gpu-{os.getpid()}" if self._behaviour == "cdi-id-per-process" else device
         return claimed(["verify"], "pool", device, f"example.com/gpu={id_}")
 
 
@@ -109,37 +109,43 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     client = Client(from_kubeconfig(kubeconfig))
     driver = Driver(client, behaviour)
-    folder = registry.parent if behaviour == "silent" else registry
+    folder = registry.parent if behaviour == "unregistered" else registry
     running: list[asyncio.Task[None]] = []
     async with DRAPluginStub(folder, NAME) as plugin, asyncio.TaskGroup() as tasks:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
-        mark = registry.parent / "stopped"
-        if behaviour == "sharing" or (behaviour == "tidy" and not mark.exists()):
+        marker = registry.parent / "stopped"
+        if behaviour == "shared-device" or (behaviour == "deletes-slices" and not marker.exists()):
             running.append(tasks.create_task(Controller(client.aio, NAME, Owner.node(NODE), resources=_shared()).run()))
-        if behaviour in ("lost", "partial", "invalid"):
-            pool = v1.ResourcePool(name="pool", generation=1, resource_slice_count=2 if behaviour == "partial" else 1)
-            node, devices = {"lost": ("other", ("g0",)), "partial": (NODE, ()), "invalid": (NODE, ("G_0",))}[behaviour]
+        if behaviour in ("other-node", "incomplete-pool", "invalid-slice"):
+            pool = v1.ResourcePool(
+                name="pool", generation=1, resource_slice_count=2 if behaviour == "incomplete-pool" else 1
+            )
+            node, devices = {
+                "other-node": ("other", ("g0",)),
+                "incomplete-pool": (NODE, ()),
+                "invalid-slice": (NODE, ("G_0",)),
+            }[behaviour]
             made = tuple(v1.Device(name=each) for each in devices)
             spec = v1.ResourceSliceSpec(driver=NAME, pool=pool, node_name=node, devices=made)
             slice_ = v1.ResourceSlice(metadata=ObjectMeta(name="s"), spec=spec)
-            for _ in range(2 if behaviour == "invalid" else 1):
+            for _ in range(2 if behaviour == "invalid-slice" else 1):
                 with contextlib.suppress(Refused):
                     await client.aio.resource(v1.ResourceSlice).create(slice_)
-        if behaviour == "clueless":
+        if behaviour == "exits-after-refusal":
             with contextlib.suppress(Refused):
                 await client.aio.request("GET", "/api/v1/nodes/elsewhere")
             sys.exit(4)
-        if behaviour == "misnamed":
+        if behaviour == "invalid-name":
             plugin.info.name = "Driver Example"
-        if behaviour == "ancient":
+        if behaviour == "unsupported-version":
             plugin.info.supported_versions[:] = ["v0.DRAPlugin"]
             await plugin.until(lambda: len(plugin.called("NotifyRegistrationStatus")) > 1, 600)
             sys.exit("twice refused")
         await stopped.wait()
         for task in running:
             task.cancel()
-    if behaviour == "tidy":
-        mark.touch()
+    if behaviour == "deletes-slices":
+        marker.touch()
         await driver.delete_slices()
     client.close()
 

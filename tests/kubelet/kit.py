@@ -16,7 +16,7 @@ from kubelet.topology import Hint
 from resourceapi.objects import to_dict
 from resourceapi.objects.core import Container, ContainerStatus, Pod
 
-PATIENT = Timeouts(dial=30.0, get_info=30.0)  # long enough for a busy machine
+LONG_TIMEOUTS = Timeouts(dial=30.0, get_info=30.0)  # long enough for a busy machine
 R1 = "domain1.com/resource1"
 R2 = "domain2.com/resource2"
 R3 = "domain2.com/resource3"
@@ -46,7 +46,7 @@ class ManagerKit:
         self.clock = FakeClock()
         self.active: list[Pod] = []
         self.sources_ready = True
-        self._options = {"clock": self.clock, "timeouts": PATIENT, **options}
+        self._options = {"clock": self.clock, "timeouts": LONG_TIMEOUTS, **options}
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
         self._count = 0
@@ -144,6 +144,6 @@ def healthy(*ids: str, node: int | None = None) -> list[Device]:
     return [Device(id_, topology=None if node is None else (node,)) for id_ in ids]
 
 
-def sick(*ids: str) -> list[Device]:
+def unhealthy(*ids: str) -> list[Device]:
     """Unhealthy devices."""
     return [Device(id_, "Unhealthy") for id_ in ids]

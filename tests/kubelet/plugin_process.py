@@ -12,7 +12,7 @@ from kubelet.devicemanager import HEALTHY, UNHEALTHY, Device
 from kubelet.stubs import DevicePluginStub, Gate, PluginFault, StubReply, answering, failing
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 
-LISTS = {"double": "abb", "four": "abcd", "nine": "abcdefghi"}
+LISTS = {"duplicate-id": "abb", "four-devices": "abcd", "nine-devices": "abcdefghi"}
 """The devices of a behaviour, one letter each."""
 
 
@@ -36,7 +36,7 @@ async def allocate_by_process(request: api.AllocateRequest) -> StubReply:
     )
 
 
-async def die(_: api.AllocateRequest) -> StubReply:
+async def kill_process(_: api.AllocateRequest) -> StubReply:
     """End the process during a call."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")
@@ -55,18 +55,18 @@ async def main(folder: Path, behaviour: str) -> None:
     """Serve and register, again after each end of the kubelet, until a signal arrives."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    name = "kubernetes.io/x" if behaviour == "misnamed" else "example.com/x"
-    health = UNHEALTHY if behaviour == "ill" else HEALTHY
-    if behaviour == "cautious" and (folder / "p.sock").exists():
+    name = "kubernetes.io/x" if behaviour == "invalid-name" else "example.com/x"
+    health = UNHEALTHY if behaviour == "unhealthy" else HEALTHY
+    if behaviour == "exits-if-socket-exists" and (folder / "p.sock").exists():
         sys.exit(6)
-    if behaviour == "once":
-        mark = folder.parent / "ran"
-        behaviour = "silent" if mark.exists() else "good"
-        mark.touch()
-    ids = [str(os.getpid())] if behaviour == "renaming" else LISTS.get(behaviour, "ab")
+    if behaviour == "registers-once":
+        marker = folder.parent / "ran"
+        behaviour = "unregistered" if marker.exists() else "correct"
+        marker.touch()
+    ids = [str(os.getpid())] if behaviour == "ids-per-process" else LISTS.get(behaviour, "ab")
     devices = [Device(id_, health) for id_ in ids]
-    serves = folder.parent if behaviour == "misplaced" else folder
-    plugin = DevicePluginStub(serves / "p.sock", name, devices, preferred_allocation=True)
+    socket_folder = folder.parent if behaviour == "wrong-folder" else folder
+    plugin = DevicePluginStub(socket_folder / "p.sock", name, devices, preferred_allocation=True)
     plugin.behaviours = {"Allocate": allocate, "GetPreferredAllocation": prefer}
 
     async def allocate_until_restart(request: api.AllocateRequest) -> StubReply:
@@ -74,17 +74,19 @@ async def main(folder: Path, behaviour: str) -> None:
             raise PluginFault("devices are not known")
         return await allocate(request)
 
-    wrong: dict[str, Any] = {
-        "forgetful": {"Allocate": allocate_until_restart},
-        "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
-        "colourful": {"Allocate": failing("\x1b[31mno\x1b[0m")},
-        "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened
-        "listless": {"ListAndWatch": failing("no list")},
-        "odd": {"ListAndWatch": answering(api.ListAndWatchResponse(devices=[api.Device(health="Healthy")]))},
-        "changing": {"Allocate": allocate_by_process},
-        "dying": {"Allocate": die},
-        "hanging": {"Allocate": Gate(api.AllocateResponse())},  # never opened
-        "sloppy": {
+    faulty: dict[str, Any] = {
+        "fails-after-restart": {"Allocate": allocate_until_restart},
+        "accepts-unknown": {
+            "Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))
+        },
+        "escapes-in-error": {"Allocate": failing("\x1b[31mno\x1b[0m")},
+        "no-list": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened
+        "list-fails": {"ListAndWatch": failing("no list")},
+        "empty-id": {"ListAndWatch": answering(api.ListAndWatchResponse(devices=[api.Device(health="Healthy")]))},
+        "cdi-name-per-process": {"Allocate": allocate_by_process},
+        "dies-in-allocate": {"Allocate": kill_process},
+        "hangs-in-allocate": {"Allocate": Gate(api.AllocateResponse())},  # never opened
+        "invalid-answers": {
             "Allocate": answering(
                 api.AllocateResponse(
                     container_responses=[api.ContainerAllocateResponse(mounts=[api.Mount(host_path="relative")])]
@@ -97,12 +99,12 @@ async def main(folder: Path, behaviour: str) -> None:
             ),
         },
     }
-    plugin.behaviours |= wrong.get(behaviour, {})
-    staying = asyncio.create_task(stay(plugin, folder / "kubelet.sock", behaviour))
+    plugin.behaviours |= faulty.get(behaviour, {})
+    registration = asyncio.create_task(stay_registered(plugin, folder / "kubelet.sock", behaviour))
     await stopped.wait()
-    staying.cancel()
+    registration.cancel()
     await plugin.stop()
-    if behaviour == "tidy":  # it also removes files of others
+    if behaviour == "removes-all-files":  # it also removes files of others
         for path in folder.iterdir():
             path.unlink()
 
@@ -112,9 +114,9 @@ async def next_stream_ends(plugin: DevicePluginStub, opened: int) -> None:
     await plugin.until(lambda: plugin.streams_opened > opened and not plugin.streams, 600)
 
 
-async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
+async def stay_registered(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
     """Stay registered."""
-    if behaviour == "silent":
+    if behaviour == "unregistered":
         return
     while True:
         gone = asyncio.create_task(next_stream_ends(plugin, plugin.streams_opened))
@@ -123,15 +125,15 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
             await plugin.register(kubelet, seconds=1)
         except (RpcError, OSError):  # the kubelet is not running yet, or has just removed our socket
             gone.cancel()
-            if behaviour == "misnamed":
-                sys.exit("nobody takes me")
+            if behaviour == "invalid-name":
+                sys.exit("registration refused")
             await asyncio.sleep(0.02)
             continue
-        if behaviour == "brief":
+        if behaviour == "short-stream":
             await plugin.until(lambda: plugin.streams > 0)
             plugin.end_streams()
         await gone
-        if behaviour in ("deaf", "brief", "listless"):
+        if behaviour in ("ignores-restart", "short-stream", "list-fails"):
             return
 
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "examples" / "device-plugin" / "plugin.py"
 AS_ORDINARY_USER = ("unshare", "-U", "--map-user=1000", "--map-group=1000")
-TRIAL = """
+SCRIPT = """
 import sys
 from pathlib import Path
 from kubelet import NodeError
@@ -29,7 +29,7 @@ print(*sorted(x.read_text() for x in folder.parent.iterdir() if x.is_file()))
 
 
 def run_trial(folder: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
-    command = [*prefix, sys.executable, "-c", TRIAL, str(folder)]
+    command = [*prefix, sys.executable, "-c", SCRIPT, str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 

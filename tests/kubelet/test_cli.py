@@ -78,7 +78,7 @@ def running(folder: Path) -> Iterator[Background]:
     """A kubelet in another process, and a plugin in a third."""
     process = Background(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--in-order")
     process.until(f"started {folder}")
-    plugin = Background(sys.executable, str(HERE / "plugin_process.py"), str(folder / "device-plugins"), "good")
+    plugin = Background(sys.executable, str(HERE / "plugin_process.py"), str(folder / "device-plugins"), "correct")
     process.until("capacity example.com/x 2 allocatable 2")
     yield process
     assert plugin.end() == 0
@@ -487,7 +487,7 @@ def test_stopped_verify_stops_its_command() -> None:
 
 def test_verify_shows_errors_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    command = ("--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "colourful")
+    command = ("--", sys.executable, str(HERE / "plugin_process.py"), "{dir}", "escapes-in-error")
     output = nodeplug("verify", "--no-plugin-restarts", *command).stdout
     assert "skip comes back after its restart  left out, as requested" in output
     assert "\x1b" not in output

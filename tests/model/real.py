@@ -1,6 +1,6 @@
 """The model's actions on the real ledger and reconciler, and on witnesses with real files and folders.
 
-The kubelet, the clock and the connection to pod-resources are those of tests/nodeplug/two_fronts. The model does not
+The kubelet, the clock and the connection to pod-resources are those of tests/nodeplug/simulation. The model does not
 determine the kubelet's answers, or when it writes its files.
 """
 
@@ -23,15 +23,15 @@ from kubeletapi.deviceplugin.v1beta1 import api_pb2 as api
 from kubeletapi.podresources.v1 import api_pb2 as podresources
 from resources.resource import Resource
 from resources.selector import NOTHING
-from tests.checkpoint.build import Asked
+from tests.checkpoint.build import ManualReconciler
 from tests.model.explorer import Trace, follow
 from tests.model.node import CLAIM, CLAIMS, Action, State, Unit, device_of
 from tests.model.node import Lease as Expected
-from tests.nodeplug.two_fronts import wire
-from tests.nodeplug.two_fronts.cluster import DRIVER, NODE
-from tests.nodeplug.two_fronts.disk import Disk
-from tests.nodeplug.two_fronts.kubelet import Container, KnownClaim, Kubelet, Pod
-from tests.nodeplug.two_fronts.process import Clock, Loop
+from tests.nodeplug.simulation import wire
+from tests.nodeplug.simulation.cluster import DRIVER, NODE
+from tests.nodeplug.simulation.disk import Disk
+from tests.nodeplug.simulation.kubelet import Container, KnownClaim, Kubelet, Pod
+from tests.nodeplug.simulation.process import Clock, Loop
 from witnesses import KubeletFiles, NodeWitnesses, PodResources
 
 _UIDS = tuple(f"0000000{i}-0000-4000-8000-000000000000" for i in range(3))
@@ -66,9 +66,9 @@ class Real:
 
     async def start(self) -> None:
         """Start the daemon; wait for its first pass."""
-        self._ledger = Ledger(self._state, "boot", quick=1.0)
+        self._ledger = Ledger(self._state, "boot", fast_write=1.0)
         await self._ledger.take()
-        self._reconciler = Asked(
+        self._reconciler = ManualReconciler(
             self._ledger,
             NodeWitnesses(
                 PodResources(self._kubelet.socket, self.serves, DRIVER, [NODE]),
@@ -214,7 +214,7 @@ class Real:
         uid = _UIDS[holder].replace("-", "_")
         return self._host / f"sys/fs/cgroup/kubepods.slice/kubepods-pod{uid}.slice"
 
-    # The reconciler's interface to the fronts.
+    # The reconciler's interface to the plugin APIs.
 
     def serves(self, resource: str) -> bool:
         """Return whether a resource is ours."""

@@ -13,12 +13,12 @@ from kubelet.stubs import DevicePluginStub, DRAPluginStub, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
-from tests.controlplane.scheduler.kit import DRIVER, SECONDS, Json, Stand, pod, slice_
+from tests.controlplane.scheduler.kit import DRIVER, EVENT_TIMEOUT, Json, SchedulerCluster, pod, slice_
 
 NODE = "n1"
 
 
-class ClusterStand(Stand):
+class NodeCluster(SchedulerCluster):
     """The cluster of this module. The kubelet's clock moves only when a test advances it."""
 
     def __init__(self, folder: Path, *, capacity: Mapping[str, str | int] | None = None, **options: Any) -> None:
@@ -52,7 +52,7 @@ class ClusterStand(Stand):
         services = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
         stub = DRAPluginStub(self.node.plugins_registry, name, self._prepared, services=services)
         await self._stack.enter_async_context(stub)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(EVENT_TIMEOUT):
             while stub.notified != [(True, "")]:
                 await self.clock.advance(1.0)  # the kubelet checks for plugins every second
         if devices:
@@ -89,14 +89,14 @@ class ClusterStand(Stand):
             error.add_note(f"pod {name} is not {phase}: {found.get('status')}; events: {events}")
             raise
 
-    async def let_pass(self, seconds: float, kind: str, name: str, phase: str) -> Json:
+    async def advance_clock(self, seconds: float, kind: str, name: str, phase: str) -> Json:
         """Advance the kubelet's clock until an object is in a phase."""
 
         async def reached() -> Json:
             found = await self.get(kind, name)
             return found if found.get("status", {}).get("phase") == phase else {}
 
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(EVENT_TIMEOUT):
             while not (found := await reached()):
                 await self.clock.advance(seconds)
         return found

@@ -14,7 +14,7 @@ from typing import Any
 from controlplane.apiserver import write_kubeconfig
 from tests.controlplane.scheduler.kit import Json, device_class
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.cluster import NODE, ClusterStand
+from tests.nodeplug.cluster import NODE, NodeCluster
 
 RESOURCES: list[Json] = [
     {"name": "example.com/fuse", "select": "fuse", "api": "both"},
@@ -25,8 +25,8 @@ RESOURCES: list[Json] = [
 class Machine:
     """A made-up machine that runs the daemon, in a cluster."""
 
-    def __init__(self, folder: Path, stand: ClusterStand, host: MadeUpHost, kubelet: Path) -> None:
-        self.stand = stand
+    def __init__(self, folder: Path, cluster: NodeCluster, host: MadeUpHost, kubelet: Path) -> None:
+        self.cluster = cluster
         self.host = host
         self.cdi = folder / "cdi"
         self.state = folder / "state"
@@ -66,7 +66,7 @@ class Machine:
         """Create the DeviceClasses."""
         for name in ("fuse", "kvm"):
             selector = f'device.attributes["{driver}"].resource == "example.com/{name}"'
-            await self.stand.create(device_class(f"{name}.example.com", selector))
+            await self.cluster.create(device_class(f"{name}.example.com", selector))
 
     async def end(self) -> None:
         for process in self._running:
@@ -76,14 +76,14 @@ class Machine:
 
     async def published(self) -> dict[str, Json]:
         """Return the published devices by name."""
-        slices = await self.stand.all("ResourceSlice")
+        slices = await self.cluster.all("ResourceSlice")
         return {device["name"]: device for each in slices for device in each["spec"].get("devices", [])}
 
     async def until_published(self) -> None:
         """Advance the kubelet's clock until the daemon is registered and has published."""
         async with asyncio.timeout(30):
             while len(await self.published()) < 2:
-                await self.stand.clock.advance(1.0)
+                await self.cluster.clock.advance(1.0)
                 await asyncio.sleep(0.01)  # the daemon is another process
 
     async def until(self, predicate: Callable[[], bool]) -> None:
@@ -107,8 +107,8 @@ class Machine:
 async def in_cluster(folder: Path, host: MadeUpHost, kubelet: Path) -> AsyncIterator[Machine]:
     """A machine with these devices in its own cluster; its processes end with the block."""
     async with AsyncExitStack() as stack:
-        stand = await stack.enter_async_context(ClusterStand(kubelet))
-        made = Machine(folder, stand, host, kubelet)
-        write_kubeconfig(made.kubeconfig, stand.server.url, stand.server.token)
+        cluster = await stack.enter_async_context(NodeCluster(kubelet))
+        made = Machine(folder, cluster, host, kubelet)
+        write_kubeconfig(made.kubeconfig, cluster.server.url, cluster.server.token)
         stack.push_async_callback(made.end)
         yield made

@@ -269,7 +269,7 @@ async def test_removed_dra_resource_is_no_longer_published(machine: Machine, tmp
     path.write_text(json.dumps({**content, "resources": content["resources"][:1]}))
     deadline = time.monotonic() + 60
     while set(await machine.published()) != {"misc-fuse"}:
-        await machine.stand.clock.advance(0.1)
+        await machine.cluster.clock.advance(0.1)
         assert time.monotonic() < deadline
 
 
@@ -373,7 +373,7 @@ async def test_change_before_the_watch_begins_is_read(tmp_path: Path) -> None:
 
 
 async def test_constantly_written_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.config_file.MOST_DEBOUNCE", 0.5)
+    monkeypatch.setattr("nodeplug.config_file.MAX_DEBOUNCE", 0.5)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps({"resources": [FUSE]}))
     file = ConfigFile(path, load(path), path.read_bytes())

@@ -34,14 +34,14 @@ async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
 
 
 async def test_multus_finds_the_function_of_a_claim(machine: Machine, tmp_path: Path) -> None:
-    stand, folder = machine.stand, tmp_path / "devinfo"
+    cluster, folder = machine.cluster, tmp_path / "devinfo"
     await machine.start(resources=[RESOURCE, FUSE], deviceInfoDirectory=str(folder))
-    await stand.create(device_class("data", f'device.attributes["nodeplug.dev"].resource == "{DATA}"'))
+    await cluster.create(device_class("data", f'device.attributes["nodeplug.dev"].resource == "{DATA}"'))
     await machine.until_published()
-    await stand.create(template("data", request(deviceClassName="data")))
-    await stand.create(using("p", ["net"], templates={"net": "data"}))
-    pod = await stand.let_pass(1.0, "Pod", "p", "Running")
-    found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
+    await cluster.create(template("data", request(deviceClassName="data")))
+    await cluster.create(using("p", ["net"], templates={"net": "data"}))
+    pod = await cluster.advance_clock(1.0, "Pod", "p", "Running")
+    found = multus.devices_of(pod, await cluster.all("ResourceClaim"), await cluster.all("ResourceSlice"))
     assert found == {DATA: [FUNCTION]}
     assert multus.device_info(folder, DATA, FUNCTION)["pci"] == {
         "pci-address": FUNCTION,
@@ -50,18 +50,18 @@ async def test_multus_finds_the_function_of_a_claim(machine: Machine, tmp_path: 
     }
     config = tmp_path / "config0.yaml"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"resources": [FUSE]}))
-    await stand.until(lambda: _is_reloaded(machine))
+    await cluster.until(lambda: _is_reloaded(machine))
     assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"  # while the claim exists
     before = (await machine.published())[HELD]["attributes"]
     await machine.end()
     await machine.start(resources=[FUSE | {"name": "example.com/other"}], deviceInfoDirectory=str(folder))
-    await stand.until(lambda: _has_restarted(machine))
+    await cluster.until(lambda: _has_restarted(machine))
     after = (await machine.published())[HELD]["attributes"]
     assert after == before  # Multus finds the function by it for a new sandbox
-    found = multus.devices_of(pod, await stand.all("ResourceClaim"), await stand.all("ResourceSlice"))
+    found = multus.devices_of(pod, await cluster.all("ResourceClaim"), await cluster.all("ResourceSlice"))
     assert found == {DATA: [FUNCTION]}
     assert multus.device_info(folder, DATA, FUNCTION)["pci"]["rdma-device"] == "mlx5_2"
-    await stand.delete("Pod", "p")
+    await cluster.delete("Pod", "p")
     await machine.until(lambda: not any(folder.iterdir()))
 
 

@@ -14,7 +14,7 @@ _DAEMON = """
 import sys
 from nodeplug.deferred import defer_unused
 defer_unused()
-import asyncio, nodeplug.daemon, nodeplug.fronts, nodeplug.config
+import asyncio, nodeplug.daemon, nodeplug.parts, nodeplug.config
 unasked = ("nodeplug.control.", "nodeplug.page", "nodeplug.metrics", "nodeplug.status_server")
 print([x for x in sys.modules if x.startswith(unasked)])
 print(*(x in sys.modules for x in ("_ssl", "_hashlib", "click", "grpc", "opentelemetry", "nodeplug.tracing")))

@@ -15,16 +15,16 @@ _FUTURE = (
 
 
 async def test_ledger_of_a_newer_version_is_set_aside_and_its_leases_restored(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
     newer = await machine.start()
     await machine.until_published()
     with_unit = using("unit")
     with_unit["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
-    await stand.create(with_unit)
-    await stand.create(claim("c", request(deviceClassName="kvm.example.com")), using("p", ["x"], claims={"x": "c"}))
+    await cluster.create(with_unit)
+    await cluster.create(claim("c", request(deviceClassName="kvm.example.com")), using("p", ["x"], claims={"x": "c"}))
     for pod in ("unit", "p"):
-        await stand.let_pass(1.0, "Pod", pod, "Running")
+        await cluster.advance_clock(1.0, "Pod", pod, "Running")
     leases = [lease[:2] for lease in machine.leases()]
     assert leases == [("device-plugin", "misc-fuse"), ("dra", "misc-kvm")]
     newer.terminate()

@@ -22,7 +22,7 @@ from tests.checkpoint.build import claimed, lease
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.tree import Tree
 from tests.nodeplug.cluster import using
-from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.config.text import errors_with_settings, one
 from tests.nodeplug.machine import Machine
 from tests.resourceapi.client.peer import Request, client_of, serving
 from tests.running import running, until
@@ -305,23 +305,23 @@ async def test_api_server_checks_the_uid_precondition_of_an_eviction(cluster: Cl
 
 
 def test_setting_is_refused_for_resources_offered_through_dra_only() -> None:
-    assert wrong_with("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
+    assert errors_with_settings("select: kvm\napi: dra\nevictAfterSeconds: 5") == [
         "claims have taints for this; set `dra: {taint: NoExecute}`"
     ]
     assert one("select: kvm\napi: both\nevictAfterSeconds: 5").evict_after_seconds == 5
 
 
 async def test_daemon_evicts_the_pod_of_a_removed_device(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     fuse = {"name": "example.com/fuse", "select": "fuse", "evictAfterSeconds": 1}
     await machine.start(resources=[fuse], rescanSeconds=1)
-    await stand.node.until(lambda: stand.node.allocatable().get("example.com/fuse") == 1, 30)
+    await cluster.node.until(lambda: cluster.node.allocatable().get("example.com/fuse") == 1, 30)
     made = using("p")
     made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
-    await stand.create(made)
-    await stand.until_phase("p", "Running")
+    await cluster.create(made)
+    await cluster.until_phase("p", "Running")
     machine.host.remove_node("fuse")
-    await stand.until_gone("Pod", "p")
+    await cluster.until_gone("Pod", "p")
 
 
 async def test_device_with_a_changed_id_after_a_duplicate_serial_is_not_gone(cluster: Cluster) -> None:

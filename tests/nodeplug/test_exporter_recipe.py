@@ -51,21 +51,23 @@ async def machine(host: MadeUpHost, tmp_path: Path, socket_dir: Path) -> AsyncIt
 
 
 async def test_exporter_has_every_gpu_while_pods_use_them(machine: Machine) -> None:
-    stand, node = machine.stand, machine.stand.node
+    cluster, node = machine.cluster, machine.cluster.node
     namespace, template, daemon_set = OBJECTS
     await machine.start(resources=CONFIGURATION[0]["resources"])
-    await stand.create(device_class("gpu.nvidia.com", 'device.attributes["nodeplug.dev"].resource == "nvidia.com/gpu"'))
+    await cluster.create(
+        device_class("gpu.nvidia.com", 'device.attributes["nodeplug.dev"].resource == "nvidia.com/gpu"')
+    )
     await machine.until_published()
     await node.until(lambda: node.allocatable().get("nvidia.com/gpu") == 2, 30)
     program = using("program")
     program["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    await stand.create(program)
-    await stand.until_phase("program", "Running")
+    await cluster.create(program)
+    await cluster.until_phase("program", "Running")
 
     labels = namespace["metadata"]["labels"]
-    await stand.patch("Namespace", "default", {"metadata": {"labels": labels}})
-    await stand.create(in_default_namespace(template), exporter(daemon_set))
-    await stand.let_pass(1.0, "Pod", "exporter", "Running")
+    await cluster.patch("Namespace", "default", {"metadata": {"labels": labels}})
+    await cluster.create(in_default_namespace(template), exporter(daemon_set))
+    await cluster.advance_clock(1.0, "Pod", "exporter", "Running")
     edits = [x["containerEdits"] for spec in machine.specs() for x in spec["devices"]]
     nodes = {x["path"] for each in edits for x in each.get("deviceNodes", ())}
     assert {f"/dev/nvidia{minor}" for minor in GPUS.values()} <= nodes
@@ -75,8 +77,8 @@ async def test_exporter_has_every_gpu_while_pods_use_them(machine: Machine) -> N
 
     other = using("other")
     other["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    await stand.create(other)
-    await stand.until_phase("other", "Running")
+    await cluster.create(other)
+    await cluster.until_phase("other", "Running")
     assert sorted(api for api, *_ in machine.leases()) == ["device-plugin", "device-plugin", "dra", "dra"]
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     found = dcgm.pods_by_gpu(await pods_of(node), {x["name"]: x["value"] for x in container["env"]})

@@ -10,8 +10,8 @@ import pytest
 
 from kubelet.node import Node
 from nodeplug.config import Settings
-from nodeplug.fronts import CannotOffer, check_kubelet
 from nodeplug.kubelet_root import other_kubelet, record_kubelet
+from nodeplug.parts import CannotOffer, check_kubelet
 from tests.checkpoint.build import lease, opened
 from tests.nodeplug.conftest import StartDaemon, ended, pod
 from tests.nodeplug.control.test_doctor import examined

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from deviceplugin import ResourceStatus
 from dra_plugin import DraStatus
 from nodeplug.config_file import ConfigStatus
-from nodeplug.metrics import MOST_LEASES, ScanStatus, collect
-from nodeplug.readiness import why_not_ready
+from nodeplug.metrics import MAX_LEASES, ScanStatus, collect
+from nodeplug.readiness import not_ready_reasons
 from nodeplug.version import VERSION
 from telemetry import Histogram, Telemetry
 from telemetry.exposition import Metric, render
@@ -132,9 +132,9 @@ def test_lease_info_has_pods_and_claims() -> None:
 
 
 def test_lease_info_is_limited_and_omissions_are_counted() -> None:
-    many = [lease(f"gpu-{number}") for number in range(MOST_LEASES + 5)]
+    many = [lease(f"gpu-{number}") for number in range(MAX_LEASES + 5)]
     found = samples(render(collect([], leases=many)))
-    assert sum(name == "nodeplug_lease_info" for name, _ in found) == MOST_LEASES
+    assert sum(name == "nodeplug_lease_info" for name, _ in found) == MAX_LEASES
     assert found["nodeplug_lease_info_omitted", ()] == 5
 
 
@@ -180,11 +180,11 @@ def test_any_label_value_is_escaped_reversibly(text: str, value: float) -> None:
 
 
 def test_readiness_reasons_name_unregistered_parts() -> None:
-    assert why_not_ready([FUSE]) == []
-    assert why_not_ready([FUSE, AWAY], DRA) == [
+    assert not_ready_reasons([FUSE]) == []
+    assert not_ready_reasons([FUSE, AWAY], DRA) == [
         "resource example.com/kvm is not registered with the kubelet: no kubelet.sock",
         "the DRA driver is not registered with the kubelet",
     ]
     registered = structs.replace(DRA, registered=True, published=False, last_error="forbidden")
-    assert why_not_ready([FUSE], registered) == ["the ResourceSlices of this node are not stored yet: forbidden"]
-    assert why_not_ready([FUSE], structs.replace(registered, published=True)) == []
+    assert not_ready_reasons([FUSE], registered) == ["the ResourceSlices of this node are not stored yet: forbidden"]
+    assert not_ready_reasons([FUSE], structs.replace(registered, published=True)) == []

@@ -9,7 +9,7 @@ import pytest
 from controlplane.apiserver import write_kubeconfig
 from nodeplug.node_labels import NodeLabels, remembered
 from resourceapi.client import AsyncClient, Credentials
-from tests.controlplane.scheduler.kit import Json, Stand, node
+from tests.controlplane.scheduler.kit import Json, SchedulerCluster, node
 from tests.nodeplug.conftest import until_logged
 from tests.nodeplug.machine import Machine
 from tests.running import running, until
@@ -23,8 +23,8 @@ RESOURCES: list[Json] = [
 
 
 @pytest.fixture
-async def stand() -> AsyncIterator[Stand]:
-    async with Stand() as made:
+async def cluster() -> AsyncIterator[SchedulerCluster]:
+    async with SchedulerCluster() as made:
         await made.create(node("n1", {"pool": "busy"}), node("n2", {"pool": "other"}))
         yield made
 
@@ -36,18 +36,18 @@ class ReportedLabels:
         self.labels: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
         self.problems: asyncio.Queue[str] = asyncio.Queue()
 
-    def reading(self, stand: Stand, state: Path, name: str = "n1") -> NodeLabels:
+    def reading(self, cluster: SchedulerCluster, state: Path, name: str = "n1") -> NodeLabels:
         known = remembered(state, name)
-        client = AsyncClient(lambda: Credentials(server=stand.server.url, token="t"), attempts=1)
+        client = AsyncClient(lambda: Credentials(server=cluster.server.url, token="t"), attempts=1)
         return NodeLabels(client, name, state, known, self.labels.put_nowait, self.problems.put_nowait, interval=0.01)
 
 
-async def test_changed_labels_are_reported_and_stored(stand: Stand, tmp_path: Path) -> None:
+async def test_changed_labels_are_reported_and_stored(cluster: SchedulerCluster, tmp_path: Path) -> None:
     reported = ReportedLabels()
-    async with running(reported.reading(stand, tmp_path).run()):
+    async with running(reported.reading(cluster, tmp_path).run()):
         first = await reported.labels.get()
         assert first["pool"] == "busy"
-        await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": None, "zone": "a"}}})
+        await cluster.patch("Node", "n1", {"metadata": {"labels": {"pool": None, "zone": "a"}}})
         second = await reported.labels.get()
         assert ("pool" in second, second["zone"]) == (False, "a")
     assert remembered(tmp_path, "n1") == second
@@ -56,18 +56,18 @@ async def test_changed_labels_are_reported_and_stored(stand: Stand, tmp_path: Pa
     assert remembered(tmp_path, "n1") is None
 
 
-async def test_labels_are_stored_later_after_a_failed_write(stand: Stand, tmp_path: Path) -> None:
+async def test_labels_are_stored_later_after_a_failed_write(cluster: SchedulerCluster, tmp_path: Path) -> None:
     reported, state = ReportedLabels(), tmp_path / "state"
     state.touch()  # the folder cannot be created
-    async with running(reported.reading(stand, state).run()):
+    async with running(reported.reading(cluster, state).run()):
         labels = await reported.labels.get()
         state.unlink()
         await until(lambda: remembered(state, "n1") == labels)
 
 
-async def test_missing_node_is_a_problem_and_changes_no_labels(stand: Stand, tmp_path: Path) -> None:
+async def test_missing_node_is_a_problem_and_changes_no_labels(cluster: SchedulerCluster, tmp_path: Path) -> None:
     reported = ReportedLabels()
-    async with running(reported.reading(stand, tmp_path, "nobody").run()):
+    async with running(reported.reading(cluster, tmp_path, "nobody").run()):
         assert "nobody" in await reported.problems.get()
     assert reported.labels.empty()
     assert remembered(tmp_path, "nobody") is None
@@ -75,25 +75,25 @@ async def test_missing_node_is_a_problem_and_changes_no_labels(stand: Stand, tmp
 
 async def test_daemon_uses_stored_labels_while_the_server_is_down(machine: Machine) -> None:
     """First the labels are unknown, and the devices are withheld; later they are read from the state directory."""
-    stand = machine.stand
+    cluster = machine.cluster
     write_kubeconfig(machine.kubeconfig, NOWHERE, "token")
     first = await machine.start(resources=RESOURCES)
     await until_logged(first, "the labels of node n1 cannot be read")
-    allocatable = stand.node.allocatable
-    await stand.node.until(lambda: allocatable().get("example.com/kvm") == 1, 30)
+    allocatable = cluster.node.allocatable
+    await cluster.node.until(lambda: allocatable().get("example.com/kvm") == 1, 30)
     assert "example.com/fuse" not in allocatable()
     first.kill()
     await first.wait()
 
-    write_kubeconfig(machine.kubeconfig, stand.server.url, stand.server.token)
-    await stand.patch("Node", "n1", {"metadata": {"labels": {"pool": "busy"}}})
+    write_kubeconfig(machine.kubeconfig, cluster.server.url, cluster.server.token)
+    await cluster.patch("Node", "n1", {"metadata": {"labels": {"pool": "busy"}}})
     second = await machine.start(resources=RESOURCES)
-    await stand.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)
+    await cluster.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)
     second.kill()
     await second.wait()
 
     write_kubeconfig(machine.kubeconfig, NOWHERE, "token")
-    await stand.node.until(lambda: not allocatable().get("example.com/fuse"), 30)
+    await cluster.node.until(lambda: not allocatable().get("example.com/fuse"), 30)
     third = await machine.start(resources=RESOURCES)
     await until_logged(third, "they stay as they were")
-    await stand.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)
+    await cluster.node.until(lambda: allocatable().get("example.com/fuse") == 7, 30)

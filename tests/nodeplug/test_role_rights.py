@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from resourceapi.manifests import read_documents
 from tests.controlplane.scheduler.kit import Json, claim, request, slice_
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.cluster import NODE, ClusterStand, using
+from tests.nodeplug.cluster import NODE, NodeCluster, using
 from tests.nodeplug.machine import Machine
 from tests.nodeplug.test_run_with_its_role import KVM, RESOURCES, SHIPPED, use_node_token
 from tests.running import running
@@ -59,20 +59,20 @@ async def test_missing_right_is_logged_and_stops_only_its_function(
     resource, verb = right
     lost_function, words = LOST_FUNCTIONS[right]
     async with AsyncExitStack() as stack:
-        stand = ClusterStand(socket_dir, authorization="RBAC")
+        cluster = NodeCluster(socket_dir, authorization="RBAC")
         manifests = shipped()
         for rule in rules(manifests):
             if rule["resources"] == [resource]:
                 rule["verbs"].remove(verb)
         rules(manifests)[:] = [rule for rule in rules(manifests) if rule["verbs"]]
         for manifest in manifests:
-            stand.server.write(manifest)
-        await stack.enter_async_context(stand)
-        machine = Machine(tmp_path, stand, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
+            cluster.server.write(manifest)
+        await stack.enter_async_context(cluster)
+        machine = Machine(tmp_path, cluster, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
         stack.push_async_callback(machine.end)
         await machine.classes()
-        await stand.until(lambda: stand.get("Node", NODE))
-        await stand.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # left by an earlier daemon
+        await cluster.until(lambda: cluster.get("Node", NODE))
+        await cluster.create(slice_(NODE, "stray", driver="nodeplug.dev", name="stray"))  # left by an earlier daemon
         use_node_token(machine, NODE)
         process = await machine.start(resources=RESOURCES)
         log: list[str] = []
@@ -90,7 +90,7 @@ async def test_missing_right_is_logged_and_stops_only_its_function(
         async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             async with asyncio.timeout(30):
                 while not await holds():
-                    await stand.clock.advance(1.0)
+                    await cluster.clock.advance(1.0)
                     await asyncio.sleep(0.01)  # the daemon is another process
 
         for function, (act, holds) in functions(machine, tmp_path / "config0.yaml").items():
@@ -112,7 +112,7 @@ def functions(
     machine: Machine, config: Path
 ) -> dict[str, tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[bool]]]]:
     """Return the daemon's functions in the cluster: a trigger, and a check of the result."""
-    stand = machine.stand
+    cluster = machine.cluster
 
     async def nothing() -> None:
         return
@@ -121,20 +121,20 @@ def functions(
         return {"misc-fuse", "misc-kvm"} <= (await machine.published()).keys()
 
     async def claimed() -> None:
-        await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+        await cluster.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
 
     async def prepared() -> bool:
-        return bool((await stand.get("Pod", "p")).get("status", {}).get("phase") == "Running")
+        return bool((await cluster.get("Pod", "p")).get("status", {}).get("phase") == "Running")
 
     async def has_status() -> bool:
-        return bool((await stand.get("ResourceClaim", "c")).get("status", {}).get("devices"))
+        return bool((await cluster.get("ResourceClaim", "c")).get("status", {}).get("devices"))
 
     async def delete_slices() -> None:
-        for each in await stand.all("ResourceSlice"):
-            await stand.delete("ResourceSlice", each["metadata"]["name"])
+        for each in await cluster.all("ResourceSlice"):
+            await cluster.delete("ResourceSlice", each["metadata"]["name"])
 
-    async def tidied() -> bool:
-        return not await stand.get("ResourceSlice", "stray")
+    async def is_stray_slice_deleted() -> bool:
+        return not await cluster.get("ResourceSlice", "stray")
 
     async def configure() -> None:
         content = json.loads(config.read_text())
@@ -148,7 +148,7 @@ def functions(
         "published": (nothing, published),
         "prepared": (claimed, prepared),
         "status": (nothing, has_status),
-        "tidied": (nothing, tidied),
+        "tidied": (nothing, is_stray_slice_deleted),
         "changed": (configure, changed),
         "put back": (delete_slices, published),
     }

@@ -11,7 +11,7 @@ from controlplane.apiserver import write_kubeconfig
 from resourceapi.manifests import read_documents
 from tests.controlplane.scheduler.kit import Json, claim, node, request
 from tests.deviceplugin.host import MadeUpHost
-from tests.nodeplug.cluster import NODE, ClusterStand, using
+from tests.nodeplug.cluster import NODE, NodeCluster, using
 from tests.nodeplug.machine import Machine
 
 SHIPPED = Path(__file__).resolve().parents[2] / "deploy" / "daemonset.yaml"
@@ -25,40 +25,40 @@ RESOURCES: list[Json] = [
 @pytest.fixture
 async def machine(tmp_path: Path, socket_dir: Path) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
-        stand = ClusterStand(socket_dir, authorization="RBAC")
+        cluster = NodeCluster(socket_dir, authorization="RBAC")
         for manifest in to_builtins(read_documents(SHIPPED.read_bytes())):
-            stand.server.write(manifest)
-        await stack.enter_async_context(stand)
-        made = Machine(tmp_path, stand, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
+            cluster.server.write(manifest)
+        await stack.enter_async_context(cluster)
+        made = Machine(tmp_path, cluster, MadeUpHost(tmp_path / "host", "fuse", "kvm"), socket_dir)
         stack.push_async_callback(made.end)
         yield made
 
 
 def use_node_token(machine: Machine, node_name: str) -> None:
     """Give the daemon a token of its account that is bound to a node."""
-    server = machine.stand.server
+    server = machine.cluster.server
     reference = {"apiVersion": "v1", "kind": "Node", "name": node_name}
     made = server.tokens.issue("nodeplug", "nodeplug", {"spec": {"boundObjectRef": reference}})
     write_kubeconfig(machine.kubeconfig, server.url, made["status"]["token"])
 
 
 async def test_shipped_role_suffices_for_a_claim(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
-    await stand.until(lambda: stand.get("Node", NODE))  # a token can only be bound to an existing node
+    await cluster.until(lambda: cluster.get("Node", NODE))  # a token can only be bound to an existing node
     use_node_token(machine, NODE)
     process = await machine.start(resources=RESOURCES)
     await machine.until_published()
-    await stand.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
-    await stand.until_phase("p", "Running")
+    await cluster.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
+    await cluster.until_phase("p", "Running")
 
     async def is_reported() -> bool:
-        devices = (await stand.get("ResourceClaim", "c")).get("status", {}).get("devices", [])
+        devices = (await cluster.get("ResourceClaim", "c")).get("status", {}).get("devices", [])
         return [each["device"] for each in devices] == ["misc-kvm"]
 
-    await stand.until(is_reported)
-    await stand.delete("Pod", "p")
-    await stand.until_gone("Pod", "p")
+    await cluster.until(is_reported)
+    await cluster.delete("Pod", "p")
+    await cluster.until_gone("Pod", "p")
     await machine.until(lambda: machine.leases() == [])
     process.terminate()
     _, errors = await process.communicate()
@@ -66,11 +66,11 @@ async def test_shipped_role_suffices_for_a_claim(machine: Machine) -> None:
 
 
 async def test_token_of_another_node_publishes_nothing_and_logs_the_reason(machine: Machine) -> None:
-    await machine.stand.create(node("n2"))
+    await machine.cluster.create(node("n2"))
     use_node_token(machine, "n2")
     process = await machine.start(resources=RESOURCES)
     assert process.stderr is not None
     while b"nodeplug on node n2 may only write its own slices" not in await process.stderr.readline():
         assert process.returncode is None
-        await machine.stand.clock.advance(1.0)
+        await machine.cluster.clock.advance(1.0)
     assert await machine.published() == {}

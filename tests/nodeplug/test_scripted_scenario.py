@@ -40,7 +40,7 @@ class Scenario:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._node = machine.stand.node
+        self._node = machine.cluster.node
 
     async def status(self) -> Answer:
         return await asyncio.to_thread(client.ask, self._machine.state, Question(), Answer)
@@ -89,7 +89,7 @@ class Scenario:
                     counted = {**kubelet, "leases": len(kubelet["leases"])}  # type: ignore[arg-type]  # it is a set
                     if kubelet == daemon and expected.items() <= counted.items():
                         return await self.status()
-                    await self._machine.stand.clock.advance(0.5)
+                    await self._machine.cluster.clock.advance(0.5)
                     await asyncio.sleep(0.01)  # the daemon is another process
         except TimeoutError:
             raise AssertionError(f"the kubelet: {kubelet}; nodeplug status: {daemon}; expected {expected}") from None
@@ -98,7 +98,7 @@ class Scenario:
         """After the kubelet has ended all pods, release their leases: otherwise they end after 5 s and a pass."""
         async with asyncio.timeout(30):
             while (await self.kubelet_view())["leases"]:
-                await self._machine.stand.clock.advance(0.5)
+                await self._machine.cluster.clock.advance(0.5)
         for each in (await self.status()).leases:
             asked = Release(each.resource, each.api, each.unit, force=True)
             await asyncio.to_thread(client.ask, self._machine.state, asked, Released)
@@ -112,25 +112,25 @@ class Scenario:
 
 
 async def test_kubelet_and_status_agree_after_every_step(machine: Machine, tmp_path: Path) -> None:
-    async with proxy_to(machine.stand.server) as proxy:
-        write_kubeconfig(machine.kubeconfig, proxy.url, machine.stand.server.token)
+    async with proxy_to(machine.cluster.server) as proxy:
+        write_kubeconfig(machine.kubeconfig, proxy.url, machine.cluster.server.token)
         await run_scenario(machine, tmp_path, proxy)
 
 
 async def run_scenario(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> None:
     """Run all steps; the daemon uses the `proxy` to the API server."""
-    scenario, stand = Scenario(machine), machine.stand
+    scenario, cluster = Scenario(machine), machine.cluster
     await machine.classes()
     first = await machine.start({"POD_UID": "one"}, RESOURCES, rescanSeconds=1)
     path = tmp_path / "config0.yaml"
     await scenario.until_agreed(leases=0)
 
-    await stand.create(pod("a", limits=[{FUSE: "1"}]))
-    await stand.create(
+    await cluster.create(pod("a", limits=[{FUSE: "1"}]))
+    await cluster.create(
         claim("c", request(deviceClassName="kvm.example.com")), using("b", ["mine"], claims={"mine": "c"})
     )
     for name in ("a", "b"):
-        await stand.until_phase(name, "Running")
+        await cluster.until_phase(name, "Running")
     await scenario.until_agreed()
 
     await proxy.cut()  # the API server is down: slices stay, and no lease ends
@@ -142,11 +142,11 @@ async def run_scenario(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> Non
 
     await scenario.change(path, lambda resources: resources[0].update(shares=3))  # reload, with shares allocated
     await scenario.until_agreed(units=3, healthy=0)
-    await stand.node.restart(kill=True)  # the kubelet
+    await cluster.node.restart(kill=True)  # the kubelet
     await scenario.until_agreed(units=3, healthy=0)
 
     await machine.start({"POD_UID": "two"}, [{**RESOURCES[0], "shares": 3}, RESOURCES[1]], rescanSeconds=1)  # update
-    await machine.until(lambda: len(list(stand.node.plugins_registry.glob("*.sock"))) == 2)
+    await machine.until(lambda: len(list(cluster.node.plugins_registry.glob("*.sock"))) == 2)
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0
     await scenario.until_agreed(units=3, healthy=0)
@@ -160,14 +160,14 @@ async def run_scenario(machine: Machine, tmp_path: Path, proxy: ApiProxy) -> Non
     path.write_text(good)
 
     for name in ("a", "b"):
-        await stand.delete("Pod", name)
-    await stand.delete("ResourceClaim", "c")
+        await cluster.delete("Pod", name)
+    await cluster.delete("ResourceClaim", "c")
     await scenario.release()
     await scenario.until_agreed(units=3, healthy=3, leases=0)
 
 
 async def test_kubelet_and_status_agree_on_a_full_disk(machine: Machine, tmp_path: Path) -> None:
-    scenario, stand, shares = Scenario(machine), machine.stand, 500
+    scenario, cluster, shares = Scenario(machine), machine.cluster, 500
     machine.state.mkdir()
     with mounted(machine.state, "size=4m") as disk:
         await machine.start(None, [{**RESOURCES[0], "shares": shares}, RESOURCES[1]], rescanSeconds=1)
@@ -175,12 +175,14 @@ async def test_kubelet_and_status_agree_on_a_full_disk(machine: Machine, tmp_pat
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
-        await stand.create(pod("a", limits=[{FUSE: "400"}]))  # a few leases would still fit into the ledger's own files
-        await stand.until_phase("a", "Failed")
+        await cluster.create(
+            pod("a", limits=[{FUSE: "400"}])
+        )  # a few leases would still fit into the ledger's own files
+        await cluster.until_phase("a", "Failed")
         found = await scenario.until_agreed(units=shares, healthy=shares, leases=0)
         assert [x for x in found.problems if "the disk is full; free some space" in x], found.problems
         (disk / "filler").unlink()
-        await stand.create(pod("b", limits=[{FUSE: "1"}]))
-        await stand.until_phase("b", "Running")
+        await cluster.create(pod("b", limits=[{FUSE: "1"}]))
+        await cluster.until_phase("b", "Running")
         assert (await scenario.until_agreed(units=shares, healthy=shares, leases=1)).problems == ()
         await machine.end()

@@ -13,10 +13,10 @@ import pytest
 
 from nodeplug import probe
 from nodeplug.page.site import Site
-from nodeplug.status_server import MOST_CONNECTIONS, StatusServer
+from nodeplug.status_server import MAX_CONNECTIONS, StatusServer
 from telemetry.exposition import Metric
 from tests.descriptors import no_more_descriptors
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.running import running, until
 from tests.threads import no_more_threads
 
@@ -134,7 +134,7 @@ async def test_malformed_requests_are_answered(request_: bytes, status: bytes) -
 @pytest.fixture
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit connections to a short time."""
-    monkeypatch.setattr("nodeplug.status_server.SECONDS", 0.3)
+    monkeypatch.setattr("nodeplug.status_server.REQUEST_TIMEOUT", 0.3)
 
 
 async def test_client_waits_while_no_descriptor_is_free(
@@ -189,7 +189,7 @@ def _local_ports() -> list[int]:
 async def test_idle_connections_use_few_resources() -> None:
     """A regression test: a thousand of them used a thousand threads, and all descriptors."""
     async with serving() as server:
-        since = HeldSince()
+        since = LeakCheck()
         idle: list[socket.socket] = []
         tracemalloc.start()
         try:
@@ -204,7 +204,7 @@ async def test_idle_connections_use_few_resources() -> None:
                 with contextlib.suppress(OSError):
                     one.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
                 await asyncio.sleep(0)
-            assert len(since.descriptors()) <= len(idle) + MOST_CONNECTIONS
+            assert len(since.descriptors()) <= len(idle) + MAX_CONNECTIONS
             assert since.threads() == set()
             assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
         finally:

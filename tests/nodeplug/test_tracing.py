@@ -73,18 +73,18 @@ async def test_spans_of_registration_allocation_and_reload(
 
 
 async def test_spans_of_preparing_and_unpreparing_a_claim(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
     async with collector() as collected:
         by_path: Json = {"name": "example.com/thing", "select": {"path": "/dev/thing*"}, "api": "dra"}
         await machine.start(environment(collected.url), resources=[*RESOURCES, by_path], tracing=True)
         await machine.until_published()
-        await stand.create(
+        await cluster.create(
             claim("c", request(deviceClassName="kvm.example.com")), using("p", ["mine"], claims={"mine": "c"})
         )
-        await stand.until_phase("p", "Running")
+        await cluster.until_phase("p", "Running")
         prepared = await collected.span(f"{DRA}/NodePrepareResources")
-        uid = (await stand.get("ResourceClaim", "c"))["metadata"]["uid"]
+        uid = (await cluster.get("ResourceClaim", "c"))["metadata"]["uid"]
         assert {key: value for key, value in prepared.attributes.items() if key.startswith("nodeplug.")} == {
             "nodeplug.claims": ["default/c"],
             "nodeplug.claim_uids": [uid],
@@ -92,7 +92,7 @@ async def test_spans_of_preparing_and_unpreparing_a_claim(machine: Machine) -> N
             "nodeplug.devices": ["misc-kvm"],
         }
         assert collected.parts(prepared) == ["read claim", "commit leases", "write CDI and metadata"]
-        await stand.delete("Pod", "p")
+        await cluster.delete("Pod", "p")
         over = await collected.span(f"{DRA}/NodeUnprepareResources")
         assert collected.parts(over) == ["remove CDI and metadata", "restore hardware", "commit leases"]
         assert collected.resource["k8s.node.name"] == NODE

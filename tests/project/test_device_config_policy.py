@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controlplane.apiserver.policies import Policy
 from dra_plugin.preparing.device_config import InvalidConfig, read
 from resources import template
-from tests.controlplane.scheduler.kit import Json, Stand
+from tests.controlplane.scheduler.kit import Json, SchedulerCluster
 from tests.device_configs import FOR_CLASSES, GOOD, INTERFACE, disagreements, install, policy, with_parameters
 
 _TEXTS = st.sampled_from(
@@ -68,9 +68,9 @@ def test_policy_refuses_no_config_that_a_node_accepts(parameters: Json, is_class
 
 
 async def test_policy_refuses_configs_that_no_node_accepts() -> None:
-    async with Stand() as stand:
-        await asyncio.to_thread(install, stand.client)
-        assert await asyncio.to_thread(lambda: list(disagreements(stand.client))) == []
+    async with SchedulerCluster() as cluster:
+        await asyncio.to_thread(install, cluster.client)
+        assert await asyncio.to_thread(lambda: list(disagreements(cluster.client))) == []
 
 
 def test_policy_allows_new_labels_on_invalid_older_classes() -> None:

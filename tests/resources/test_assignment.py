@@ -7,7 +7,7 @@ from resources.groups import SameAttribute
 from resources.presets import preset
 from resources.resource import Resource
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Paths
-from tests.hostdevices.made import assigned, device, ids, why
+from tests.hostdevices.made import assigned, device, ids, unassigned_reason
 
 
 def test_first_resource_that_selects_a_device_owns_it() -> None:
@@ -29,7 +29,7 @@ def test_whole_is_refused_when_another_resource_owns_a_part() -> None:
     devices = [device("card", "gpu", parents=("pci-1",)), device("pci-1", "pci")]
     found = assigned(devices, Resource("x/gpu", Kinds(("gpu",))), Resource("x/pci", Kinds(("pci",))))
     assert ids(found, "x/pci") == []
-    assert why(found, "pci-1") == "x/pci: x/gpu owns a part of it, card"
+    assert unassigned_reason(found, "pci-1") == "x/pci: x/gpu owns a part of it, card"
 
 
 def test_owner_of_a_whole_owns_and_allocates_all_its_parts() -> None:
@@ -88,7 +88,7 @@ def test_only_one_of_two_wholes_with_a_common_part_is_offered() -> None:
     devices = [device("pci-0", "pci"), device("pci-1", "pci"), device("vfio", "vfio", parents=("pci-0", "pci-1"))]
     found = assigned(devices, Resource("x/pci", Kinds(("pci",))))
     assert [(x.id, x.children) for x in found.devices["x/pci"]] == [("pci-0", ("vfio",))]
-    assert why(found, "pci-1") == "x/pci: vfio belongs to another device of x/pci"
+    assert unassigned_reason(found, "pci-1") == "x/pci: vfio belongs to another device of x/pci"
 
 
 def test_node_with_two_paths_is_allocated_once() -> None:
@@ -112,13 +112,15 @@ def test_path_selector_of_one_node_excludes_its_device() -> None:
         [card, file], Resource("x/mixer", Paths(("/dev/snd/controlC0",))), Resource("x/sound", Kinds(("sound",)))
     )
     assert (ids(found, "x/mixer"), ids(found, "x/sound")) == (["path-snd-controlc0"], [])
-    assert why(found, "sound-pch") == "x/sound: x/mixer owns a part of it, path-snd-controlc0"
+    assert unassigned_reason(found, "sound-pch") == "x/sound: x/mixer owns a part of it, path-snd-controlc0"
 
 
 def test_dangerous_device_is_offered_only_by_dangerous_resource() -> None:
     disk = device("disk", "block", "/dev/sda", node_kind="b", numbers=(8, 0))
     everything = Resource("x/all", AllOf(()))
-    assert "only a resource with `dangerous: true` may offer it" in why(assigned([disk], everything), "disk")
+    assert "only a resource with `dangerous: true` may offer it" in unassigned_reason(
+        assigned([disk], everything), "disk"
+    )
     found = assigned([disk], everything, Resource("x/disk", preset("block"), dangerous=True))
     assert ids(found, "x/disk") == ["disk"]
 
@@ -129,7 +131,7 @@ def test_whole_with_a_dangerous_part_is_dangerous() -> None:
         device("disk", "block", "/dev/sda", node_kind="b", parents=("stick",)),
     ]
     found = assigned(devices, Resource("x/usb", Kinds(("usb",))))
-    assert why(found, "stick").startswith("x/usb: its part disk is dangerous: /dev/sda is a block device")
+    assert unassigned_reason(found, "stick").startswith("x/usb: its part disk is dangerous: /dev/sda is a block device")
 
 
 @pytest.mark.parametrize("dangerous", [False, True])
@@ -184,13 +186,13 @@ def test_unassigned_device_has_reasons_of_resources_for_its_kind() -> None:
         Resource("x/gpu", AnyOf((Kinds(("accel",)), AllOf((Kinds(("gpu",)), Attribute("vendor", ("8086",))))))),
     )
     found = assigned([device("g", "gpu", attributes={"vendor": "10de"}), device("n", "nic")], *resources)
-    assert why(found, "g") == "x/amd: its vendor is 10de, not 1002; x/gpu: its vendor is 10de, not 8086"
-    assert why(found, "n") == "no resource selects devices of kind nic"
+    assert unassigned_reason(found, "g") == "x/amd: its vendor is 10de, not 1002; x/gpu: its vendor is 10de, not 8086"
+    assert unassigned_reason(found, "n") == "no resource selects devices of kind nic"
 
 
 def test_unassigned_device_has_reasons_of_at_most_two_resources() -> None:
     resources = [Resource(f"x/{name}", preset(name)) for name in ("kvm", "fuse", "tun", "sev")]
     found = assigned([device("misc-autofs", attributes={"name": "autofs"})], *resources)
-    assert why(found, "misc-autofs") == (
+    assert unassigned_reason(found, "misc-autofs") == (
         "x/kvm: its name is autofs, not kvm; x/fuse: its name is autofs, not fuse; nor do 2 more resources select it"
     )

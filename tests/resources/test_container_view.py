@@ -100,7 +100,7 @@ def test_two_nodes_at_one_container_path_are_detected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "unassigned_reason"),
     [
         ("v.example/gpu={mac}", "it has no mac, which cdiDevices of x/y uses"),
         (
@@ -110,18 +110,18 @@ def test_two_nodes_at_one_container_path_are_detected() -> None:
         ("v.example/gpu={name}", ""),
     ],
 )
-def test_device_with_invalid_cdi_name_is_unavailable(name: str, why: str) -> None:
+def test_device_with_invalid_cdi_name_is_unavailable(name: str, unassigned_reason: str) -> None:
     stick = structs.replace(STICK, attributes={**STICK.attributes, "name": "ttyUSB0"})
-    assert offered(stick, cdi_devices=(name,)).unavailable == why
+    assert offered(stick, cdi_devices=(name,)).unavailable == unassigned_reason
 
 
 @pytest.mark.parametrize(
-    ("files", "why"),
+    ("files", "unassigned_reason"),
     [
         (None, "`userspace: nvidia` of x/y is for GPUs that use this driver"),
         (DriverFiles(problem="two versions"), "two versions"),
         (DriverFiles(), ""),
     ],
 )
-def test_device_without_driver_files_is_unavailable(files: DriverFiles | None, why: str) -> None:
-    assert offered(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == why
+def test_device_without_driver_files_is_unavailable(files: DriverFiles | None, unassigned_reason: str) -> None:
+    assert offered(structs.replace(STICK, driver_files=files), userspace="nvidia").unavailable == unassigned_reason

@@ -10,7 +10,7 @@ from resources.assignment import Assignment, assign
 from resources.resource import Resource
 from resources.selector import Kinds, Paths
 from tests.hostdevices.machine import interface
-from tests.hostdevices.made import ids, why
+from tests.hostdevices.made import ids, unassigned_reason
 from tests.hostdevices.tree import Tree
 
 
@@ -78,7 +78,7 @@ def test_raw_storage_is_dangerous_by_name_or_number(tree: Tree, node: str, numbe
 
 
 @pytest.mark.parametrize(
-    ("node", "numbers", "why"),
+    ("node", "numbers", "unassigned_reason"),
     [
         ("pts/3", "136:3", "gives the terminal of a session"),
         ("nvidia-caps/nvidia-cap1", "509:1", "can reconfigure all of the node's GPUs"),
@@ -90,10 +90,12 @@ def test_raw_storage_is_dangerous_by_name_or_number(tree: Tree, node: str, numbe
         ("nst0", "9:128", ""),
     ],
 )
-def test_unknown_node_is_dangerous_by_name_or_number(tree: Tree, node: str, numbers: str, why: str) -> None:
+def test_unknown_node_is_dangerous_by_name_or_number(
+    tree: Tree, node: str, numbers: str, unassigned_reason: str
+) -> None:
     tree.node(f"/dev/{node}", numbers)
     refused = [x.reason for x in assigned(tree, f"/dev/{node}").rest if x.device.kind == "path"]
-    assert [why in x for x in refused] == [True] * bool(why)
+    assert [unassigned_reason in x for x in refused] == [True] * bool(unassigned_reason)
 
 
 def test_power_button_and_board_bus_are_refused(tree: Tree) -> None:
@@ -112,7 +114,7 @@ def test_power_button_and_board_bus_are_refused(tree: Tree) -> None:
     by_kind, by_path = assign(scan(tree.host), [kinds]), assigned(tree, "/dev/i2c-*", "/dev/input/*")
     offered = [[x.name for x in found.devices["example.com/x"]] for found in (by_kind, by_path)]
     assert offered == [["i2c-1", "event1"], ["i2c-1", "event1"]]
-    assert "it is the board's own bus" in why(by_kind, "i2c-0000-00-1f-5")
+    assert "it is the board's own bus" in unassigned_reason(by_kind, "i2c-0000-00-1f-5")
     assert any("it is the power button or its like, and can reset or power" in x.reason for x in by_kind.rest)
 
 
@@ -131,7 +133,7 @@ def test_member_of_a_bond_is_refused(tree: Tree) -> None:
     for kind in ("nic", "pci"):
         found = assign(scan(tree.host), [Resource("example.com/x", Kinds((kind,)))])
         assert f"{kind}-0000-3b-00-1" in ids(found, "example.com/x")
-        assert "it is a part of bond1" in why(found, f"{kind}-0000-3b-00-0")
+        assert "it is a part of bond1" in unassigned_reason(found, f"{kind}-0000-3b-00-0")
 
 
 @pytest.mark.parametrize(("group", "maps", "offered"), [("", 1, 0), ("identity", 1, 0), ("DMA-FQ", 1, 1), ("", 0, 1)])
@@ -147,7 +149,9 @@ def test_function_with_uio_maps_and_without_iommu_is_dangerous(tree: Tree, group
     found = assign(scan(tree.host), [Resource("example.com/x", Kinds(("pci",)))])
     assert ("pci-0000-03-00-0" in ids(found, "example.com/x")) == bool(offered)
     if not offered:
-        assert "its part uio-0000-03-00-0 is dangerous: its DMA can write" in why(found, "pci-0000-03-00-0")
+        assert "its part uio-0000-03-00-0 is dangerous: its DMA can write" in unassigned_reason(
+            found, "pci-0000-03-00-0"
+        )
 
 
 def test_control_node_of_sound_card_is_offered_alone(tree: Tree) -> None:
@@ -155,4 +159,4 @@ def test_control_node_of_sound_card_is_offered_alone(tree: Tree) -> None:
     for name in ("controlC0", "pcmC0D0p"):
         tree.device(f"{card}/{name}", group="class/sound", node=f"snd/{name}")
     assert len(ids(assigned(tree, "/dev/snd/control*"), "example.com/x")) == 1
-    assert why(assigned(tree, "/dev/snd/control*"), "sound-0000-00-1f-3")
+    assert unassigned_reason(assigned(tree, "/dev/snd/control*"), "sound-0000-00-1f-3")

@@ -9,7 +9,7 @@ from hostdevices import Host, scan
 from hostdevices.readers import READERS, paths_reader
 from nodeplug.config import loads
 from resources.assignment import assign
-from resources.emptiness import why_empty
+from resources.emptiness import empty_reason
 from tests.hostdevices.machine import build_machine
 
 
@@ -37,13 +37,13 @@ def test_reason_mentions_dangerous_if_all_selected_kinds_need_it(
     for options, is_mentioned in (({}, needs_option), ({"dangerous": True}, False)):
         config = loads(json.dumps({"resources": [resource | options]}).encode())
         inventory = scan(Host(tmp_path), READERS)
-        reason = why_empty(config.resources[0], inventory, assign(inventory, config.resources))
+        reason = empty_reason(config.resources[0], inventory, assign(inventory, config.resources))
         words = "; it also needs `dangerous: true`, without which no resource gets such devices"
         assert reason == f"no device here: no device of kind {kinds} exists" + words * is_mentioned
 
 
 @pytest.mark.parametrize(
-    ("select", "why"),
+    ("select", "unassigned_reason"),
     [
         ("kvm", ": misc-kvm belongs to x/first, which is earlier in the file"),
         (
@@ -63,13 +63,13 @@ def test_reason_mentions_dangerous_if_all_selected_kinds_need_it(
         ("coral-usb", "no device here"),
     ],
 )
-def test_reason_is_that_of_the_nearest_device(select: object, why: str, tmp_path: Path) -> None:
+def test_reason_is_that_of_the_nearest_device(select: object, unassigned_reason: str, tmp_path: Path) -> None:
     resources = [{"name": "x/first", "select": "kvm"}, {"name": "x/second", "select": select}]
     config = loads(json.dumps({"resources": resources}).encode())
     inventory = scan(build_machine(tmp_path).host, (*READERS, paths_reader(config.path_globs)))
-    reason = why_empty(config.resources[1], inventory, assign(inventory, config.resources))
+    reason = empty_reason(config.resources[1], inventory, assign(inventory, config.resources))
     assert reason.startswith("no device here")
-    assert why in reason
+    assert unassigned_reason in reason
 
 
 def test_reason_is_own_refusal_when_a_later_resource_has_the_device(tmp_path: Path) -> None:
@@ -79,6 +79,6 @@ def test_reason_is_own_refusal_when_a_later_resource_has_the_device(tmp_path: Pa
     inventory = scan(build_machine(tmp_path).host, READERS)
     assignment = assign(inventory, config.resources)
     assert len(assignment.devices["x/second"]) == 2
-    reason = why_empty(config.resources[0], inventory, assignment)
+    reason = empty_reason(config.resources[0], inventory, assignment)
     assert "-gi1-ci0: it has no uuid, which `ids: uuid` uses as its id" in reason
     assert reason.endswith("from NVIDIA's library) (and 1 more)")

@@ -6,7 +6,7 @@ from hostdevices import Health
 from resources.groups import Functions, PathMember, PathSet, SameAttribute, Within
 from resources.resource import Resource
 from resources.selector import Ids, Kinds, Paths
-from tests.hostdevices.made import assigned, device, ids, why
+from tests.hostdevices.made import assigned, device, ids, unassigned_reason
 
 CAMERA = [
     device("usb-cam", "usb", "/dev/bus/usb/001/004", attributes={"serial": "7"}, numa=(1,)),
@@ -109,7 +109,10 @@ def test_path_group_has_configured_container_paths() -> None:
         ("/dev/snd/pcmC1D0c", "/dev/snd/pcmC0D0c"),
     ]
     assert [n.path for n in second.devnodes] == ["/dev/snd/controlC2", "/dev/snd/pcmC2D0c", "/dev/snd/midiC2D0"]
-    assert why(found, "path-controlc3") == "x/capture: the group also needs a node that matches /dev/snd/pcmC*D0c"
+    assert (
+        unassigned_reason(found, "path-controlc3")
+        == "x/capture: the group also needs a node that matches /dev/snd/pcmC*D0c"
+    )
 
 
 def test_path_group_is_incomplete_if_another_resource_owns_a_member() -> None:

@@ -4,7 +4,7 @@ from hostdevices import Device
 from resources.groups import Within
 from resources.resource import Resource
 from resources.selector import Ids, Kinds
-from tests.hostdevices.made import assigned, device, ids, why
+from tests.hostdevices.made import assigned, device, ids, unassigned_reason
 
 PORT = "usb-port-0000-00-14-0-0-2"
 BY_PORT = Resource("x/coral", Kinds(("usb",)), identity="port")
@@ -34,7 +34,10 @@ def test_parts_of_a_device_are_allocated_with_its_port() -> None:
 
 def test_device_without_a_port_is_refused() -> None:
     found = assigned([device("usb-2", "usb")], BY_PORT)
-    assert why(found, "usb-2") == "x/coral: it is on no USB port, and `identity: port` identifies a device by its port"
+    assert (
+        unassigned_reason(found, "usb-2")
+        == "x/coral: it is on no USB port, and `identity: port` identifies a device by its port"
+    )
 
 
 def test_device_of_another_resource_has_its_port_as_parent() -> None:

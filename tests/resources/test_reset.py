@@ -11,7 +11,7 @@ from resources.reset import ResetFailed, reset
 from resources.resource import Resource
 from resources.selector import AllOf, Attribute, Kinds, Selection
 from tests.hostdevices.machine import interface
-from tests.hostdevices.made import ids, why
+from tests.hostdevices.made import ids, unassigned_reason
 from tests.hostdevices.tree import Tree
 
 BUS_ID = "resource.kubernetes.io/pciBusID"
@@ -88,7 +88,7 @@ def test_device_on_no_pci_bus_is_refused_at_assignment(tree: Tree) -> None:
     group = assigned(tree, Resource(NAME, kind("misc"), group=SameAttribute("bus"), reset=True))
     for found in (single, group):
         assert ids(found, NAME) == []
-        assert why(found, "misc-kvm") == "example.com/x: it is on no PCI bus and cannot be reset"
+        assert unassigned_reason(found, "misc-kvm") == "example.com/x: it is on no PCI bus and cannot be reset"
         assert "misc-kvm" not in found.owners
 
 
@@ -107,7 +107,7 @@ def test_resource_with_reset_gets_no_pf_whose_vfs_are_offered(tree: Tree) -> Non
     virtual = Resource("example.com/vf", kind("pci", sriov="vf"), reset=True)
     found = assigned(tree, physical, virtual)
     assert ids(found, NAME) == []
-    assert "a reset of it would also reset pci-0000-3b-00-2, which example.com/vf offers" in why(
+    assert "a reset of it would also reset pci-0000-3b-00-2, which example.com/vf offers" in unassigned_reason(
         found, "pci-0000-3b-00-0"
     )
     assert "pci-0000-3b-00-0" not in found.owners
@@ -137,4 +137,4 @@ def test_only_first_device_of_a_function_can_be_offered_with_reset(tree: Tree) -
         interface(tree, parent, f"eth{port}", mac="02:00:00:00:00:01", dev_port=port)
     found = assigned(tree, Resource(NAME, kind("nic"), reset=True))
     assert ids(found, NAME) == ["nic-0000-05-00-0"]
-    assert "a reset of it would also reset nic-0000-05-00-0" in why(found, "nic-0000-05-00-0-p1")
+    assert "a reset of it would also reset nic-0000-05-00-0" in unassigned_reason(found, "nic-0000-05-00-0-p1")

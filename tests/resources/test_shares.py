@@ -12,7 +12,7 @@ from resources.resource import Capacity, Resource
 from resources.shares import DeviceShares, shares_of
 from tests.dra_plugin.offering import offering, published
 from tests.hostdevices.made import assigned, device
-from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.config.text import errors_with_settings, one
 
 GI = 1 << 30
 SMALL = device("gpu-small", "gpu", attributes={"model": "T4", "memory": 16 * GI})
@@ -81,7 +81,7 @@ def test_first_matching_rule_sets_the_shares() -> None:
     ],
 )
 def test_invalid_shares_are_refused(text: str, words: str) -> None:
-    assert any(words in x for x in wrong_with(f"select: gpu\n{text}"))
+    assert any(words in x for x in errors_with_settings(f"select: gpu\n{text}"))
 
 
 def test_plain_shares_apply_to_all_devices() -> None:

@@ -1,1 +1,1 @@
-"""Hours of a node's life in minutes, to measure growth: `python -m tests.soak`."""
+"""Hours of a node's activity in minutes, to measure growth: `python -m tests.soak`."""

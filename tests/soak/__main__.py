@@ -17,27 +17,27 @@ from pathlib import Path
 from msgspec import structs, to_builtins
 
 from tests.soak.growth import Measure, Slope
-from tests.soak.life import Life
+from tests.soak.loaded_node import LoadedNode
 
 _UNITS = {"rss": "KiB", "database": "KiB", "log": "KiB"}
 
 
 async def _soak(options: argparse.Namespace) -> int:
     measures: list[Measure] = []
-    async with Life(options.seed, options.allocations) as life:
-        await life.fill(options.claims)
+    async with LoadedNode(options.seed, options.allocations) as node:
+        await node.fill(options.claims)
         for _ in range(options.warm):
-            await life.round()
+            await node.round()
         end = time.monotonic() + options.minutes * 60
         while time.monotonic() < end or len(measures) < 10:
-            await life.round()
-            measures.append(life.measure())
+            await node.round()
+            measures.append(node.measure())
         for _ in range(options.updates):
-            await life.update()
-        left = life.left_behind()
-        after = life.measure()
+            await node.update()
+        left = node.left_behind()
+        after = node.measure()
     slopes = {name: Slope.of([getattr(measure, name) for measure in measures]) for name in structs.asdict(measures[0])}
-    lived = ", ".join(f"{count:,} {name}" for name, count in sorted(life.counts.items()))
+    lived = ", ".join(f"{count:,} {name}" for name, count in sorted(node.counts.items()))
     print(f"{len(measures)} rounds were measured; in total: {lived}")
     print(
         "| | first | last | most | growth in 1,000 rounds | after the updates |", "|---|---|---|---|---|---|", sep="\n"
@@ -48,11 +48,11 @@ async def _soak(options: argparse.Namespace) -> int:
         growth = f"{slope.slope * 1000:+,.1f} ± {slope.error * 1000:,.1f} {unit}".strip()
         print(f"| {name} | {' | '.join(figures)} | {growth} | {getattr(after, name):,.0f} {unit} |".replace(" |", " |"))
     print(*(f"left behind: {each}" for each in left), sep="\n")
-    print(*(f"refused {count} times: {text}" for text, count in life.refusals.most_common(20)), sep="\n")
+    print(*(f"refused {count} times: {text}" for text, count in node.refusals.most_common(20)), sep="\n")
     if options.json:
         found = {
-            "counts": life.counts,
-            "refused": life.refusals,
+            "counts": node.counts,
+            "refused": node.refusals,
             "slopes": to_builtins(slopes),
             "after": to_builtins(after),
             "left": left,

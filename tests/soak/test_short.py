@@ -3,18 +3,18 @@
 import pytest
 
 from tests.soak.growth import Slope
-from tests.soak.life import Life
+from tests.soak.loaded_node import LoadedNode
 
 
 async def test_two_rounds_and_an_update_leave_nothing_behind() -> None:
-    async with Life(seed=1, allocations=10) as life:
-        await life.round()
-        first = life.measure()
-        await life.round()
-        await life.wait_for_descriptors(first.descriptors + 2)
-        await life.update()
-        assert life.left_behind() == []
-    assert life.counts["kubelet restarts"] == life.counts["claims"] == 2
+    async with LoadedNode(seed=1, allocations=10) as node:
+        await node.round()
+        first = node.measure()
+        await node.round()
+        await node.wait_for_descriptors(first.descriptors + 2)
+        await node.update()
+        assert node.left_behind() == []
+    assert node.counts["kubelet restarts"] == node.counts["claims"] == 2
 
 
 def test_slope_is_fitted_with_its_error() -> None:

@@ -249,11 +249,11 @@ def _allows(rule: Plain, attributes: Attributes) -> bool:
         )
     resources = rule.get("resources") or ()
     resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
-    is_meant = "*" in resources or resource in resources
+    is_resource_matched = "*" in resources or resource in resources
     if attributes.subresource and f"*/{attributes.subresource}" in resources:
-        is_meant = True
+        is_resource_matched = True
     named = rule.get("resourceNames") or ()
-    return is_meant and _has(rule, "apiGroups", attributes.group) and (not named or attributes.name in named)
+    return is_resource_matched and _has(rule, "apiGroups", attributes.group) and (not named or attributes.name in named)
 
 
 def _has(rule: Plain, member: str, value: str) -> bool:

@@ -47,12 +47,12 @@ def kind_of_review(group: str, version: str, resource: str, *, is_namespaced: bo
     return next((each.kind for each in found if (each.plural, each.is_namespaced) == (resource, is_namespaced)), "")
 
 
-def access_review(kind: str, question: Plain, asker: User, authorizer: Authorizer, namespace: str = "") -> Plain:
+def access_review(kind: str, question: Plain, requester: User, authorizer: Authorizer, namespace: str = "") -> Plain:
     """Return an access review with its answer. `namespace` is that of a local one. Raises ApiError."""
     spec = question.get("spec") or {}
     if kind == _LOCAL:
         _check_local(question, namespace)
-    user = asker if kind == "SelfSubjectAccessReview" else _user_of(spec)
+    user = requester if kind == "SelfSubjectAccessReview" else _user_of(spec)
     decision = authorizer.decide(user, _attributes(spec))
     status: Plain = {"allowed": decision.is_allowed}
     if decision.reason:
@@ -82,12 +82,12 @@ def _check_local(question: Plain, namespace: str) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def rules_review(question: Plain, asker: User, authorizer: Authorizer) -> Plain:
-    """Return a rules review with all that the asker can do in a namespace. Raises ApiError."""
+def rules_review(question: Plain, requester: User, authorizer: Authorizer) -> Plain:
+    """Return a rules review with all that the requester can do in a namespace. Raises ApiError."""
     namespace = (question.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
-    rules, missing = authorizer.rules(asker, namespace)
+    rules, missing = authorizer.rules(requester, namespace)
     found: Plain = {"resourceRules": [], "nonResourceRules": []}
     for rule in rules:
         if rule.get("nonResourceURLs"):

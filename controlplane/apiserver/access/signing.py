@@ -103,11 +103,11 @@ class Signer:
     def _approve(self, request: Plain, wanted: CertificateRequest) -> None:
         """Approve a request if its user has the right: for its own node, or for any."""
         user = user_of(request)
-        for part, is_meant, message in (
+        for part, is_applicable, message in (
             ("selfnodeclient", user.name == wanted.common_name, "self kubelet client"),
             ("nodeclient", True, "kubelet client"),
         ):
-            if is_meant and self._authorizer.decide(user, Attributes("create", GROUP, PLURAL, part)).is_allowed:
+            if is_applicable and self._authorizer.decide(user, Attributes("create", GROUP, PLURAL, part)).is_allowed:
                 text = f"Auto approving {message} certificate after SubjectAccessReview."
                 condition = {"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": text}
                 self._write(request, APPROVAL, {"conditions": [condition]})
@@ -175,9 +175,9 @@ def _kubelet_serving_fault(wanted: CertificateRequest, usages: frozenset[str]) -
     for what, found in (("Email", wanted.emails), ("URI", wanted.uris)):
         if found:
             return f"{what} subjectAltNames are not allowed"
-    strange = next((name for name in wanted.dns if not _DNS.match(name)), None)
-    if strange is not None:
-        return f"DNS subjectAltName {strange!r} is none"
+    invalid_name = next((name for name in wanted.dns if not _DNS.match(name)), None)
+    if invalid_name is not None:
+        return f"DNS subjectAltName {invalid_name!r} is none"
     if not wanted.common_name.startswith(_NODE):
         return "subject common name does not begin with system:node:"
     return _usages_fault(usages, "server auth")

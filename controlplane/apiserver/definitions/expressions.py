@@ -153,7 +153,7 @@ _Pair = tuple[Any, Any]
 class _Walk:
     def __init__(self, errors: ErrorList, context: WriteContext) -> None:
         self._errors, self._warnings = errors, context.warnings
-        self._shows_values = context.release.rules_tell_values
+        self._shows_values = context.release.rule_errors_show_values
         self._left = MAX_BUDGET
         self._known: dict[int, _Programs] = {}  # by the identity of a place's schema
 

@@ -167,9 +167,9 @@ def _below(path: str, schema: Schema, place: _Place) -> Iterator[tuple[str, Sche
         yield f"properties[{name}]", child, inner
     if isinstance(schema.get("not"), Mapping):
         yield "not", schema["not"], narrower
-    for junctor in ("allOf", "oneOf", "anyOf"):
-        for index, child in enumerate(schema.get(junctor) or ()):
-            yield f"{junctor}[{index}]", child, narrower
+    for combinator in ("allOf", "oneOf", "anyOf"):
+        for index, child in enumerate(schema.get(combinator) or ()):
+            yield f"{combinator}[{index}]", child, narrower
     for name, child in sorted((schema.get("definitions") or {}).items()):
         yield f"definitions[{name}]", child, narrower
     items = schema.get("items")

@@ -17,7 +17,7 @@ INT_OR_STRING = "x-kubernetes-int-or-string"
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'")
 _ROOT, _ITEM, _FIELD = "at the root", "for specified array items", "for specified object fields"
-_JUNCTORS = ("allOf", "anyOf", "oneOf")
+_COMBINATORS = ("allOf", "anyOf", "oneOf")
 _UNSUPPORTED = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")
 _EMPTY_OR_FALSE = {
     "title": "must be empty",
@@ -84,8 +84,8 @@ def field_of(schema: Schema, path: str, *, with_brackets: bool = True) -> tuple[
 
 
 def _below(schema: Schema) -> Iterator[Schema]:
-    for junctor in _JUNCTORS:
-        yield from schema.get(junctor) or ()
+    for combinator in _COMBINATORS:
+        yield from schema.get(combinator) or ()
     yield from (schema.get("properties") or {}).values()
     yield from (schema[name] for name in ("not", "items", "additionalProperties") if is_schema(schema.get(name)))
 
@@ -217,8 +217,8 @@ def _check_nested(errors: ErrorList, path: str, schema: Schema, *, may_choose: b
 def _check_known(errors: ErrorList, rules: Schema, schema: Schema, path: str, where: str) -> None:
     """Check that everything that the rules at `where` restrict has a schema of its own at `path`."""
     nested = [(f"{where}.not", rules["not"])] if is_schema(rules.get("not")) else []
-    for junctor in _JUNCTORS:
-        nested += [(f"{where}.{junctor}[{index}]", each) for index, each in enumerate(rules.get(junctor) or ())]
+    for combinator in _COMBINATORS:
+        nested += [(f"{where}.{combinator}[{index}]", each) for index, each in enumerate(rules.get(combinator) or ())]
     for here, each in nested:
         _check_known_below(errors, each, schema, path, here)
 

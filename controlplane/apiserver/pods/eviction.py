@@ -80,7 +80,7 @@ def _charge(rest: Rest, pod: Plain, *, is_dry_run: bool) -> None:
         raise forbidden("policy", "poddisruptionbudget", name, why)
     allowed = status.get("disruptionsAllowed") or 0
     if allowed <= 0:
-        raise _refusal(_why_not(name, status))
+        raise _refusal(_blocked_reason(name, status))
     now = rest.clock()
     changed = {**status, "disruptionsAllowed": allowed - 1}
     if allowed == 1:
@@ -104,7 +104,7 @@ def _may_go_unhealthy(budget: Plain) -> bool:
     return wanted > 0 and (status.get("currentHealthy") or 0) >= wanted
 
 
-def _why_not(name: str, status: Plain) -> str:
+def _blocked_reason(name: str, status: Plain) -> str:
     failed = budgets.sync_failure(status)
     if failed is not None:
         return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {failed}"

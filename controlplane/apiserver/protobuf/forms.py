@@ -23,7 +23,7 @@ from controlplane.apiserver.protobuf.wire import (
     varint,
 )
 from resourceapi.objects import DecodeError, Quantity, QuantityError, format_time, parse_json
-from resourceapi.objects.codec import PLAIN, Mismatch, micro_time_complaint
+from resourceapi.objects.codec import PLAIN, Mismatch, micro_time_error
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _THIRD = tag(1, LENGTH), tag(3, LENGTH)
@@ -125,7 +125,7 @@ def _after_newlines(text: bytes, at: int) -> int:
 def _write_time(value: Any, *, micro: bool = False) -> bytes:
     if value is None:
         return _ZERO
-    if micro and (why := micro_time_complaint(value)):
+    if micro and (why := micro_time_error(value)):
         raise Mismatch(reason=why)
     passed: timedelta = PLAIN[datetime].read(value) - _EPOCH
     nanos = passed.microseconds * 1000 if micro else 0

@@ -160,7 +160,7 @@ def _priority_level(errors: ErrorList, new: Plain, old: Plain | None, *, release
             errors.required("spec.limited", "must not be empty when type is Limited")
         else:
             _limited(errors, limited, release)
-    elif not kind and release.has_uniform_words:
+    elif not kind and release.has_uniform_messages:
         errors.required("spec.type")
     elif kind != _EXEMPT:
         errors.not_supported("spec.type", kind, [_EXEMPT, "Limited"])
@@ -176,7 +176,7 @@ def _limited(errors: ErrorList, limited: Plain, release: Release) -> None:
         errors.forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited")
     elif kind == "Queue" and queuing is None:
         errors.required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited")
-    elif not kind and release.has_uniform_words:
+    elif not kind and release.has_uniform_messages:
         errors.required(f"{path}.type")
     elif kind not in ("Queue", "Reject"):
         errors.not_supported(f"{path}.type", kind, ["Queue", "Reject"])

@@ -29,13 +29,13 @@ _LONGEST_NODE_ID, _LONGEST_MESSAGE = 256, 1024
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 1 << 32
 _SHORTEST_PERIOD = 10
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-_TOKENS_IN_VAIN = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+_NO_REQUESTS = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
 
 
 def _class(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
     for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         if old is not None and not json_equal(new.get(name), old.get(name)):
-            if not release.has_uniform_words and name in ("parameters", "provisioner"):
+            if not release.has_uniform_messages and name in ("parameters", "provisioner"):
                 errors.forbidden(name, f"updates to {name} are forbidden.")
             else:
                 errors.invalid(name, None if release.has_declared_rules else new.get(name), _IMMUTABLE)
@@ -129,7 +129,7 @@ def _driver(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.invalid(f"{path}.nodeAllocatableUpdatePeriodSeconds", period, why)
     in_secrets = spec.get("serviceAccountTokenInSecrets")
     if in_secrets is not None and not spec.get("tokenRequests"):
-        errors.invalid(f"{path}.serviceAccountTokenInSecrets", in_secrets, _TOKENS_IN_VAIN)
+        errors.invalid(f"{path}.serviceAccountTokenInSecrets", in_secrets, _NO_REQUESTS)
     for name, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
         if old is not None and not json_equal(spec.get(name), old["spec"].get(name)):
             errors.invalid(f"{path}.{shown}", spec.get(name), _IMMUTABLE)

@@ -19,7 +19,7 @@ from resourceapi.objects import ErrorList, format_time, from_dict
 from resourceapi.objects.core import NodeSelector
 from resourceapi.objects.field_rules import complaints, dns_label, driver_name, node_selector
 from resourceapi.objects.json_value import json_equal
-from resourceapi.objects.names import dns_label as why_no_label
+from resourceapi.objects.names import dns_label as dns_label_problem
 from resourceapi.objects.names import dns_subdomain
 from resourceapi.objects.release import Release
 
@@ -208,7 +208,7 @@ def _check_classes(errors: ErrorList, spec: Plain, path: str, *, is_inline: bool
 
 
 def _secret(errors: ErrorList, secret: Plain, path: str) -> None:
-    for member, rule in (("name", dns_subdomain), ("namespace", why_no_label)):
+    for member, rule in (("name", dns_subdomain), ("namespace", dns_label_problem)):
         if secret.get(member):
             complaints(errors, f"{path}.{member}", secret[member], rule(secret[member]))
         else:

@@ -9,8 +9,8 @@ import logging
 import time
 
 from dra_plugin.publishing.slices.compare import comparable
+from dra_plugin.publishing.slices.conflicts import ConflictDetector
 from dra_plugin.publishing.slices.desired import DriverResources, InvalidPool
-from dra_plugin.publishing.slices.disputes import ConflictDetector
 from dra_plugin.publishing.slices.owner import Owner
 from dra_plugin.publishing.slices.publisher import ErrorHandler, Publisher, Statistics, SyncFailed
 from dra_plugin.publishing.slices.queue import Limits, Queue

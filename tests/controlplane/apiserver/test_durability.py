@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.apiserver import JournalError, Server, ServerError, controllers
 from tests.controlplane.apiserver.running import CLASSES, Http, Running, device_class, wait_until_deleted
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.small_disk import fill, mounted
 
 
@@ -113,7 +113,7 @@ def test_file_of_another_format_is_refused_and_closed(tmp_path: Path) -> None:
     """The error has the file's name and the reason, and the file is closed."""
     other = tmp_path / "other"
     other.write_text("no database " * 100)
-    since = HeldSince()
+    since = LeakCheck()
     with pytest.raises(JournalError, match="other: file is not a database"):
         Server(data=other)
     assert not since.descriptors()

@@ -88,7 +88,7 @@ def all_solutions(
     slices = {each.metadata.name: each.spec.resources[0].capacity.value() for each in offered}
     places = [(number, index) for number, each in enumerate(wanted) for index in range(len(each.spec.claims))]
 
-    def agree(chosen: ChosenDevices) -> bool:
+    def values_match(chosen: ChosenDevices) -> bool:
         found = [values[each].get("numa") for each in chosen]
         return None not in found and len(set(found)) <= 1
 
@@ -98,7 +98,7 @@ def all_solutions(
             return False
         for number, each in enumerate(wanted):
             parts = tuple(x for place, part in chosen.items() if place[0] == number for x in part)
-            if each.spec.match_attributes and not agree(parts):
+            if each.spec.match_attributes and not values_match(parts):
                 return False
         return True
 
@@ -118,7 +118,7 @@ def all_solutions(
             if each not in taken and (not detail.constraints or values[each].get("colour") == (None, "red"))
         ]
         for part in combinations(usable, detail.requests["count"].value()):
-            if not detail.match_attributes or agree(part):
+            if not detail.match_attributes or values_match(part):
                 yield from descend(place + 1, {**chosen, places[place]: part})
 
     for solution in descend(0, {}):

@@ -22,7 +22,7 @@ Interceptor = Callable[[str, str, Callable[[], Any]], Any]
 """Receives a request's method, path, and a function that sends it."""
 
 DRIVER = "gpu.example.com"
-SECONDS = 30.0  # the longest wait for any event on a slow machine
+EVENT_TIMEOUT = 30.0  # the longest wait for any event on a slow machine
 _PLURALS = {
     "DeviceClass": ("resource.k8s.io/v1", "deviceclasses", False),
     "DeviceTaintRule": ("resource.k8s.io/v1beta2", "devicetaintrules", False),
@@ -56,7 +56,7 @@ def intercepted_client(server: Server, interceptor: Interceptor) -> Client:
     return InterceptedClient(lambda: credentials, wait=lambda _: None)
 
 
-class Stand:
+class SchedulerCluster:
     """A cluster of one API server and one scheduler, connected by HTTP. `options` are those of the scheduler.
 
     With a `version` the server serves only this version of resource.k8s.io. The scheduler's requests pass through
@@ -153,7 +153,7 @@ class Stand:
 
     async def until(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The first true result of `ask`, which runs again after each change of the server's objects."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(EVENT_TIMEOUT):
             while True:
                 self._changed.clear()
                 if answer := await ask():

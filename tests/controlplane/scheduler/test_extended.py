@@ -5,7 +5,17 @@ import pytest
 from controlplane.scheduler.extended import classes_by_resource
 from resourceapi.objects import read_as
 from resourceapi.objects.v1 import DeviceClass
-from tests.controlplane.scheduler.kit import Json, Stand, claim, device_class, devices, node, pod, slice_, users
+from tests.controlplane.scheduler.kit import (
+    Json,
+    SchedulerCluster,
+    claim,
+    device_class,
+    devices,
+    node,
+    pod,
+    slice_,
+    users,
+)
 from tests.dra_scenarios import scenario
 
 X = "example.com/x"
@@ -18,10 +28,10 @@ def class_with_resource(name: str = "gpu", resource: str = X) -> Json:
 
 @scenario(240)
 async def test_extended_resource_is_allocated_through_device_class() -> None:
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), slice_("n1", "a", "b"), pod("p", limits=[{X: "2"}]))
-        bound = await stand.until_bound("p")
-        special = (await stand.claims_of("p"))["extended"]
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), slice_("n1", "a", "b"), pod("p", limits=[{X: "2"}]))
+        bound = await cluster.until_bound("p")
+        special = (await cluster.claims_of("p"))["extended"]
         metadata = special["metadata"]
         assert metadata["name"].startswith("p-extended-resources-")
         assert metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -41,11 +51,11 @@ async def test_extended_resource_is_allocated_through_device_class() -> None:
 @pytest.mark.parametrize("resource", [X, IMPLICIT_RESOURCE])
 @pytest.mark.parametrize("containers", [1, 3])
 async def test_each_container_has_a_request_for_explicit_or_implicit_name(resource: str, containers: int) -> None:
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), slice_("n1", *"abc"))
-        await stand.create(pod("p", limits=[{"cpu": "1", resource: "1"}] * containers))
-        bound = await stand.until_bound("p")
-        assert len(devices((await stand.claims_of("p"))["extended"])) == containers
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), slice_("n1", *"abc"))
+        await cluster.create(pod("p", limits=[{"cpu": "1", resource: "1"}] * containers))
+        bound = await cluster.until_bound("p")
+        assert len(devices((await cluster.claims_of("p"))["extended"])) == containers
         index = sorted(["cpu", resource]).index(resource)
         mappings = bound["status"]["extendedResourceClaimStatus"]["requestMappings"]
         assert [each["requestName"] for each in mappings] == [
@@ -56,15 +66,15 @@ async def test_each_container_has_a_request_for_explicit_or_implicit_name(resour
 @scenario(240)
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_extended_resource_claim_is_deleted_when_pod_ends(phase: str) -> None:
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
-        await stand.until_bound("p")
-        special = (await stand.claims_of("p"))["extended"]["metadata"]["name"]
-        await stand.create(pod("q", limits=[{X: "1"}]))
-        await stand.until_refused("q", "0/1 nodes are available: 1 cannot allocate all claims.")
-        await stand.finish("p", phase)
-        await stand.until_gone("ResourceClaim", special)
-        await stand.until_bound("q")
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
+        await cluster.until_bound("p")
+        special = (await cluster.claims_of("p"))["extended"]["metadata"]["name"]
+        await cluster.create(pod("q", limits=[{X: "1"}]))
+        await cluster.until_refused("q", "0/1 nodes are available: 1 cannot allocate all claims.")
+        await cluster.finish("p", phase)
+        await cluster.until_gone("ResourceClaim", special)
+        await cluster.until_bound("q")
 
 
 def init_container(name: str, count: int, **more: str) -> Json:
@@ -72,11 +82,11 @@ def init_container(name: str, count: int, **more: str) -> Json:
 
 
 async def test_init_container_shares_request_of_later_container() -> None:
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), slice_("n1", "a"))
-        await stand.create(pod("p", limits=[{X: "1"}], initContainers=[init_container("i", 1)]))
-        bound = await stand.until_bound("p")
-        assert devices((await stand.claims_of("p"))["extended"]) == ["n1/a"]
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), slice_("n1", "a"))
+        await cluster.create(pod("p", limits=[{X: "1"}], initContainers=[init_container("i", 1)]))
+        bound = await cluster.until_bound("p")
+        assert devices((await cluster.claims_of("p"))["extended"]) == ["n1/a"]
         mappings = bound["status"]["extendedResourceClaimStatus"]["requestMappings"]
         assert [(each["containerName"], each["requestName"]) for each in mappings] == [
             ("c0", "container-1-request-0"),
@@ -85,17 +95,17 @@ async def test_init_container_shares_request_of_later_container() -> None:
 
 
 async def test_excess_of_init_containers_is_one_request() -> None:
-    async with Stand() as stand:
+    async with SchedulerCluster() as cluster:
         before = [
             init_container("i", 3),
             init_container("s", 1, restartPolicy="Always"),
             init_container("k", 4),
             init_container("l", 1),
         ]
-        await stand.create(node(), class_with_resource(), slice_("n1", *"abcdef"))
-        await stand.create(pod("p", limits=[{X: "1"}], initContainers=before))
-        bound = await stand.until_bound("p")
-        special = (await stand.claims_of("p"))["extended"]
+        await cluster.create(node(), class_with_resource(), slice_("n1", *"abcdef"))
+        await cluster.create(pod("p", limits=[{X: "1"}], initContainers=before))
+        bound = await cluster.until_bound("p")
+        special = (await cluster.claims_of("p"))["extended"]
         requests = special["spec"]["devices"]["requests"]
         assert [(each["name"], each["exactly"]["count"]) for each in requests] == [
             ("container-1-request-0", 1),
@@ -117,99 +127,99 @@ async def test_excess_of_init_containers_is_one_request() -> None:
 
 @scenario(240)
 async def test_zero_amount_needs_no_claim() -> None:
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), pod("p", limits=[{X: "0"}]))
-        await stand.until_bound("p")
-        assert await stand.claims_of("p") == {}
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), pod("p", limits=[{X: "0"}]))
+        await cluster.until_bound("p")
+        assert await cluster.claims_of("p") == {}
 
 
 @scenario(240)
 async def test_pod_waits_for_class_of_extended_resource() -> None:
-    async with Stand() as stand:
-        await stand.create(node(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
-        await stand.until_refused("p", f"0/1 nodes are available: 1 Insufficient {X}.")
-        await stand.create(class_with_resource())
-        await stand.until_bound("p")
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), slice_("n1", "a"), pod("p", limits=[{X: "1"}]))
+        await cluster.until_refused("p", f"0/1 nodes are available: 1 Insufficient {X}.")
+        await cluster.create(class_with_resource())
+        await cluster.until_bound("p")
 
 
 @scenario(240)
 async def test_implicit_resource_without_class_is_insufficient() -> None:
-    async with Stand() as stand:
+    async with SchedulerCluster() as cluster:
         wanted = "deviceclass.resource.kubernetes.io/no_such_class"
-        await stand.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{wanted: "1"}]))
-        await stand.until_refused("p", f"1 Insufficient {wanted}")
+        await cluster.create(node(), class_with_resource(), slice_("n1", "a"), pod("p", limits=[{wanted: "1"}]))
+        await cluster.until_refused("p", f"1 Insufficient {wanted}")
 
 
 async def test_device_plugin_resource_needs_no_claim() -> None:
-    async with Stand() as stand:
-        await stand.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}]))
-        await stand.until_bound("p")
-        assert await stand.claims_of("p") == {}
-        await stand.create(pod("q", limits=[{X: "1"}]))
-        await stand.until_refused("q", f"1 Insufficient {X}")
-        await stand.finish("p")
-        await stand.until_bound("q")
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}]))
+        await cluster.until_bound("p")
+        assert await cluster.claims_of("p") == {}
+        await cluster.create(pod("q", limits=[{X: "1"}]))
+        await cluster.until_refused("q", f"1 Insufficient {X}")
+        await cluster.finish("p")
+        await cluster.until_bound("q")
 
 
 async def test_init_container_does_not_add_to_device_plugin_requests() -> None:
-    async with Stand() as stand:
+    async with SchedulerCluster() as cluster:
         init = [{"name": "i", "image": "any", "resources": {"limits": {X: "2"}}}]
-        await stand.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}], initContainers=init))
-        await stand.until_bound("p")
+        await cluster.create(node("n1", example_com=2), pod("p", limits=[{X: "1"}, {X: "1"}], initContainers=init))
+        await cluster.until_bound("p")
 
 
 async def test_sidecar_adds_to_device_plugin_requests() -> None:
     """The scheduler does not bind a pod that the kubelet would refuse."""
-    async with Stand() as stand:
-        await stand.create(node(example_com=1))
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(example_com=1))
         sidecar = {"name": "s", "image": "any", "restartPolicy": "Always", "resources": {"limits": {X: "1"}}}
-        await stand.create(pod("p", limits=[{X: "1"}], initContainers=[sidecar]))
-        await stand.until_refused("p", f"1 Insufficient {X}")
+        await cluster.create(pod("p", limits=[{X: "1"}], initContainers=[sidecar]))
+        await cluster.until_refused("p", f"1 Insufficient {X}")
 
 
 @scenario(225, 240)
 async def test_device_plugin_has_precedence_over_device_class() -> None:
-    async with Stand() as stand:
-        await stand.create(node("n1", example_com=1), class_with_resource(), slice_("n1", "a"))
-        await stand.create(pod("p", limits=[{X: "1"}]))
-        await stand.until_bound("p")
-        assert await stand.claims_of("p") == {}
-        await stand.create(pod("q", limits=[{X: "1"}]))
-        await stand.until_refused("q", f"1 Insufficient {X}")
-        await stand.set_status("Node", "n1", allocatable={X: "0"})  # the plugin is removed
-        await stand.until_bound("q")
-        assert devices((await stand.claims_of("q"))["extended"]) == ["n1/a"]
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node("n1", example_com=1), class_with_resource(), slice_("n1", "a"))
+        await cluster.create(pod("p", limits=[{X: "1"}]))
+        await cluster.until_bound("p")
+        assert await cluster.claims_of("p") == {}
+        await cluster.create(pod("q", limits=[{X: "1"}]))
+        await cluster.until_refused("q", f"1 Insufficient {X}")
+        await cluster.set_status("Node", "n1", allocatable={X: "0"})  # the plugin is removed
+        await cluster.until_bound("q")
+        assert devices((await cluster.claims_of("q"))["extended"]) == ["n1/a"]
 
 
 @scenario(240)
 async def test_pods_use_nodes_with_and_without_device_plugin() -> None:
-    async with Stand() as stand:
-        await stand.create(node("n1", example_com=1), node("n2"), class_with_resource(), slice_("n2", "a"))
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node("n1", example_com=1), node("n2"), class_with_resource(), slice_("n2", "a"))
         for name in "pqr":
-            await stand.create(pod(name, limits=[{X: "1"}]))
-        bound = [await stand.until_bound(name) for name in "pq"]
+            await cluster.create(pod(name, limits=[{X: "1"}]))
+        bound = [await cluster.until_bound(name) for name in "pq"]
         assert {each["spec"]["nodeName"] for each in bound} == {"n1", "n2"}
         text = f"0/2 nodes are available: 1 Insufficient {X}, 1 cannot allocate all claims."
-        await stand.until_refused("r", text)
+        await cluster.until_refused("r", text)
 
 
 async def test_pod_gets_claim_and_extended_resource() -> None:
-    async with Stand() as stand:
-        await stand.create(
+    async with SchedulerCluster() as cluster:
+        await cluster.create(
             node(), class_with_resource(), slice_("n1", "a", "b"), claim(), pod("p", {"g": "c"}, limits=[{X: "1"}])
         )
-        await stand.until_bound("p")
-        found = devices((await stand.claims_of("p"))["extended"]) + devices(await stand.get("ResourceClaim", "c"))
+        await cluster.until_bound("p")
+        found = devices((await cluster.claims_of("p"))["extended"]) + devices(await cluster.get("ResourceClaim", "c"))
         assert sorted(found) == ["n1/a", "n1/b"]
 
 
 async def test_abandoned_extended_resource_claim_is_deleted() -> None:
     """A scheduler created the claim and stopped before it wrote the pod's status."""
-    async with Stand() as stand:
-        await stand.create(node(), class_with_resource(), slice_("n1", "a"))
-        await stand.scheduler.stop()
-        await stand.create(pod("p", limits=[{X: "1"}]))
-        made = await stand.get("Pod", "p")
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(), class_with_resource(), slice_("n1", "a"))
+        await cluster.scheduler.stop()
+        await cluster.create(pod("p", limits=[{X: "1"}]))
+        made = await cluster.get("Pod", "p")
         left = claim("p-extended-resources-left")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"], "controller": True}
         left["metadata"] |= {
@@ -219,11 +229,13 @@ async def test_abandoned_extended_resource_claim_is_deleted() -> None:
         }
         result = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "a"}
         user = {"resource": "pods", "name": "p", "uid": made["metadata"]["uid"]}
-        await stand.create(left | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}})
-        await stand.restart()
-        await stand.until_bound("p")
-        assert devices((await stand.claims_of("p"))["extended"]) == ["n1/a"]
-        await stand.until_gone("ResourceClaim", "p-extended-resources-left")
+        await cluster.create(
+            left | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}}
+        )
+        await cluster.restart()
+        await cluster.until_bound("p")
+        assert devices((await cluster.claims_of("p"))["extended"]) == ["n1/a"]
+        await cluster.until_gone("ResourceClaim", "p-extended-resources-left")
 
 
 @scenario(60)

@@ -10,7 +10,7 @@ import pytest
 from resourceapi.client import Unreachable
 from tests.controlplane.scheduler.kit import (
     Json,
-    Stand,
+    SchedulerCluster,
     claim,
     device_class,
     node,
@@ -28,15 +28,15 @@ STEPS = 60
 class RandomWorkload:
     """Random changes of a cluster."""
 
-    def __init__(self, stand: Stand, rng: random.Random) -> None:
-        self._stand, self._rng = stand, rng
+    def __init__(self, cluster: SchedulerCluster, rng: random.Random) -> None:
+        self._cluster, self._rng = cluster, rng
         self._pods: list[str] = []
         self._count = 0
         self._tainted: set[str] = set()
 
     async def begin(self) -> None:
         """Create two nodes with devices, and one object for each way to request them."""
-        await self._stand.create(
+        await self._cluster.create(
             device_class("gpu", "device.allowMultipleAllocations == false", extendedResourceName="example.com/gpu"),
             device_class("memory", "device.allowMultipleAllocations"),
             template("one"),
@@ -45,7 +45,7 @@ class RandomWorkload:
             *[claim(f"common-{number}") for number in range(2)],
         )
         for name in NODES:
-            await self._stand.create(node(name), slice_(name, "a", "b", "c", SHARED))
+            await self._cluster.create(node(name), slice_(name, "a", "b", "c", SHARED))
 
     async def step(self) -> None:
         """Make one random change, without waiting for the scheduler's reaction."""
@@ -63,15 +63,15 @@ class RandomWorkload:
     async def end(self) -> None:
         """Delete all pods, and wait until their devices are free."""
         for name in list(self._pods):
-            await self._stand.delete("Pod", name)
+            await self._cluster.delete("Pod", name)
 
         async def is_empty() -> bool:
-            claims = await self._stand.all("ResourceClaim")
+            claims = await self._cluster.all("ResourceClaim")
             return all(
                 each["metadata"]["name"].startswith("common-") and not _allocated_devices(each) for each in claims
             )
 
-        await self._stand.until(is_empty)
+        await self._cluster.until(is_empty)
 
     async def _add(self) -> None:
         self._count += 1
@@ -88,16 +88,16 @@ class RandomWorkload:
             ]
         )
         self._pods.append(name)
-        await self._stand.create(pod(name, **wanted))
+        await self._cluster.create(pod(name, **wanted))
 
     async def _remove(self) -> None:
         if self._pods:
             name = self._pods.pop(self._rng.randrange(len(self._pods)))
-            await self._stand.delete("Pod", name)
+            await self._cluster.delete("Pod", name)
 
     async def _finish(self) -> None:
         if self._pods:
-            await self._stand.finish(self._rng.choice(self._pods), self._rng.choice(["Succeeded", "Failed"]))
+            await self._cluster.finish(self._rng.choice(self._pods), self._rng.choice(["Succeeded", "Failed"]))
 
     async def _taint(self) -> None:
         """Add or remove a NoSchedule taint. An evicting taint would delete pods that the list still contains."""
@@ -105,17 +105,17 @@ class RandomWorkload:
         self._tainted ^= {name}
         taints = [{"key": "example.com/ill", "effect": "NoSchedule"}] if name in self._tainted else []
         found = [{"name": "a", "taints": taints}, {"name": "b"}, {"name": "c"}, SHARED]
-        await self._stand.patch("ResourceSlice", f"{name}-slice", {"spec": {"devices": found}})
+        await self._cluster.patch("ResourceSlice", f"{name}-slice", {"spec": {"devices": found}})
 
     async def _restart(self) -> None:
-        await self._stand.restart()
+        await self._cluster.restart()
 
     async def _wait_until_idle(self) -> None:
         """Wait until the scheduler has handled all earlier changes."""
         self._count += 1
         name = f"plain{self._count}"
-        await self._stand.create(pod(name))
-        await self._stand.until_bound(name)
+        await self._cluster.create(pod(name))
+        await self._cluster.until_bound(name)
 
 
 class FaultyConnection:
@@ -136,20 +136,20 @@ class FaultyConnection:
 @pytest.mark.parametrize(("seed", "chance"), [(0, 0.04), (1, 0.0), (2, 0.04), (3, 0.0)])
 async def test_no_device_is_allocated_twice(seed: int, chance: float) -> None:
     rng = random.Random(seed)
-    async with Stand(interceptor=FaultyConnection(random.Random(seed), chance)) as stand:
-        workload, first_version = RandomWorkload(stand, rng), stand.server.store.version
+    async with SchedulerCluster(interceptor=FaultyConnection(random.Random(seed), chance)) as cluster:
+        workload, first_version = RandomWorkload(cluster, rng), cluster.server.store.version
         await workload.begin()
         for _ in range(STEPS):
             await workload.step()
         await workload.end()
-        assert _check_history(stand, first_version) > 0
+        assert _check_history(cluster, first_version) > 0
 
 
-def _check_history(stand: Stand, first_version: int) -> int:
+def _check_history(cluster: SchedulerCluster, first_version: int) -> int:
     """Check the claims after every single write, and return the number of allocations."""
     now: dict[tuple[str, str], list[tuple[str, str]]] = {}
     allocations = 0
-    for event in stand.server.store.events_after("resourceclaims.resource.k8s.io", first_version):
+    for event in cluster.server.store.events_after("resourceclaims.resource.k8s.io", first_version):
         before = now.pop(event.key, [])
         if event.new is not None:
             now[event.key] = _allocated_devices(event.new)

@@ -10,7 +10,7 @@ from controlplane.scheduler import Scheduler
 from resourceapi.client import Credentials, Refused, Unreachable
 from resourceapi.client.blocking import Client
 from tests.controlplane.scheduler.kit import (
-    Stand,
+    SchedulerCluster,
     claim,
     device_class,
     devices,
@@ -45,32 +45,32 @@ class FailOnce:
 @scenario(230)
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 async def test_pod_is_bound_with_older_api_version(version: str) -> None:
-    async with Stand() as newest:
+    async with SchedulerCluster() as newest:
         await newest.create(node(), device_class(), slice_("n1", "a"), template())
         kept = [
             each
             for kind in ("Node", "DeviceClass", "ResourceSlice", "ResourceClaimTemplate")
             for each in await newest.all(kind)
         ]
-    async with Stand(version) as stand:
+    async with SchedulerCluster(version) as cluster:
         for each in kept:  # objects are stored in v1, whatever version is served
             each.setdefault("metadata", {}).pop("resourceVersion", None)
         for kind, obj in zip(("nodes", "deviceclasses", "resourceslices", "resourceclaimtemplates"), kept, strict=True):
-            found = next(each for each in stand.server.registry if each.plural == kind)
+            found = next(each for each in cluster.server.registry if each.plural == kind)
             key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-            stand.server.store.put(found.id, key, obj)
-        await stand.server.store.commit()
-        await stand.create(pod("p", templates={"g": "t"}))
-        bound = await stand.until_bound("p")
+            cluster.server.store.put(found.id, key, obj)
+        await cluster.server.store.commit()
+        await cluster.create(pod("p", templates={"g": "t"}))
+        bound = await cluster.until_bound("p")
         name = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
         path = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims/{name}"
-        made = await asyncio.to_thread(stand.client.request, "GET", path)
+        made = await asyncio.to_thread(cluster.client.request, "GET", path)
         assert devices(made) == ["n1/a"]
 
 
 async def test_start_fails_when_credentials_are_refused() -> None:
-    async with Stand() as stand:
-        credentials = Credentials(server=stand.server.url, token="wrong")
+    async with SchedulerCluster() as cluster:
+        credentials = Credentials(server=cluster.server.url, token="wrong")
         client = Client(lambda: credentials)
         scheduler = Scheduler(client)
         with pytest.raises(Refused, match="401"):
@@ -92,16 +92,16 @@ async def test_start_fails_when_credentials_are_refused() -> None:
 )
 async def test_pod_is_bound_despite_lost_request_or_answer(method: str, ending: str, is_executed: bool) -> None:
     fault = FailOnce(method, ending, is_executed=is_executed)
-    async with Stand(interceptor=fault) as stand:
-        await stand.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
-        await stand.create(pod("p", {"x": "c"}, {"y": "t"}))
-        await stand.until_bound("p")
+    async with SchedulerCluster(interceptor=fault) as cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a", "b"), claim(), template())
+        await cluster.create(pod("p", {"x": "c"}, {"y": "t"}))
+        await cluster.until_bound("p")
         assert fault.happened
-        held = devices(await stand.get("ResourceClaim", "c"))
-        held += devices((await stand.claims_of("p"))["y"])
+        held = devices(await cluster.get("ResourceClaim", "c"))
+        held += devices((await cluster.claims_of("p"))["y"])
         assert sorted(held) == ["n1/a", "n1/b"]
-        await stand.delete("Pod", "p")
-        await stand.until_free("c")
+        await cluster.delete("Pod", "p")
+        await cluster.until_free("c")
 
 
 async def test_unanswered_allocation_is_repeated_before_next_one() -> None:
@@ -119,20 +119,20 @@ async def test_unanswered_allocation_is_repeated_before_next_one() -> None:
             late[0]()
         return send()
 
-    async with Stand(interceptor=intercept) as stand:
-        await stand.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
-        await stand.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
-        await stand.until_bound("p")
-        await stand.until_refused("q", "cannot allocate all claims")
-        assert devices(await stand.get("ResourceClaim", "c")) == ["n1/a"]
-        assert users(await stand.get("ResourceClaim", "c")) == {"p"}
+    async with SchedulerCluster(interceptor=intercept) as cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a"), claim("c"), claim("d"))
+        await cluster.create(pod("p", {"x": "c"}), pod("q", {"x": "d"}))
+        await cluster.until_bound("p")
+        await cluster.until_refused("q", "cannot allocate all claims")
+        assert devices(await cluster.get("ResourceClaim", "c")) == ["n1/a"]
+        assert users(await cluster.get("ResourceClaim", "c")) == {"p"}
 
 
 async def test_request_is_repeated_after_server_error() -> None:
     fault = FailOnce("PUT", "/status", is_executed=True, error=Refused(500, "InternalError", "timed out", {}, None))
-    async with Stand(interceptor=fault) as stand:
-        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-        await stand.until_bound("p")
+    async with SchedulerCluster(interceptor=fault) as cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await cluster.until_bound("p")
         assert fault.happened
 
 
@@ -142,40 +142,40 @@ async def test_write_is_repeated_after_conflict() -> None:
     def intercept(method: str, path: str, send: Callable[[], Any]) -> Any:
         if method == "PUT" and path.endswith("/c") and not done:
             done.append(path)
-            claims = stand.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
+            claims = cluster.client.raw("resource.k8s.io/v1", "resourceclaims", namespaced=True)
             claims.patch("c", {"metadata": {"labels": {"a": "b"}}}, "default")
         return send()
 
-    stand = Stand(interceptor=intercept)
-    async with stand:
-        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-        await stand.until_bound("p")
+    cluster = SchedulerCluster(interceptor=intercept)
+    async with cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await cluster.until_bound("p")
         assert done
-        assert (await stand.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
+        assert (await cluster.get("ResourceClaim", "c"))["metadata"]["labels"] == {"a": "b"}
 
 
 async def test_claim_is_released_when_pod_is_deleted_during_binding() -> None:
     def intercept(method: str, path: str, send: Callable[[], Any]) -> Any:
         if path.endswith("/pods/p/binding"):
-            stand.client.raw("v1", "pods", namespaced=True).delete("p", "default")
+            cluster.client.raw("v1", "pods", namespaced=True).delete("p", "default")
         return send()
 
-    stand = Stand(interceptor=intercept)
-    async with stand:
-        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
-        await stand.until_gone("Pod", "p")
-        await stand.until_free("c")
-        await stand.create(pod("q", {"x": "c"}))
-        await stand.until_bound("q")
+    cluster = SchedulerCluster(interceptor=intercept)
+    async with cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a"), claim(), pod("p", {"x": "c"}))
+        await cluster.until_gone("Pod", "p")
+        await cluster.until_free("c")
+        await cluster.create(pod("q", {"x": "c"}))
+        await cluster.until_bound("q")
 
 
 async def test_template_claims_are_not_created_without_controllers() -> None:
-    async with Stand(with_controllers=False) as stand:
-        await stand.create(node(), device_class(), slice_("n1", "a"), claim(), template())
-        await stand.create(pod("p", {"x": "c"}), pod("q", templates={"y": "t"}))
-        await stand.until_bound("p")
-        await stand.until_refused("q", 'pod "default/q": ResourceClaim not created yet')
-        assert [each["metadata"]["name"] for each in await stand.all("ResourceClaim")] == ["c"]
+    async with SchedulerCluster(with_controllers=False) as cluster:
+        await cluster.create(node(), device_class(), slice_("n1", "a"), claim(), template())
+        await cluster.create(pod("p", {"x": "c"}), pod("q", templates={"y": "t"}))
+        await cluster.until_bound("p")
+        await cluster.until_refused("q", 'pod "default/q": ResourceClaim not created yet')
+        assert [each["metadata"]["name"] for each in await cluster.all("ResourceClaim")] == ["c"]
 
 
 async def test_start_fails_when_resource_versions_are_not_numbers() -> None:

@@ -18,7 +18,7 @@ def device(name: str, **fields: Any) -> Json:
     return {"name": name, **({"attributes": attributes} if attributes else {}), **fields}
 
 
-def alike(count: int, prefix: str = "d", **fields: Any) -> list[Json]:
+def equal_devices(count: int, prefix: str = "d", **fields: Any) -> list[Json]:
     """Devices that differ only in their names."""
     return [device(f"{prefix}{number:03}", **fields) for number in range(count)]
 

@@ -104,7 +104,7 @@ class NaiveSearch:
             return outcome
         for position in range(start, len(self.candidates)):
             candidate = self.candidates[position]
-            if self.in_use(claim, choice, candidate) or not self.suits(choice, candidate):
+            if self.in_use(claim, choice, candidate) or not self.is_suitable(choice, candidate):
                 continue
             if not self.try_allocate(claim, choice, candidate, is_required=False):
                 continue
@@ -117,7 +117,7 @@ class NaiveSearch:
         return False
 
     def all_devices(self, choice: Choice) -> list[Candidate]:
-        return [candidate for candidate in self.candidates if self.suits(choice, candidate)]
+        return [candidate for candidate in self.candidates if self.is_suitable(choice, candidate)]
 
     def is_shared(self, candidate: Candidate) -> bool:
         return self.features.consumable_capacity and bool(candidate.device.allow_multiple_allocations)
@@ -128,7 +128,7 @@ class NaiveSearch:
             return any(x.claim == claim for x in mine)
         return candidate.id in self.state.allocated_devices or bool(mine)
 
-    def suits(self, choice: Choice, candidate: Candidate) -> bool:
+    def is_suitable(self, choice: Choice, candidate: Candidate) -> bool:
         if candidate.device.binding_conditions and not self.features.device_binding_and_status:
             return False
         for number, selector in enumerate(choice.selectors):

@@ -24,10 +24,10 @@ SHARE_ID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 
 def random_problem(seed: int) -> Json:
     """One problem."""
-    return Maker(random.Random(seed)).problem(f"seed-{seed}")
+    return ProblemGenerator(random.Random(seed)).problem(f"seed-{seed}")
 
 
-class Maker:
+class ProblemGenerator:
     """Creates one problem; its features are chosen at the start."""
 
     def __init__(self, rng: random.Random) -> None:

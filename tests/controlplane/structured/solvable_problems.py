@@ -17,10 +17,10 @@ _SIZES = (1, 2, 3, 4, 8)
 
 def solvable_problem(seed: int) -> Json:
     """One problem."""
-    return SolvableMaker(random.Random(seed)).problem(f"solvable-{seed}")
+    return SolvableGenerator(random.Random(seed)).problem(f"solvable-{seed}")
 
 
-class SolvableMaker:
+class SolvableGenerator:
     """Makes one problem."""
 
     def __init__(self, rng: random.Random) -> None:

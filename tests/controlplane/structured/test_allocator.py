@@ -25,13 +25,13 @@ from resourceapi.objects import from_dict
 from resourceapi.objects.v1 import DeviceClass, ResourceClaim, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
-    alike,
     allocator,
     claim,
     class_,
     consumes,
     counters,
     device,
+    equal_devices,
     first_of,
     held,
     match,
@@ -73,7 +73,7 @@ def test_gather_pools_reads_slice_lister_and_reports_its_error() -> None:
         def list(self) -> Sequence[ResourceSlice]:
             raise ConnectionError("the cache is gone")
 
-    (pool,) = gather_pools(Lister([slice_("s", alike(2))]), node())
+    (pool,) = gather_pools(Lister([slice_("s", equal_devices(2))]), node())
     assert [each.metadata.name for each in pool.slices] == ["s"]
     with pytest.raises(AllocationError, match="gather pool information: list resource slices: the cache is gone"):
         gather_pools(FailingSliceLister(), node())
@@ -88,7 +88,7 @@ def test_pool_and_device_ids_are_printed_as_paths() -> None:
 def test_new_allocator_keeps_claims_and_skips_allocated_devices() -> None:
     old_claim = allocated("old", "d000")
     claims = [claim(request("r"))]
-    lister = Lister([slice_("s", alike(2))], [old_claim, claim(request("not allocated"))])
+    lister = Lister([slice_("s", equal_devices(2))], [old_claim, claim(request("not allocated"))])
     made = new_allocator(claims, lister, DeviceClasses([class_()]), lister)
     assert made.claims_to_allocate() is claims
     assert names(made.allocate(node())) == [["r=pool/d001"]]
@@ -103,7 +103,7 @@ def test_each_allocation_reads_listers_again() -> None:
         def get(self, name: str) -> DeviceClass:
             return DeviceClasses(self.classes).get(name)
 
-    lister = ChangingLister([slice_("s", alike(3))])
+    lister = ChangingLister([slice_("s", equal_devices(3))])
     made = new_allocator([claim(request("r"))], lister, lister, lister)
     first = made.allocate(node())
     assert names(first) == [["r=pool/d000"]]
@@ -115,7 +115,7 @@ def test_each_allocation_reads_listers_again() -> None:
 
 
 def test_claim_lister_failure_is_an_allocation_error() -> None:
-    lister = FailingLister([slice_("s", alike(1))])
+    lister = FailingLister([slice_("s", equal_devices(1))])
     made = new_allocator([claim(request("r"))], lister, DeviceClasses([class_()]), lister)
     with pytest.raises(AllocationError, match=r"^list allocated claims: the cache is gone$"):
         made.allocate(node())
@@ -124,11 +124,13 @@ def test_claim_lister_failure_is_an_allocation_error() -> None:
 @scenario(1, 15)
 def test_no_claims_return_no_results() -> None:
     assert allocator([]).allocate(node(), []) == []
-    assert allocator([slice_("s", alike(1))]).allocate(node(), []) == []
+    assert allocator([slice_("s", equal_devices(1))]).allocate(node(), []) == []
 
 
 def test_devices_are_allocated_in_pool_and_slice_order() -> None:
-    made = allocator([slice_("slice-2", alike(2, "c")), slice_("slice-10", alike(1, "b"), pool="pool-0")])
+    made = allocator(
+        [slice_("slice-2", equal_devices(2, "c")), slice_("slice-10", equal_devices(1, "b"), pool="pool-0")]
+    )
     assert names(made.allocate(node(), [claim(request("r", wants(3)))])) == [
         ["r=pool/c000", "r=pool/c001", "r=pool-0/b000"]
     ]
@@ -136,7 +138,7 @@ def test_devices_are_allocated_in_pool_and_slice_order() -> None:
 
 @scenario(13)
 def test_missing_devices_return_none_and_unknown_class_is_an_error() -> None:
-    made = allocator([slice_("s", alike(1))])
+    made = allocator([slice_("s", equal_devices(1))])
     assert made.allocate(node(), [claim(request("r", wants(2)))]) is None
     assert made.allocate(node("other"), [claim(request("r"))]) is None
     unknown = {**wants(), "deviceClassName": "nope"}
@@ -177,14 +179,14 @@ def test_missing_devices_return_none_and_unknown_class_is_an_error() -> None:
     ],
 )
 def test_allocation_error_names_claim_request_and_cause(wanted: dict[str, object], text: str) -> None:
-    made = allocator([slice_("s", alike(1, capacity={"memory": {"value": "4"}}))])
+    made = allocator([slice_("s", equal_devices(1, capacity={"memory": {"value": "4"}}))])
     with pytest.raises(AllocationError) as error:
         made.allocate(node(), [claim(request("r", wanted))])
     assert str(error.value) == text
 
 
 def test_selector_compile_error_names_device_class() -> None:
-    made = allocator([slice_("s", alike(1))], classes=[class_("bad", "noSuchVar")])
+    made = allocator([slice_("s", equal_devices(1))], classes=[class_("bad", "noSuchVar")])
     with pytest.raises(AllocationError, match=r"^class bad: selector #0: CEL compile error: compilation failed: ERROR"):
         made.allocate(node(), [claim(request("r", {**wants(), "deviceClassName": "bad"}))])
 
@@ -203,7 +205,7 @@ def test_selector_error_is_raised_only_for_devices_that_search_reaches() -> None
 
 @scenario(238)
 def test_device_limit_applies_to_each_claim() -> None:
-    made = allocator([slice_("s", alike(64))])
+    made = allocator([slice_("s", equal_devices(64))])
     results = made.allocate(node(), [claim(request("r", wants(32)), name=name) for name in ("one", "two")])
     assert results is not None
     assert [len(result.devices.results) for result in results] == [32, 32]
@@ -213,15 +215,15 @@ def test_device_limit_applies_to_each_claim() -> None:
 
 @scenario(82)
 def test_alternative_over_device_limit_is_skipped() -> None:
-    made = allocator([slice_("s", alike(40))])
+    made = allocator([slice_("s", equal_devices(40))])
     assert names(made.allocate(node(), [claim(first_of("r", wants(500), wants(1)))])) == [["r/s1=pool/d000"]]
 
 
 @scenario(26, 28)
 def test_all_devices_request_needs_every_device_and_at_least_one() -> None:
     every = [claim(request("r", wants(None)))]
-    assert names(allocator([slice_("s", alike(2))]).allocate(node(), every)) == [["r=pool/d000", "r=pool/d001"]]
-    assert allocator([slice_("s", alike(2))], state=held("d001")).allocate(node(), every) is None
+    assert names(allocator([slice_("s", equal_devices(2))]).allocate(node(), every)) == [["r=pool/d000", "r=pool/d001"]]
+    assert allocator([slice_("s", equal_devices(2))], state=held("d001")).allocate(node(), every) is None
     assert allocator([slice_("s")]).allocate(node(), every) is None
 
 
@@ -239,13 +241,13 @@ def test_invalid_pool_is_node_error_unless_other_pool_fits() -> None:
     slices = [slice_("s", [device("a"), device("a")])]
     with pytest.raises(NodeError, match=r"^invalid resource pools were encountered$"):
         allocator(slices).allocate(node(), [claim(request("r"))])
-    with_other = [*slices, slice_("t", alike(1), pool="good")]
+    with_other = [*slices, slice_("t", equal_devices(1), pool="good")]
     assert names(allocator(with_other).allocate(node(), [claim(request("r"))])) == [["r=good/d000"]]
 
 
 @scenario(31, 32)
 def test_admin_access_includes_devices_in_use_once_per_claim() -> None:
-    slices = [slice_("s", alike(2))]
+    slices = [slice_("s", equal_devices(2))]
     admin = wants(2, adminAccess=True)
     results = allocator(slices, state=held("d000")).allocate(node(), [claim(request("r", admin))])
     assert names(results) == [["r=pool/d000", "r=pool/d001"]]
@@ -279,14 +281,14 @@ def test_released_admin_access_keeps_device_of_other_claim() -> None:
     ],
 )
 def test_request_field_of_disabled_feature_is_refused(feature: str, wanted: dict[str, object], text: str) -> None:
-    made = allocator([slice_("s", alike(1))], features=Features(**{feature: False}))
+    made = allocator([slice_("s", equal_devices(1))], features=Features(**{feature: False}))
     with pytest.raises(AllocationError, match=f"^claim ns/claim, {text}$"):
         made.allocate(node(), [claim(request("r", wanted))])
 
 
 @scenario(79)
 def test_alternatives_are_refused_when_feature_is_off() -> None:
-    made = allocator([slice_("s", alike(1))], features=Features(prioritized_list=False))
+    made = allocator([slice_("s", equal_devices(1))], features=Features(prioritized_list=False))
     text = "^claim ns/claim, request r: has subrequests, but the DRAPrioritizedList feature is disabled$"
     with pytest.raises(AllocationError, match=text):
         made.allocate(node(), [claim(first_of("r", wants()))])
@@ -302,7 +304,9 @@ def test_devices_with_counters_are_skipped_when_feature_is_off() -> None:
 
 def test_unsupported_request_is_refused_and_unsupported_slice_skipped() -> None:
     derived = wants(1, derivedAttributes=[{"name": "derived/n", "expression": "1"}])
-    made = allocator([slice_("s", alike(1), skipNodeOperations=["*"]), slice_("t", alike(1, "e"), pool="other")])
+    made = allocator(
+        [slice_("s", equal_devices(1), skipNodeOperations=["*"]), slice_("t", equal_devices(1, "e"), pool="other")]
+    )
     with pytest.raises(
         AllocationError, match="request r: cannot handle request with derived attributes, the feature is"
     ):
@@ -313,7 +317,7 @@ def test_unsupported_request_is_refused_and_unsupported_slice_skipped() -> None:
 
 @scenario(220, 221, 222, 223)
 def test_timeout_and_cancellation_abort_allocation() -> None:
-    slices, wanted = [slice_("s", alike(5))], [claim(request("r", wants(6)))]
+    slices, wanted = [slice_("s", equal_devices(5))], [claim(request("r", wants(6)))]
     made = allocator(slices)
     for timeout in (0, 1e-9):
         with pytest.raises(AllocationAborted, match=r"^filter operation aborted: context deadline exceeded$") as late:
@@ -346,7 +350,7 @@ def test_allocated_state_is_built_from_claims() -> None:
 
 
 def test_allocator_serves_several_nodes_and_counts_steps() -> None:
-    slices = [slice_(name, alike(1), pool=name, nodeName=name) for name in ("a", "b")]
+    slices = [slice_(name, equal_devices(1), pool=name, nodeName=name) for name in ("a", "b")]
     made: Allocator = allocator(slices)
     wanted = [claim(request("r"))]
     assert names(made.allocate(node("a"), wanted)) == [["r=a/d000"]]

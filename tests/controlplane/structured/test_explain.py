@@ -8,13 +8,13 @@ from controlplane.structured import AllocatedState, DeviceClasses, DeviceID, Fea
 from controlplane.structured.explain import Explainer, NodeReport
 from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
 from tests.controlplane.structured.build import (
-    alike,
     claim,
     class_,
     consumes,
     counters,
     device,
     distinct,
+    equal_devices,
     first_of,
     held,
     match,
@@ -38,7 +38,7 @@ def _counts(report: NodeReport, number: int = 0) -> dict[str, int]:
 
 
 def test_suitable_node_reports_allocations_without_reason() -> None:
-    report = _report([slice_("s", alike(1))], [claim(request("r"))])
+    report = _report([slice_("s", equal_devices(1))], [claim(request("r"))])
     assert report.allocations is not None
     assert report.reason == ""
 
@@ -52,7 +52,7 @@ def test_each_removed_device_is_counted_for_first_failing_rule() -> None:
         device("good", attributes={"model": "x"}, capacity={"memory": {"value": "4Gi"}}),
     ]
     wanted = wants(2, 'device.attributes["drv"].model == "x"', capacity={"requests": {"memory": "2Gi"}})
-    slices = [slice_("s", devices), slice_("t", alike(3), pool="half", count=2)]
+    slices = [slice_("s", devices), slice_("t", equal_devices(3), pool="half", count=2)]
     report = _report(slices, [claim(request("r", wanted))], held("d000"))
     assert report.requests[0].considered == 8
     assert report.requests[0].left == 1
@@ -65,7 +65,7 @@ def test_each_removed_device_is_counted_for_first_failing_rule() -> None:
 
 def test_all_devices_request_reports_unavailable_matching_devices() -> None:
     devices = [
-        *alike(3, attributes={"model": "x"}),
+        *equal_devices(3, attributes={"model": "x"}),
         device("tainted", attributes={"model": "x"}, taints=[{"key": "old", "effect": "NoSchedule"}]),
         device("other", attributes={"model": "y"}),
     ]
@@ -102,22 +102,22 @@ def test_reason_contains_taint_and_selector_error_details() -> None:
             "claim ns/claim, request r: there are not enough devices that agree in drv/n",
         ),
         (
-            [slice_("s", alike(2, attributes={"n": 1}))],
+            [slice_("s", equal_devices(2, attributes={"n": 1}))],
             [claim(request("q"), request("r"), constraints=[distinct("n")])],
             "claim ns/claim, request r: there are not enough devices that all differ in drv/n",
         ),
         (
-            [slice_("s", alike(1))],
+            [slice_("s", equal_devices(1))],
             [claim(request("q"), request("r"))],
             "claim ns/claim, request r: 1 device would fit, but the requests before it need what it would take",
         ),
         (
-            [slice_("s", alike(1))],
+            [slice_("s", equal_devices(1))],
             [claim(request("r"), name="one"), claim(request("r"), name="two")],
             "claim ns/two, request r: 1 device would fit, but the claims before it need what it would take",
         ),
         (
-            [slice_("s", alike(2, **consumes(m="3")), count=2), counters("t", m="4")],
+            [slice_("s", equal_devices(2, **consumes(m="3")), count=2), counters("t", m="4")],
             [claim(request("r", wants(2)))],
             "claim ns/claim, request r: 2 devices would fit, but not together: "
             "counters or capacity that they share are too small",
@@ -128,13 +128,13 @@ def test_reason_contains_taint_and_selector_error_details() -> None:
             "claim ns/claim, request r: needs 1, 0 of 2 devices left (2 pool invalid [drv/pool])",
         ),
         (
-            [slice_("s", alike(1))],
+            [slice_("s", equal_devices(1))],
             [claim(first_of("r", wants(2), wants(1, "false")))],
             "claim ns/claim, request r/s0: needs 2, 1 of 1 devices left (nothing against them); or "
             "claim ns/claim, request r/s1: needs 1, 0 of 1 devices left (1 selector false [request s1: false])",
         ),
         (
-            [slice_("s", alike(1), pool="p"), slice_("t", alike(1), count=2, pool="q")],
+            [slice_("s", equal_devices(1), pool="p"), slice_("t", equal_devices(1), count=2, pool="q")],
             [claim(request("r", wants(None)))],
             "claim ns/claim, request r: asks for all devices, but resource pool drv/q is currently being updated",
         ),

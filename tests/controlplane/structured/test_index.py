@@ -7,7 +7,17 @@ from msgspec.structs import replace
 
 from controlplane.structured import AllocatedState, Allocator, DeviceClasses, Features, SliceIndex
 from resourceapi.objects.v1 import ResourceSlice
-from tests.controlplane.structured.build import alike, claim, class_, device, names, node, request, slice_, wants
+from tests.controlplane.structured.build import (
+    claim,
+    class_,
+    device,
+    equal_devices,
+    names,
+    node,
+    request,
+    slice_,
+    wants,
+)
 
 CLASSES = DeviceClasses([class_()])
 
@@ -48,8 +58,8 @@ def test_changed_slice_invalidates_layouts_of_its_nodes_only() -> None:
 
 def test_pool_is_complete_with_slice_of_another_node() -> None:
     index = SliceIndex()
-    part = slice_("a", alike(1, attributes={"good": True}), count=2)
-    rest = slice_("b", alike(1, "e"), count=2, nodeName="other")
+    part = slice_("a", equal_devices(1, attributes={"good": True}), count=2)
+    rest = slice_("b", equal_devices(1, "e"), count=2, nodeName="other")
     assert _allocate(index, [part]) is None
     assert _allocate(index, [part, rest]) == [["r=pool/d000"]]
     assert _allocate(index, [part, replace(rest, spec=replace(rest.spec, node_name="third"))]) == [["r=pool/d000"]]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from controlplane.structured import AllocationError, Features, gather_pools
 from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
-from tests.controlplane.structured.build import alike, consumes, counters, device, node, slice_
+from tests.controlplane.structured.build import consumes, counters, device, equal_devices, node, slice_
 
 IN_ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 
@@ -47,17 +47,20 @@ def test_pools_with_binding_conditions_are_sorted_last() -> None:
 
 
 def test_only_highest_pool_generation_is_used() -> None:
-    pool = gather_pools([slice_("old", alike(2)), slice_("new", alike(1), generation=2)], node())[0]
+    pool = gather_pools([slice_("old", equal_devices(2)), slice_("new", equal_devices(1), generation=2)], node())[0]
     assert [each.metadata.name for each in pool.slices] == ["new"]
     assert not pool.is_incomplete
     assert _pools(slice_("new", generation=2, count=2), slice_("old")) == ["drv/pool incomplete"]
 
 
 def test_pool_is_complete_with_slices_of_other_nodes() -> None:
-    here, there = slice_("here", alike(1), count=2), slice_("there", alike(1), count=2, nodeName="other")
+    here, there = (
+        slice_("here", equal_devices(1), count=2),
+        slice_("there", equal_devices(1), count=2, nodeName="other"),
+    )
     assert _pools(here) == ["drv/pool incomplete"]
     assert _pools(here, there) == ["drv/pool"]
-    newer = slice_("there", alike(1), count=2, nodeName="other", generation=2)
+    newer = slice_("there", equal_devices(1), count=2, nodeName="other", generation=2)
     assert _pools(here, newer) == []
 
 
@@ -95,6 +98,8 @@ def test_invalid_node_selector_fails_gathering_for_every_node() -> None:
 def test_slice_with_unsupported_feature_makes_pool_incomplete() -> None:
     drawn = [{"counterSet": "set", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["group"]}]
     grouped = slice_("1", [device("x", consumesCounters=drawn)], count=2)
-    assert _pools(grouped, slice_("2", alike(1), count=2)) == ["drv/pool incomplete"]
+    assert _pools(grouped, slice_("2", equal_devices(1), count=2)) == ["drv/pool incomplete"]
     newer = slice_("1", [device("x", consumesCounters=drawn)], count=2, generation=2)
-    assert _pools(newer, slice_("2", alike(1), count=2)) == [], "an unsupported slice still hides the older generation"
+    assert _pools(newer, slice_("2", equal_devices(1), count=2)) == [], (
+        "an unsupported slice still hides the older generation"
+    )

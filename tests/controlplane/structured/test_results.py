@@ -10,11 +10,11 @@ from resourceapi.objects.v1 import AllocationResult, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
-    alike,
     allocator,
     claim,
     class_,
     device,
+    equal_devices,
     first_of,
     node,
     request,
@@ -31,7 +31,7 @@ def _config(name: str, *requests: str) -> Json:
 def _configs(*requests: Json, config: list[Json]) -> list[tuple[str, str, tuple[str, ...]]]:
     gpu = class_("gpu", config=[_config("g0"), _config("g1")])
     nic = class_("nic", config=[_config("n0")])
-    made = allocator([slice_("s", alike(4))], classes=[gpu, nic])
+    made = allocator([slice_("s", equal_devices(4))], classes=[gpu, nic])
     results = made.allocate(node(), [claim(*requests, config=config)])
     assert results is not None
     entries = results[0].devices.config
@@ -93,22 +93,22 @@ HERE = {"nodeSelectorTerms": [{"matchFields": [_in("metadata.name", "node")]}]}
 
 @scenario(40)
 def test_node_local_device_restricts_allocation_to_the_node() -> None:
-    net = slice_("1", alike(1), pool="net", nodeSelector=_selector_of(_in("zone", "a")))
-    assert _node_selector(net, slice_("2", alike(1))) == HERE
+    net = slice_("1", equal_devices(1), pool="net", nodeSelector=_selector_of(_in("zone", "a")))
+    assert _node_selector(net, slice_("2", equal_devices(1))) == HERE
 
 
 @scenario(241)
 def test_node_selectors_of_pools_are_merged_without_duplicates() -> None:
     slices = [
-        slice_("1", alike(1), pool="p1", nodeSelector=_selector_of(_in("zone", "a", "b"))),
-        slice_("2", alike(1), pool="p2", nodeSelector=_selector_of(_in("zone", "b", "a"), _in("region", "r"))),
-        slice_("3", alike(1), pool="p3", allNodes=True),
+        slice_("1", equal_devices(1), pool="p1", nodeSelector=_selector_of(_in("zone", "a", "b"))),
+        slice_("2", equal_devices(1), pool="p2", nodeSelector=_selector_of(_in("zone", "b", "a"), _in("region", "r"))),
+        slice_("3", equal_devices(1), pool="p3", allNodes=True),
     ]
     assert _node_selector(*slices, count=3) == _selector_of(_in("zone", "a", "b"), _in("region", "r"))
 
 
 def test_devices_of_all_nodes_get_no_node_selector() -> None:
-    assert _node_selector(slice_("1", alike(2), allNodes=True)) is None
+    assert _node_selector(slice_("1", equal_devices(2), allNodes=True)) is None
 
 
 def test_node_selectors_of_devices_are_used_with_per_device_selection() -> None:
@@ -129,7 +129,7 @@ def test_binds_to_node_field_restricts_allocation_even_when_feature_is_off() -> 
 def test_node_selector_with_two_terms_is_refused() -> None:
     terms = _selector_of(_in("zone", "a"))["nodeSelectorTerms"] * 2
     with pytest.raises(AllocationError) as error:
-        _node_selector(slice_("1", alike(1), nodeSelector={"nodeSelectorTerms": terms}), count=1)
+        _node_selector(slice_("1", equal_devices(1), nodeSelector={"nodeSelectorTerms": terms}), count=1)
     assert str(error.value) == (
         "create NodeSelector for claim claim: unsupported ResourceSlice.NodeSelector with 2 terms"
     )

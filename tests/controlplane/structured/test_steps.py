@@ -8,7 +8,6 @@ from resourceapi.objects.v1 import ResourceClaim, ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
-    alike,
     allocator,
     claim,
     class_,
@@ -18,6 +17,7 @@ from tests.controlplane.structured.build import (
     device,
     distinct,
     draw,
+    equal_devices,
     first_of,
     match,
     names,
@@ -51,7 +51,7 @@ BACKTRACKING = [
 @pytest.mark.parametrize(
     ("devices", "requests", "steps", "found"),
     [
-        (alike(4), [request("r", wants(5))], 16, None),
+        (equal_devices(4), [request("r", wants(5))], 16, None),
         (
             _types("XYY"),
             [request("a", wants(2)), request("b", wants(1, X))],
@@ -65,8 +65,8 @@ BACKTRACKING = [
             ["a/s1=pool/d001", "a/s1=pool/d002", "b/s1=pool/d000"],
         ),
         (_types("Y" * 31 + "XX"), [first_of("a", wants(None, Y), wants(2, Y)), request("b", wants(2, X))], 42, ...),
-        (alike(64), [first_of("a", wants(32), wants(16)), first_of("b", wants(32), wants(16))], 75, ...),
-        (alike(5), [request("r", wants(6))], 32, None),
+        (equal_devices(64), [first_of("a", wants(32), wants(16)), first_of("b", wants(32), wants(16))], 75, ...),
+        (equal_devices(5), [request("r", wants(6))], 32, None),
     ],
 )
 @pytest.mark.parametrize("parts", [1, 2])
@@ -84,7 +84,7 @@ def test_search_steps_equal_upstream_numbers(
 
 def test_counter_set_without_counters_limits_no_request() -> None:
     """A counter set without counters limits no request, however far the search looks ahead."""
-    devices = alike(3, consumesCounters=[{"counterSet": "set"}])
+    devices = equal_devices(3, consumesCounters=[{"counterSet": "set"}])
     slices = [slice_("s", devices, count=2), slice_("t", count=2, sharedCounters=[{"name": "set"}])]
     wanted = [claim(request("a", wants(2)), request("b", wants(1, "device.driver != ''")))]
     made = allocator(slices, failures_before_pruning=-1)
@@ -135,7 +135,10 @@ def _one_each(count: int, *selectors: str) -> list[Json]:
 
 
 EXPONENTIAL_SEARCHES: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]] = {
-    "one device more than identical devices exist": ([slice_("s", alike(31))], [claim(request("r", wants(32)))]),
+    "one device more than identical devices exist": (
+        [slice_("s", equal_devices(31))],
+        [claim(request("r", wants(32)))],
+    ),
     "last request matches no device": (
         [slice_("s", _types("Y" * 64))],
         [claim(request("a", wants(8)), request("b", wants(1, X)))],
@@ -161,7 +164,7 @@ EXPONENTIAL_SEARCHES: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]]
         [claim(request("a", _of_size(10, 3)), request("b", _of_size(13, 2)), request("c", _of_size(1, 1)))],
     ),
     "one claim more than devices exist": (
-        [slice_("s", alike(20))],
+        [slice_("s", equal_devices(20))],
         [claim(request("r"), name=f"c{n}") for n in range(21)],
     ),
     "match constraint over more requests than a group has devices": (
@@ -173,7 +176,7 @@ EXPONENTIAL_SEARCHES: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]]
         [claim(*[request(f"r{n}", wants(1, f'device.attributes["drv"].n != {n}')) for n in range(31)])],
     ),
     "alternative always exceeds the device limit": (
-        [slice_("s", alike(40))],
+        [slice_("s", equal_devices(40))],
         [claim(request("a", wants(20)), first_of("b", {**wants(None), "deviceClassName": "none"}, wants(20)))],
     ),
     "shared devices and an impossible last request": (
@@ -186,7 +189,7 @@ EXPONENTIAL_SEARCHES: dict[str, tuple[list[ResourceSlice], list[ResourceClaim]]]
         [claim(*[request(f"r{n}", wants(1, capacity={"requests": {"m": "4"}})) for n in range(27)])],
     ),
     "eight alternatives per request and an impossible last request": (
-        [slice_("s", alike(20))],
+        [slice_("s", equal_devices(20))],
         [claim(*[first_of(f"r{n}", *[wants()] * 8) for n in range(12)], request("z", wants(1, "false")))],
     ),
     "distinct constraint needs more values than exist": (
@@ -253,7 +256,7 @@ def test_pruning_keeps_only_solution_of_last_group() -> None:
 @pytest.mark.parametrize("failures_before_pruning", [0, 3, 16])
 def test_pruning_keeps_selector_error_that_search_would_reach(failures_before_pruning: int) -> None:
     """Upstream reaches the device without the attribute before it has tried all sets of the others."""
-    devices = [*alike(40, attributes={"ok": True}), device("last")]
+    devices = [*equal_devices(40, attributes={"ok": True}), device("last")]
     made = allocator([slice_("s", devices)], failures_before_pruning=failures_before_pruning)
     needs_attribute = wants(8, 'device.attributes["drv"].ok')
     claims: Sequence[ResourceClaim] = [claim(request("a", needs_attribute), request("b", wants(1, "false")))]

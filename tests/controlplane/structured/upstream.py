@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from tests.cases import Mismatch
 from tests.cases.allocator import compare
-from tests.controlplane.structured.odd_problems import odd_problem
+from tests.controlplane.structured.edge_case_problems import edge_case_problem
 from tests.controlplane.structured.random_problems import random_problem
 from tests.controlplane.structured.solvable_problems import solvable_problem
 from tests.upstream import Json, Kind, command
@@ -31,7 +31,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "random": Kind(
             random_problem, difference, *_ASKED, range(100_000, 101_000), _FOLDER / "random_answers.jsonl.gz"
         ),
-        "odd": Kind(odd_problem, difference, *_ASKED, range(1_000), _FOLDER / "odd_answers.jsonl.gz"),
+        "odd": Kind(edge_case_problem, difference, *_ASKED, range(1_000), _FOLDER / "odd_answers.jsonl.gz"),
         "solvable": Kind(solvable_problem, difference, *_ASKED, range(60), _FOLDER / "solvable_answers.jsonl.gz"),
     }
 )

@@ -57,7 +57,7 @@ class Node(World):
             lambda: running_pods(self.made_up.host),
             self.plugin.wanted,
         )
-        self.reconciler = Reconciler(self.ledger, witnesses, interval=3600.0, grace=0.0, patience=TIMEOUT)
+        self.reconciler = Reconciler(self.ledger, witnesses, interval=3600.0, grace=0.0, max_wait=TIMEOUT)
         self.reconciler.claims = self.plugin.restorer
         self.scan()
         endpoint = plugin_socket(self.folders.data, DRIVER)

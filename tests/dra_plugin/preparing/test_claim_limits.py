@@ -174,7 +174,7 @@ def test_files_with_the_longest_names_are_written_and_removed(tmp_path: Path) ->
     (mount,) = spec.devices[0].container_edits.mounts
     assert mount.host_path == folder.file(claim.uid, request)
     assert f"/resourceclaims/{claim.name}/{request}/" in mount.container_path
-    folder.keep([claim.uid])
+    folder.remove_others([claim.uid])
     assert folder.read(other.uid, request) is None
     assert folder.read(claim.uid, request) is not None
     folder.remove(claim.uid)
@@ -188,7 +188,7 @@ def test_removal_of_an_invalid_uid_changes_nothing(tmp_path: Path, uid: str) -> 
     kept = ClaimRef("default", "kept", "k")
     folder.write(kept.uid, metadata(kept))
     folder.remove(uid)
-    folder.keep([uid, kept.uid])
+    folder.remove_others([uid, kept.uid])
     assert folder.read(kept.uid, "gpu") is not None
 
 
@@ -196,5 +196,5 @@ def test_folder_with_a_too_long_path_has_no_files(tmp_path: Path) -> None:
     for path in (tmp_path / ("x" * 255) / ("y" * 255), Path(f"{tmp_path}/{'z' * 300}")):
         folder = MetadataFolder(path, DRIVER)
         folder.remove("u")
-        folder.keep([])
+        folder.remove_others([])
         assert folder.read("u", "r" * 300) is None

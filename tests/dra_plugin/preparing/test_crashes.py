@@ -29,7 +29,7 @@ def remove(world: World, files: tuple[str, ...]) -> None:
         (world.folder / path).unlink()
 
 
-async def intend(world: World) -> None:
+async def write_intent(world: World) -> None:
     """Restore the leases to their state while the host was changed."""
     await world.ledger.grant([replace(lease, phase="intended") for lease in world.ledger.leases()])
 
@@ -38,7 +38,7 @@ async def intend(world: World) -> None:
 async def test_crash_while_preparing_is_undone_at_start(world: World, missing: tuple[str, ...]) -> None:
     await world.prepare(WANTED)
     assert world.files() == FILES
-    await intend(world)
+    await write_intent(world)
     remove(world, missing)
     await world.restart()
     assert (world.units(), world.files()) == ([], [])
@@ -71,10 +71,10 @@ async def test_crash_after_the_leases_ended_leaves_no_files(world: World) -> Non
 
 async def test_half_prepared_claim_is_completed_or_undone_by_the_next_call(world: World) -> None:
     answer = await world.prepare(WANTED)
-    await intend(world)
+    await write_intent(world)
     assert await world.prepare(WANTED) == answer
     assert {lease.phase for lease in world.ledger.leases()} == {"done"}
-    await intend(world)
+    await write_intent(world)
     await world.unprepare(WANTED)
     assert (world.units(), world.files()) == ([], [])
 
@@ -124,7 +124,7 @@ async def test_directory_at_a_spec_path_affects_only_its_claim(world: World) -> 
 async def test_failed_undo_of_a_half_prepared_claim_is_retried(world: World) -> None:
     await world.prepare(claim(result("misc-fuse")))
     await world.prepare(claim(result("misc-kvm"), name="other", uid=uid(2)))
-    await intend(world)
+    await write_intent(world)
     remove(world, (FILES[0],))
     (world.folder / FILES[0]).mkdir()
     assert not await world.preparer.repair()

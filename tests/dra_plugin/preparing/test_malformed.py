@@ -32,25 +32,25 @@ HOSTILE = (
 hostile = st.sampled_from(HOSTILE) | st.text(max_size=20)
 
 
-def mostly(*sound: str) -> st.SearchStrategy[str]:
+def usually(*sound: str) -> st.SearchStrategy[str]:
     """Mostly valid values, so that the checks of other fields are reached."""
     return st.sampled_from(sound) | st.sampled_from(sound) | hostile
 
 
 results = st.builds(
     v1.DeviceRequestAllocationResult,
-    request=mostly("gpu", "gpu/large"),
+    request=usually("gpu", "gpu/large"),
     driver=st.sampled_from((DRIVER, DRIVER, DRIVER, "other.example.com")),
-    pool=mostly(NODE, NODE, NODE),
-    device=mostly("misc-fuse", "misc-kvm"),
-    share_id=st.none() | mostly("s1", "s2"),
+    pool=usually(NODE, NODE, NODE),
+    device=usually("misc-fuse", "misc-kvm"),
+    share_id=st.none() | usually("s1", "s2"),
     admin_access=st.none() | st.booleans(),
-    consumed_capacity=st.dictionaries(mostly("shares"), st.integers(-2, 9).map(Quantity.of), max_size=2),
+    consumed_capacity=st.dictionaries(usually("shares"), st.integers(-2, 9).map(Quantity.of), max_size=2),
 )
 configs = st.builds(
     v1.DeviceAllocationConfiguration,
     source=st.sampled_from((v1.FROM_CLASS, v1.FROM_CLAIM, "FromNobody")),
-    requests=st.lists(mostly("gpu"), max_size=2).map(tuple),
+    requests=st.lists(usually("gpu"), max_size=2).map(tuple),
     opaque=st.none()
     | st.builds(
         v1.OpaqueDeviceConfiguration,

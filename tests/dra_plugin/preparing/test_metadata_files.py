@@ -170,7 +170,7 @@ def test_foreign_files_and_links_are_removed_but_folders_are_kept(folder: Metada
         (place / name).symlink_to(kept)
     folder.remove(UID)
     assert sorted(x.name for x in place.iterdir()) == ["file", "link", "somebodys"]
-    folder.keep([UID])
+    folder.remove_others([UID])
     assert [x.name for x in place.iterdir()] == ["somebodys"]
     assert (kept / "inside").is_dir()
 

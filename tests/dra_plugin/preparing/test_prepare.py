@@ -97,8 +97,8 @@ async def test_unavailable_device_is_refused_with_the_reason(world: World) -> No
     assert "is in the pool worker-2, and this node's pool is worker-1" in await world.refusal(
         claim(result("misc-fuse", pool="worker-2"))
     )
-    sick = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
-    world.scan(fuse=sick)
+    unhealthy = replace(world.made_up.devices()["misc-fuse"], health=Health(False, "too hot: 105 C"))
+    world.scan(fuse=unhealthy)
     assert (
         await world.refusal(claim(result("misc-fuse"))) == "request gpu: device misc-fuse is unhealthy: too hot: 105 C"
     )
@@ -202,8 +202,8 @@ async def test_concurrent_calls_of_many_claims_give_consistent_leases(tmp_path: 
 
 async def test_admin_access_covers_held_and_unhealthy_devices(world: World) -> None:
     await world.prepare(claim(result("misc-fuse"), name="user", uid=uid(1)))
-    sick = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
-    world.scan(kvm=sick)
+    unhealthy = replace(world.made_up.devices()["misc-kvm"], health=Health(False, "too hot"))
+    world.scan(kvm=unhealthy)
     looks = [result("misc-fuse", "look", admin_access=True), result("misc-kvm", "look", admin_access=True)]
     devices = await world.prepare(claim(*looks, configs=[config(reset=True)]))  # a reset is never done for admin access
     assert world.container(devices).env == {
@@ -259,25 +259,25 @@ async def test_class_limits_the_number_of_sharing_claims(tmp_path: Path) -> None
     async with world:
         two = config(source=v1.FROM_CLASS, sharing={"maximum": 2})
 
-        def sharer(number: int, *configs: v1.DeviceAllocationConfiguration) -> v1.ResourceClaim:
+        def sharing_claim(number: int, *configs: v1.DeviceAllocationConfiguration) -> v1.ResourceClaim:
             share = result("misc-fuse", share_id=f"s{number}")
             return claim(share, configs=configs, name=f"c{number}", uid=uid(number))
 
-        await world.prepare(sharer(1))
-        await world.prepare(sharer(2, two))
+        await world.prepare(sharing_claim(1))
+        await world.prepare(sharing_claim(2, two))
         refusal = "device misc-fuse: 2 use it already and the configuration of {} allows 2 at once (sharing.maximum)"
-        assert refusal.format("this claim") in await world.refusal(sharer(3, two))
-        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharer(3))
+        assert refusal.format("this claim") in await world.refusal(sharing_claim(3, two))
+        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharing_claim(3))
         await world.restart()
-        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharer(3))
-        await world.unprepare(sharer(1))
-        await world.prepare(sharer(3))
-        await world.unprepare(sharer(2))
-        await asyncio.gather(*(world.prepare(sharer(number)) for number in range(4, 10)))
+        assert refusal.format(f"claim/{uid(2)}") in await world.refusal(sharing_claim(3))
+        await world.unprepare(sharing_claim(1))
+        await world.prepare(sharing_claim(3))
+        await world.unprepare(sharing_claim(2))
+        await asyncio.gather(*(world.prepare(sharing_claim(number)) for number in range(4, 10)))
         alone = config(source=v1.FROM_CLASS, sharing={"maximum": 1})
         for number in (3, *range(4, 10)):
-            await world.unprepare(sharer(number))
-        outcomes = await world.outcomes(sharer(1, alone), sharer(2, alone))
+            await world.unprepare(sharing_claim(number))
+        outcomes = await world.outcomes(sharing_claim(1, alone), sharing_claim(2, alone))
         assert sorted(isinstance(outcome, ClaimFailed) for outcome in outcomes.values()) == [False, True]
 
 
@@ -286,14 +286,14 @@ async def test_share_held_by_an_old_claim_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.resources = [resource("fuse", shares=3)]
 
-    def sharer(number: int, taken: str = "1") -> v1.ResourceClaim:
+    def sharing_claim(number: int, taken: str = "1") -> v1.ResourceClaim:
         share = result("misc-fuse", share_id=f"s{number}", consumed={"shares": taken})
         return claim(share, name=f"c{number}", uid=uid(number))
 
     async with world:
-        await world.prepare(sharer(1))
-        await world.prepare(sharer(2, taken="2"))
-        refusal = await world.refusal(sharer(3))
+        await world.prepare(sharing_claim(1))
+        await world.prepare(sharing_claim(2, taken="2"))
+        refusal = await world.refusal(sharing_claim(3))
         assert refusal == (
             f"device misc-fuse: of 3 shares 3 are taken by claim/{uid(1)}, claim/{uid(2)}, and this claim needs 1; end"
             " one of them first"
@@ -301,11 +301,11 @@ async def test_share_held_by_an_old_claim_is_refused(tmp_path: Path) -> None:
         assert len(world.units()) == 2
         world.resources = [resource("fuse", shares=2)]
         await world.restart(boot_id="another-boot")
-        await world.prepare(sharer(2, taken="2"))  # keeps what it has
-        await world.unprepare(sharer(1))
-        assert "this claim needs 1" in await world.refusal(sharer(3))
-        await world.unprepare(sharer(2))
-        await world.prepare(sharer(3))
+        await world.prepare(sharing_claim(2, taken="2"))  # keeps what it has
+        await world.unprepare(sharing_claim(1))
+        assert "this claim needs 1" in await world.refusal(sharing_claim(3))
+        await world.unprepare(sharing_claim(2))
+        await world.prepare(sharing_claim(3))
 
 
 async def test_device_is_reset_once_before_use(world: World) -> None:

@@ -15,7 +15,7 @@ from resourceapi.objects.core import Node
 from resources.assignment import assign
 from resources.resource import DraOptions, Partition, Resource
 from resources.selector import AllOf, Attribute, Kinds
-from tests.dra_plugin.offering import DRIVER, HALVES, NODE, SICK, as_slice, device, gpus, offering, pool, resource
+from tests.dra_plugin.offering import DRIVER, HALVES, NODE, UNHEALTHY, as_slice, device, gpus, offering, pool, resource
 from tests.dra_scenarios import scenario
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
@@ -77,7 +77,7 @@ def test_class_allocates_only_devices_of_its_resource() -> None:
 
 @scenario(236)
 def test_unhealthy_device_is_not_allocated() -> None:
-    devices: list[Device] = [*gpus(1, SICK), device("gpu-1")]
+    devices: list[Device] = [*gpus(1, UNHEALTHY), device("gpu-1")]
     assert Scheduler([resource()], offering([resource()], {GPU: devices})).allocate_all(GPU) == ["gpu-1"]
 
 

@@ -25,7 +25,7 @@ def part(own: str, *of: str) -> Piece:
     return Piece(frozenset((own,)), frozenset(of))
 
 
-def fit_together(counters: Counters, *names: str) -> bool:
+def are_combinable(counters: Counters, *names: str) -> bool:
     """Return whether the pool's counters allow all of these devices at once, with the scheduler's sums."""
     total: dict[tuple[str, str], int] = {}
     for consumption in (x for name in names for x in counters.taken.get(name, ())):
@@ -42,9 +42,9 @@ def test_unrelated_devices_have_no_counters() -> None:
 def test_whole_device_excludes_its_parts_which_fit_together() -> None:
     counters = exclusion({"pf": whole("pf"), "vf-0": part("vf-0", "pf"), "vf-1": part("vf-1", "pf")})
     assert list(counters.sets) == ["shared-pf"]
-    assert fit_together(counters, "vf-0", "vf-1")
-    assert not fit_together(counters, "pf", "vf-0")
-    assert not fit_together(counters, "vf-1", "pf")
+    assert are_combinable(counters, "vf-0", "vf-1")
+    assert not are_combinable(counters, "pf", "vf-0")
+    assert not are_combinable(counters, "vf-1", "pf")
     assert counters.sets["shared-pf"].counters["pf"].value.value() == FULL_VALUE
 
 
@@ -65,7 +65,7 @@ def test_added_device_leaves_other_counters_unchanged() -> None:
 def test_unrelated_parents_have_separate_counter_sets() -> None:
     counters = exclusion({"a": whole("a"), "a0": part("a0", "a"), "b": whole("b"), "b0": part("b0", "b")})
     assert sorted(counters.sets) == ["shared-a", "shared-b"]
-    assert fit_together(counters, "a", "b0")
+    assert are_combinable(counters, "a", "b0")
 
 
 def test_device_beyond_the_limits_is_omitted_with_the_reason() -> None:
@@ -87,7 +87,7 @@ def test_counters_exclude_the_same_devices_as_leases(devices: dict[str, Piece]) 
     for x, y in combinations(devices, 2):
         a, b = devices[x], devices[y]
         excluded = a.exclusive & (b.exclusive | b.shared) or b.exclusive & a.shared
-        assert fit_together(counters, x, y) is not bool(excluded)
+        assert are_combinable(counters, x, y) is not bool(excluded)
     for x in devices:
-        assert fit_together(counters, x)
+        assert are_combinable(counters, x)
         assert len(counters.taken.get(x, ())) <= MAX_SETS_PER_DEVICE

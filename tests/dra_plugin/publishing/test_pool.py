@@ -16,7 +16,7 @@ from tests.dra_plugin.offering import (
     DRIVER,
     HALVES,
     NODE,
-    SICK,
+    UNHEALTHY,
     device,
     gpus,
     offering,
@@ -67,7 +67,7 @@ def test_health_change_of_one_device_changes_one_slice() -> None:
     devices = gpus(300)
     offers = offering([resource()], {GPU: devices})
     before = pool(offers)
-    devices[200] = structs.replace(devices[200], health=SICK)
+    devices[200] = structs.replace(devices[200], health=UNHEALTHY)
     assert offers.update({GPU: devices})
     after = pool(offers)
     assert changed(before, after) == [3]
@@ -77,7 +77,7 @@ def test_health_change_of_one_device_changes_one_slice() -> None:
 def test_devices_keep_their_slices_when_all_become_unhealthy() -> None:
     offers = offering([resource()], {GPU: gpus(200)})
     before = [[x.name for x in one.devices] for one in pool(offers).slices]
-    offers.update({GPU: gpus(200, SICK)})
+    offers.update({GPU: gpus(200, UNHEALTHY)})
     assert [[x.name for x in one.devices] for one in pool(offers).slices] == before
 
 
@@ -102,7 +102,7 @@ def test_removed_device_changes_one_slice_and_its_return_restores_it() -> None:
 def test_unhealthy_device_has_the_taint_of_its_resource(
     policy: TaintPolicy, taints: tuple[v1.DeviceTaint, ...]
 ) -> None:
-    offers = offering([resource(dra=DraOptions(taint=policy))], {GPU: gpus(1, SICK)})
+    offers = offering([resource(dra=DraOptions(taint=policy))], {GPU: gpus(1, UNHEALTHY)})
     assert published(offers)["gpu-0000"].taints == taints
 
 
@@ -115,12 +115,12 @@ def test_gone_device_is_tainted_even_with_taint_policy_none() -> None:
 
 def test_device_leased_by_the_device_plugin_is_tainted_as_in_use() -> None:
     offers = Offers([resource(api="both", dra=DraOptions(taint="NoExecute"))], lambda _: lease("gpu-0000"))
-    offers.update({GPU: gpus(1, SICK)})
+    offers.update({GPU: gpus(1, UNHEALTHY)})
     assert published(offers)["gpu-0000"].taints == (structs.replace(UNHEALTHY_TAINT, effect="NoExecute"), IN_USE)
 
 
 def test_tainted_device_is_omitted_unless_held_when_the_server_drops_taints() -> None:
-    offers = offering([resource()], {GPU: [*gpus(2, SICK), device("gpu-9")]})
+    offers = offering([resource()], {GPU: [*gpus(2, UNHEALTHY), device("gpu-9")]})
     found = driver_resources(offers, NODE, DRIVER, {"gpu-0001"}, without_taints=True)
     (only,) = found.pools[NODE].slices
     assert [x.name for x in only.devices] == ["gpu-0001", "gpu-9"]
@@ -215,7 +215,7 @@ def inventories(draw: st.DrawFn, names: tuple[str, ...]) -> dict[str, list[Devic
             parents=tuple(draw(st.lists(ids, max_size=2))),
             children=tuple(draw(st.lists(ids, max_size=2))),
             sriov_peers=tuple(draw(st.lists(ids, max_size=2))),
-            health=draw(st.sampled_from([HEALTHY, SICK, Health(False, "")])),
+            health=draw(st.sampled_from([HEALTHY, UNHEALTHY, Health(False, "")])),
         )
         found.setdefault(draw(st.sampled_from(names)), []).append(one)
     return found
@@ -258,4 +258,4 @@ def _has_parts(device: Device, assigned: dict[str, list[Device]], offered: list[
 
 
 def _flipped(device: Device) -> Device:
-    return structs.replace(device, health=SICK if device.health.healthy else HEALTHY)
+    return structs.replace(device, health=UNHEALTHY if device.health.healthy else HEALTHY)

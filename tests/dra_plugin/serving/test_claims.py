@@ -156,10 +156,10 @@ async def test_only_an_allocated_claim_with_the_same_uid_is_wanted(server: Serve
 
 
 async def test_failed_request_leaves_its_claim_undecided() -> None:
-    async def ailing(request: Request) -> None:
+    async def failing(request: Request) -> None:
         await (request.answer(claim_in("v1")) if request.path == path_of("v1") else request.answer(b"", 500))
 
-    async with serving(ailing) as peer:
+    async with serving(failing) as peer:
         with claims_of(client_of(peer.url)) as claims:
             asked = [ClaimName("default", "one", "uid-1"), ClaimName("default", "two", "uid-2")]
             assert await claims.wanted(asked) == {"uid-1": True}

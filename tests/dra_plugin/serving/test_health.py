@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from dra_plugin.driver import ClaimRef
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthBoard
+from dra_plugin.serving.health import REPORT_TIMEOUT, RESEND_INTERVAL, DeviceHealth, HealthPublisher
 from kubeletapi.dra_health.v1 import api_pb2 as v1
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as v1alpha1
 from tests.dra_plugin.conftest import StartPlugin
@@ -19,15 +19,15 @@ from tests.dra_scenarios import scenario
 
 VERSIONS = pytest.mark.parametrize("api", [v1, v1alpha1], ids=["v1", "v1alpha1"])
 NOW = 1_790_000_000
-WELL = DeviceHealth("pool", "dev0", True, "ok")
-SICK = DeviceHealth("pool", "dev1", False, "overheated")
+HEALTHY_REPORT = DeviceHealth("pool", "dev0", True, "ok")
+UNHEALTHY_REPORT = DeviceHealth("pool", "dev1", False, "overheated")
 UNKNOWN = DeviceHealth("pool", "dev2", None)
 
 
 @pytest.fixture
-def board() -> HealthBoard:
+def board() -> HealthPublisher:
     """A board with a fixed clock, which repeats no report during a test."""
-    return HealthBoard(clock=lambda: NOW, resend=3600)
+    return HealthPublisher(clock=lambda: NOW, resend=3600)
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_v1_and_v1alpha1_have_the_same_wire_format() -> None:
 
 @VERSIONS
 @scenario(16, 51)
-async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubelet: KubeletEnd) -> None:
-    board.publish([SICK, UNKNOWN, WELL])
+async def test_first_report_has_all_devices(api: Any, board: HealthPublisher, kubelet: KubeletEnd) -> None:
+    board.publish([UNHEALTHY_REPORT, UNKNOWN, HEALTHY_REPORT])
     report = await asyncio.wait_for(anext(aiter(kubelet.health(api))), TIMEOUT)
 
     def expected(health: DeviceHealth, status: int) -> Any:
@@ -74,57 +74,57 @@ async def test_first_report_has_all_devices(api: Any, board: HealthBoard, kubele
         )
 
     assert list(report.devices) == [
-        expected(WELL, api.HEALTHY),
-        expected(SICK, api.UNHEALTHY),
+        expected(HEALTHY_REPORT, api.HEALTHY),
+        expected(UNHEALTHY_REPORT, api.UNHEALTHY),
         expected(UNKNOWN, api.UNKNOWN),
     ]
 
 
-async def test_each_change_is_one_report_of_all_devices(board: HealthBoard, kubelet: KubeletEnd) -> None:
-    board.publish([WELL, SICK])
+async def test_each_change_is_one_report_of_all_devices(board: HealthPublisher, kubelet: KubeletEnd) -> None:
+    board.publish([HEALTHY_REPORT, UNHEALTHY_REPORT])
     reports = aiter(kubelet.health(v1alpha1))
-    assert await next_report(reports) == [WELL, SICK]
+    assert await next_report(reports) == [HEALTHY_REPORT, UNHEALTHY_REPORT]
     recovered = DeviceHealth("pool", "dev1")
-    board.publish([recovered, WELL])
-    assert await next_report(reports) == [WELL, recovered]
-    board.publish([WELL, recovered])  # unchanged, in another order
-    board.publish([WELL])
-    assert await next_report(reports) == [WELL]
+    board.publish([recovered, HEALTHY_REPORT])
+    assert await next_report(reports) == [HEALTHY_REPORT, recovered]
+    board.publish([HEALTHY_REPORT, recovered])  # unchanged, in another order
+    board.publish([HEALTHY_REPORT])
+    assert await next_report(reports) == [HEALTHY_REPORT]
     board.publish([])
     assert await next_report(reports) == []
 
 
-async def test_reverted_change_is_not_reported(board: HealthBoard, kubelet: KubeletEnd) -> None:
-    board.publish([WELL])
+async def test_reverted_change_is_not_reported(board: HealthPublisher, kubelet: KubeletEnd) -> None:
+    board.publish([HEALTHY_REPORT])
     reports = aiter(kubelet.health(v1))
-    assert await next_report(reports) == [WELL]
-    board.publish([SICK])
-    board.publish([WELL])
+    assert await next_report(reports) == [HEALTHY_REPORT]
+    board.publish([UNHEALTHY_REPORT])
+    board.publish([HEALTHY_REPORT])
     board.publish([UNKNOWN])
     assert await next_report(reports) == [UNKNOWN]
 
 
-async def test_no_report_is_sent_before_the_first_publish(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_no_report_is_sent_before_the_first_publish(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     reports = aiter(kubelet.health(v1alpha1))
     first = asyncio.create_task(next_report(reports))
     assert await kubelet.unprepare() == {}
     assert not first.done()
-    board.publish([WELL])
-    assert await first == [WELL]
+    board.publish([HEALTHY_REPORT])
+    assert await first == [HEALTHY_REPORT]
 
 
 async def test_unchanged_report_is_repeated_within_its_timeout(start: StartPlugin) -> None:
     assert RESEND_INTERVAL * 2 < REPORT_TIMEOUT
-    board = HealthBoard(resend=0.001)
-    board.publish([WELL])
+    board = HealthPublisher(resend=0.001)
+    board.publish([HEALTHY_REPORT])
     plugin = await start(health=board)
     async with kubelet_end(plugin.endpoint) as kubelet:
         reports = aiter(kubelet.health(v1alpha1))
         for _ in range(5):
-            assert await next_report(reports) == [WELL]
+            assert await next_report(reports) == [HEALTHY_REPORT]
 
 
-async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthBoard, kubelet: KubeletEnd) -> None:
+async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthPublisher, kubelet: KubeletEnd) -> None:
     board.publish([DeviceHealth("p", "a", False, "ä" * 1024), DeviceHealth("p", "b", False, "ä" * 1025)])
     whole, cut = await next_report(aiter(kubelet.health(v1)))
     assert whole.message == "ä" * 1024
@@ -132,15 +132,15 @@ async def test_long_message_is_truncated_as_by_the_kubelet(board: HealthBoard, k
 
 
 @scenario(189)
-async def test_streams_and_calls_share_a_connection(board: HealthBoard, kubelet: KubeletEnd) -> None:
-    board.publish([WELL])
+async def test_streams_and_calls_share_a_connection(board: HealthPublisher, kubelet: KubeletEnd) -> None:
+    board.publish([HEALTHY_REPORT])
     streams = [aiter(kubelet.health(api)) for api in (v1, v1alpha1, v1alpha1)]
     for reports in streams:
-        assert await next_report(reports) == [WELL]
+        assert await next_report(reports) == [HEALTHY_REPORT]
     assert await kubelet.unprepare(ClaimRef("default", "c", "uid")) == {"uid": ""}
-    board.publish([SICK])
+    board.publish([UNHEALTHY_REPORT])
     for reports in streams:
-        assert await next_report(reports) == [SICK]
+        assert await next_report(reports) == [UNHEALTHY_REPORT]
     assert board.streams == 3
 
 
@@ -154,10 +154,10 @@ class NoDeadline:
         return {}
 
 
-async def test_slow_reader_gets_only_the_newest_state(board: HealthBoard) -> None:
+async def test_slow_reader_gets_only_the_newest_state(board: HealthPublisher) -> None:
     reports = board.node_watch_resources(v1.NodeWatchResourcesRequest(), NoDeadline())
-    board.publish([WELL])
-    assert await next_report(reports) == [WELL]
+    board.publish([HEALTHY_REPORT])
+    assert await next_report(reports) == [HEALTHY_REPORT]
     for healthy in (False, True, None):
         board.publish([DeviceHealth("pool", "dev0", healthy)])
     assert await next_report(reports) == [DeviceHealth("pool", "dev0", None)]
@@ -169,26 +169,26 @@ async def test_slow_reader_gets_only_the_newest_state(board: HealthBoard) -> Non
 
 
 @scenario(191)
-async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthBoard, kubelet: KubeletEnd) -> None:
-    board.publish([WELL])
+async def test_stream_cancelled_by_the_kubelet_is_forgotten(board: HealthPublisher, kubelet: KubeletEnd) -> None:
+    board.publish([HEALTHY_REPORT])
     for _ in range(3):
         stream = kubelet.health(v1alpha1)
-        assert await next_report(aiter(stream)) == [WELL]
+        assert await next_report(aiter(stream)) == [HEALTHY_REPORT]
         stream.cancel()
     last = aiter(kubelet.health(v1alpha1))
-    assert await next_report(last) == [WELL]
-    board.publish([SICK])
-    assert await next_report(last) == [SICK]
+    assert await next_report(last) == [HEALTHY_REPORT]
+    board.publish([UNHEALTHY_REPORT])
+    assert await next_report(last) == [UNHEALTHY_REPORT]
     assert board.streams == 1
 
 
-async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthBoard, start: StartPlugin) -> None:
-    board.publish([WELL])
+async def test_streams_end_without_an_error_when_the_plugin_stops(board: HealthPublisher, start: StartPlugin) -> None:
+    board.publish([HEALTHY_REPORT])
     plugin = await start()
     async with kubelet_end(plugin.endpoint) as kubelet:
         stream = kubelet.health(v1alpha1)
         reports = aiter(stream)
-        assert await next_report(reports) == [WELL]
+        assert await next_report(reports) == [HEALTHY_REPORT]
         await plugin.stop()
         with pytest.raises(StopAsyncIteration):
             await anext(reports)

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from dra_plugin.serving.claims import ClaimSource
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from dra_plugin.serving.kubelet_presence import kubelet_gone
 from dra_plugin.serving.registration import SERVICES, Registrar, Registration
@@ -122,7 +122,7 @@ async def test_get_info_can_be_called_repeatedly(start: StartPlugin, folders: Fo
 
 @scenario(11, 13)
 async def test_sockets_exist_only_while_the_plugin_runs(start: StartPlugin, folders: Folders) -> None:
-    plugin = await start(health=HealthBoard())  # without any report
+    plugin = await start(health=HealthPublisher())  # without any report
     assert plugin.endpoint == folders.data / "dra.sock"
     assert (os.listdir(folders.data), os.listdir(folders.registry)) == (["dra.sock"], [f"{DRIVER}-reg.sock"])
     await plugin.stop()
@@ -131,7 +131,7 @@ async def test_sockets_exist_only_while_the_plugin_runs(start: StartPlugin, fold
 
 def test_empty_driver_name_is_refused(driver: ScriptedDriver, folders: Folders) -> None:
     with pytest.raises(ValueError, match="driver name must be set"):
-        KubeletPlugin("", driver, NoClaims(), HealthBoard(), folders, FolderWatcher())
+        KubeletPlugin("", driver, NoClaims(), HealthPublisher(), folders, FolderWatcher())
 
 
 @scenario(159)

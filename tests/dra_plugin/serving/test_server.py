@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.apiserver import Server
 from dra_plugin.driver import ClaimFailed, ClaimRef, PreparedDevice
-from dra_plugin.serving.health import HealthBoard
+from dra_plugin.serving.health import HealthPublisher
 from dra_plugin.serving.kubelet_plugin import Folders, KubeletPlugin
 from folderwatch import FolderWatcher
 from grpcunix import RpcError, Status
@@ -123,7 +123,7 @@ async def test_unprepare_needs_no_api_server(folders: Folders, driver: ScriptedD
     driver.refusals[stuck.uid] = ClaimFailed("device d is still open")
     with closing(FolderWatcher()) as watcher:
         counted = Telemetry()
-        plugin = KubeletPlugin(DRIVER, driver, NoClaims(), HealthBoard(), folders, watcher, telemetry=counted)
+        plugin = KubeletPlugin(DRIVER, driver, NoClaims(), HealthPublisher(), folders, watcher, telemetry=counted)
         async with running(plugin.run()), kubelet_end(plugin.endpoint) as kubelet:
             assert await kubelet.unprepare(gone, stuck) == {"uid-1": "", "uid-2": "device d is still open"}
     assert (sum(counted.unprepare.counts), counted.refusals) == (1, {("dra", "not-ready"): 1})

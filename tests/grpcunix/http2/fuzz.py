@@ -51,7 +51,7 @@ _ONLY_H2_REFUSES = (
     "ConnectionState.CLOSED",  # h2 ends with the client's GOAWAY; we finish its calls
 )
 _ONLY_WE_REFUSE = (
-    "nobody may push here",  # h2 checks the stream first, also in the next case
+    "server push is not permitted",  # h2 checks the stream first, also in the next case
     "CONTINUATION without the HEADERS",
     " in state CLOSED",  # stream errors; see `states`
     " in state HALF_CLOSED_REMOTE",

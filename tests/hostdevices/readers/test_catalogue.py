@@ -133,22 +133,22 @@ class ReadRecorder(Host):
 
 
 @pytest.fixture(scope="module")
-def fragile(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def damaged_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A second copy of the machine, whose files are damaged one at a time."""
     return build_machine(tmp_path_factory.mktemp("fragile") / "root")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("reader", READERS, ids=READER_IDS)
-def test_damaged_file_affects_only_its_own_hardware(reader: Reader, damage: str, fragile: Tree) -> None:
-    recorder = ReadRecorder(fragile.root)
+def test_damaged_file_affects_only_its_own_hardware(reader: Reader, damage: str, damaged_tree: Tree) -> None:
+    recorder = ReadRecorder(damaged_tree.root)
     before = _devices(reader.read(recorder))
-    present = _two_of_each_name(path for path in sorted(recorder.files) if fragile.path(path).is_file())
+    present = _two_of_each_name(path for path in sorted(recorder.files) if damaged_tree.path(path).is_file())
     assert present
     for path in present:
-        real = fragile.host.resolve(path) or path
-        with _Damaged(fragile.path(path), DAMAGES[damage]):
-            found = list(reader.read(fragile.host))
+        real = damaged_tree.host.resolve(path) or path
+        with _Damaged(damaged_tree.path(path), DAMAGES[damage]):
+            found = list(reader.read(damaged_tree.host))
         after = _devices(found)
         for identity in before.keys() | after.keys():
             if before.get(identity) != after.get(identity):
@@ -172,8 +172,10 @@ LINKS = ("device", "driver", "iommu_group", "master", "mdev_type", "physfn", "su
 
 @pytest.mark.parametrize("target", [None, "/nowhere", "..", "../../../../../../../../../../etc"])
 @pytest.mark.parametrize("name", LINKS)
-def test_missing_or_wrong_links_cause_no_errors_or_duplicate_ids(name: str, target: str | None, fragile: Tree) -> None:
-    links = [path for path in fragile.path("/sys").rglob("*") if path.name == name and path.is_symlink()]
+def test_missing_or_wrong_links_cause_no_errors_or_duplicate_ids(
+    name: str, target: str | None, damaged_tree: Tree
+) -> None:
+    links = [path for path in damaged_tree.path("/sys").rglob("*") if path.name == name and path.is_symlink()]
     kept = [(link, link.readlink()) for link in links]
     assert kept
     for link, _ in kept:
@@ -182,7 +184,7 @@ def test_missing_or_wrong_links_cause_no_errors_or_duplicate_ids(name: str, targ
             link.symlink_to(target)
     try:
         for reader in READERS:
-            found = list(reader.read(fragile.host))
+            found = list(reader.read(damaged_tree.host))
             assert len(_devices(found)) == sum(isinstance(x, Device) for x in found), "two devices with one id"
     finally:
         for link, original in kept:

@@ -16,7 +16,7 @@ from hostdevices.readers import Reader
 from hostdevices.watching import uevents as uevents_module
 from hostdevices.watching.uevents import UdevEvents
 from hostdevices.watching.watch import NEVER, Change, Watcher, default_sources
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 
 NETLINK_KOBJECT_UEVENT = 15
 KERNEL_GROUP, UDEVD_GROUP = 1, 2
@@ -266,7 +266,7 @@ async def test_hundred_starts_leak_no_descriptors_or_threads(tmp_path: Path) -> 
 
     watched = f"{tmp_path}/*"
     await start_and_stop(watched)  # libraries keep some objects for the whole process
-    since = HeldSince()
+    since = LeakCheck()
     for _ in range(100):
         await start_and_stop(watched, "/dev/**/nodeplug*")
     for thread in since.threads():  # running work ends by itself

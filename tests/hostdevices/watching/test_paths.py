@@ -16,7 +16,7 @@ from hostdevices.tree import Folder
 from hostdevices.watching import paths
 from hostdevices.watching.paths import PathEvents
 from tests.descriptors import no_more_descriptors
-from tests.held import HeldSince
+from tests.leaks import LeakCheck
 from tests.running import until
 
 
@@ -130,7 +130,7 @@ async def test_number_of_watched_folders_is_limited(tmp_path: Path, caplog: pyte
     (tmp_path / "dev").mkdir()
     for number in range(paths.MAX_FOLDERS + 50):
         (tmp_path / "dev" / str(number)).mkdir()
-    since = HeldSince()
+    since = LeakCheck()
     async with watching(tmp_path, "/dev/**/card*") as queue:
         await wait_for_event(queue)
         (tmp_path / "dev/new").mkdir()
@@ -143,7 +143,7 @@ async def test_search_that_ends_after_close_watches_nothing(tmp_path: Path) -> N
     (tmp_path / "dev").mkdir()
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    since = HeldSince()
+    since = LeakCheck()
     async with watching(tmp_path, "/dev/**/card*"):
         for thread in since.threads():
             thread.join(5)  # its result is on the way to the loop
@@ -206,7 +206,7 @@ async def test_search_is_repeated_after_a_stuck_read(tmp_path: Path, caplog: pyt
     await asyncio.to_thread(tree.reached.wait, 30)
     await until(scan.is_stuck)
     scan.abandon_as_stuck()
-    since = HeldSince()
+    since = LeakCheck()
     events = PathEvents(["/dev/*/card*"], "paths", host, FolderWatcher())
     with contextlib.closing(events):
         events.start(lambda subsystem, _: queue.put_nowait(subsystem))

@@ -16,11 +16,11 @@ from hostdevices import Device, Host, Inventory, Scanner
 from hostdevices.readers import READERS, Reader
 from hostdevices.recording import Entry, packed
 from hostdevices.watching.uevents import Gaps, Wake
-from hostdevices.watching.watch import NEVER, Change, Pace, Watcher, default_sources
+from hostdevices.watching.watch import NEVER, Change, ScanThrottle, Watcher, default_sources
 from tests.descriptors import no_more_descriptors
-from tests.held import HeldSince
 from tests.hostdevices.machine import interface
 from tests.hostdevices.tree import Tree
+from tests.leaks import LeakCheck
 from tests.running import until
 from tests.threads import no_more_threads
 
@@ -309,7 +309,7 @@ async def test_failed_reader_is_a_problem_and_others_continue(root: Path, caplog
 
 async def test_idle_watcher_has_no_thread_and_closes_its_sources(root: Path) -> None:
     source = ManualSource()
-    since = HeldSince()
+    since = LeakCheck()
     async with Watcher(Scanner(Host(root), [reader("misc")]), [source]) as watcher:
         await next_change(watcher)
         await asyncio.to_thread(join_all, since.threads())
@@ -337,26 +337,26 @@ async def test_unavailable_source_is_logged_and_others_are_used(root: Path, capl
     assert "no UnavailableSource (netlink refused): changes wait for a rescan" in caplog.text
 
 
-class TestPace:
-    """The pace alone, with a fake clock."""
+class TestScanThrottle:
+    """The throttle alone, with a fake clock."""
 
     def test_first_event_after_quiet_time_is_due_at_once(self) -> None:
-        pace = Pace()
-        assert pace.due() == NEVER
-        pace.event(100.0)
-        assert pace.due() <= 100.0
-        pace.scanning()
-        pace.scanned(100.1, changed=True)
-        assert pace.due() == NEVER
-        pace.event(100.1 + Pace.QUIET)
-        assert pace.due() <= 100.1 + Pace.QUIET
+        throttle = ScanThrottle()
+        assert throttle.due() == NEVER
+        throttle.event(100.0)
+        assert throttle.due() <= 100.0
+        throttle.scanning()
+        throttle.scanned(100.1, changed=True)
+        assert throttle.due() == NEVER
+        throttle.event(100.1 + ScanThrottle.QUIET)
+        assert throttle.due() <= 100.1 + ScanThrottle.QUIET
 
     @pytest.mark.parametrize(("seconds", "most"), [(0.5, 4), (4, 4), (9, 5)])
     def test_burst_causes_few_scans(self, seconds: float, most: int) -> None:
         assert len(scans(seconds, changed=True)) <= most
 
     def test_last_event_of_a_burst_is_scanned_within_quiet_time(self) -> None:
-        assert scans(3.0, changed=True)[-1] == pytest.approx(103.0 + Pace.QUIET, abs=0.02)
+        assert scans(3.0, changed=True)[-1] == pytest.approx(103.0 + ScanThrottle.QUIET, abs=0.02)
 
     def test_events_without_changes_cause_regular_scans(self) -> None:
         times = scans(20.0, changed=False)
@@ -367,15 +367,15 @@ class TestPace:
 
 def scans(seconds: float, *, changed: bool) -> list[float]:
     """Return the times of the scans for a burst with an event every 10 ms from 100.0 on."""
-    pace, found = Pace(), []
+    throttle, found = ScanThrottle(), []
     for tick in range(int((seconds + 10) * 1000)):
         now = 100 + tick / 1000
         if tick % 10 == 0 and tick <= seconds * 1000:
-            pace.event(now)
-        if pace.due() <= now:
+            throttle.event(now)
+        if throttle.due() <= now:
             found.append(now)
-            pace.scanning()
-            pace.scanned(now, changed)
+            throttle.scanning()
+            throttle.scanned(now, changed)
     return found
 
 

@@ -7,9 +7,9 @@ from prometheus_client.samples import Sample
 
 from kubelet.pods import container, pod
 from kubelet.stubs import failing
-from tests.kubelet.both.claims_stage import PREPARE, UNPREPARE, ClaimsStage
+from tests.kubelet.both.claims_fixture import PREPARE, UNPREPARE, ClaimsFixture
 from tests.kubelet.both.scenario import both, healthy
-from tests.kubelet.both.world import Stage
+from tests.kubelet.both.world import ScenarioFixture
 
 ALLOCATE = "kubelet_device_plugin_alloc_duration_seconds"
 OPERATIONS = "dra_operations_duration_seconds"
@@ -20,40 +20,40 @@ _DRA_BOUNDS += [4.707094, 7.221282, 11.078366, 16.995625, 26.073454, 40, inf]
 
 
 @both
-async def registrations_metric(stage: Stage) -> None:
-    plugin = await stage.plugin(healthy("a"), register=False)
-    await stage.refusal(plugin, version="v1alpha2")
-    await plugin.register(stage.socket)
-    (found,) = await stage.counted("kubelet_device_plugin_registration_total", resource_name=stage.resource)
-    assert found.labels == {"resource_name": stage.resource}
+async def registrations_metric(fixture: ScenarioFixture) -> None:
+    plugin = await fixture.plugin(healthy("a"), register=False)
+    await fixture.refusal(plugin, version="v1alpha2")
+    await plugin.register(fixture.socket)
+    (found,) = await fixture.counted("kubelet_device_plugin_registration_total", resource_name=fixture.resource)
+    assert found.labels == {"resource_name": fixture.resource}
     assert found.value == 2, "refused ones count"
 
 
 @both
-async def allocation_duration_metric(stage: Stage) -> None:
-    plugin = await stage.offering(healthy("a", "b"))
-    assert await stage.counted(ALLOCATE, resource_name=stage.resource) == []
-    await stage.run(pod(stage.name, container("c", {stage.resource: 1})))
+async def allocation_duration_metric(fixture: ScenarioFixture) -> None:
+    plugin = await fixture.offering(healthy("a", "b"))
+    assert await fixture.counted(ALLOCATE, resource_name=fixture.resource) == []
+    await fixture.run(pod(fixture.name, container("c", {fixture.resource: 1})))
     plugin.behaviours["Allocate"] = failing("not today")
-    await stage.run(pod(f"{stage.name}-refused", container("c", {stage.resource: 1})), "Failed")
-    found = await stage.counted(ALLOCATE, resource_name=stage.resource)
+    await fixture.run(pod(f"{fixture.name}-refused", container("c", {fixture.resource: 1})), "Failed")
+    found = await fixture.counted(ALLOCATE, resource_name=fixture.resource)
     assert _count(found) == 2, "failed ones count"
     assert _bounds(found) == _ALLOCATE_BOUNDS
 
 
 @both
-async def claim_operation_metrics(stage: ClaimsStage) -> None:
-    driver = await stage.driver()
-    before = {each: await _operations(stage, each) for each in ("true", "false")}
-    await stage.run(stage.user("", await stage.claim()))
+async def claim_operation_metrics(fixture: ClaimsFixture) -> None:
+    driver = await fixture.driver()
+    before = {each: await _operations(fixture, each) for each in ("true", "false")}
+    await fixture.run(fixture.user("", await fixture.claim()))
     driver.behaviours[PREPARE] = failing("not today")
-    await stage.refused(stage.user("-refused", await stage.claim("-refused")))
-    await stage.world.remove(stage.name)
-    after = {each: await _operations(stage, each) for each in ("true", "false")}
+    await fixture.refused(fixture.user("-refused", await fixture.claim("-refused")))
+    await fixture.world.remove(fixture.name)
+    after = {each: await _operations(fixture, each) for each in ("true", "false")}
     assert after["false"]["PrepareResources"] == before["false"]["PrepareResources"] + 1
     assert after["true"]["PrepareResources"] >= before["true"]["PrepareResources"] + 1, "it is tried again"
     assert after["false"]["UnprepareResources"] == before["false"]["UnprepareResources"] + 1
-    found = await stage.counted(CALLS, driver_name=stage.driver_name)
+    found = await fixture.counted(CALLS, driver_name=fixture.driver_name)
     calls = {
         (each.labels["method_name"], each.labels["grpc_status_code"]) for each in found if each.name.endswith("_count")
     }
@@ -64,14 +64,14 @@ async def claim_operation_metrics(stage: ClaimsStage) -> None:
         (f"{service}/{UNPREPARE}", "OK"),
     }
     for name, labels in (
-        (CALLS, {"driver_name": stage.driver_name, "grpc_status_code": "Internal"}),
+        (CALLS, {"driver_name": fixture.driver_name, "grpc_status_code": "Internal"}),
         (OPERATIONS, {"is_error": "true"}),
     ):
-        assert [round(each, 6) for each in _bounds(await stage.counted(name, **labels))] == _DRA_BOUNDS
+        assert [round(each, 6) for each in _bounds(await fixture.counted(name, **labels))] == _DRA_BOUNDS
 
 
-async def _operations(stage: Stage, is_error: str) -> dict[str, float]:
-    found = await stage.counted(OPERATIONS, is_error=is_error)
+async def _operations(fixture: ScenarioFixture, is_error: str) -> dict[str, float]:
+    found = await fixture.counted(OPERATIONS, is_error=is_error)
     counts = {each.labels["operation_name"]: each.value for each in found if each.name.endswith("_count")}
     return {"PrepareResources": 0.0, "UnprepareResources": 0.0} | counts
 

@@ -6,7 +6,7 @@ from typing import Any
 from kubelet.pods import decode_pod
 from resourceapi.objects.core import Pod, Taint
 from tests.kubelet.both.scenario import both, healthy
-from tests.kubelet.both.world import Stage
+from tests.kubelet.both.world import ScenarioFixture
 
 Json = dict[str, Any]
 Warned = tuple[str, str]
@@ -53,7 +53,7 @@ def affinity(**term: Any) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-async def rejected(stage: Stage, pod: Pod) -> Warned:
+async def rejected(stage: ScenarioFixture, pod: Pod) -> Warned:
     """The reason in a rejected pod's status and event, and the event's message."""
     view = await stage.run(pod, "Failed")
     warned = await stage.world.warned(pod.metadata.name)
@@ -62,7 +62,7 @@ async def rejected(stage: Stage, pod: Pod) -> Warned:
 
 
 @both
-async def requests_that_are_larger_than_the_node(stage: Stage) -> None:
+async def requests_that_are_larger_than_the_node(stage: ScenarioFixture) -> None:
     name, has = stage.name, await stage.world.allocatable()
     cpu, memory, storage = has["cpu"], has["memory"], has.get("ephemeral-storage", 0)
     over = f"{cpu + 1}m"
@@ -84,7 +84,7 @@ async def requests_that_are_larger_than_the_node(stage: Stage) -> None:
 
 
 @both
-async def requests_of_init_containers(stage: Stage) -> None:
+async def requests_of_init_containers(stage: ScenarioFixture) -> None:
     name, cpu = stage.name, (await stage.world.allocatable())["cpu"]
     little, most = ({"requests": {"cpu": f"{amount}m"}} for amount in (1, cpu))
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": little}
@@ -96,7 +96,7 @@ async def requests_of_init_containers(stage: Stage) -> None:
 
 
 @both
-async def requests_of_other_pods(stage: Stage) -> None:
+async def requests_of_other_pods(stage: ScenarioFixture) -> None:
     name, cpu = stage.name, (await stage.world.allocatable())["cpu"]
     await stage.run(asking(f"{name}1", {"cpu": f"{cpu}m"}))
     assert await rejected(stage, asking(f"{name}2", {"cpu": "1m"})) == out_of("cpu", 1, cpu, cpu)
@@ -108,7 +108,7 @@ async def requests_of_other_pods(stage: Stage) -> None:
 
 
 @both
-async def devices_of_a_pod_that_does_not_fit(stage: Stage) -> None:
+async def devices_of_a_pod_that_does_not_fit(stage: ScenarioFixture) -> None:
     await stage.offering(healthy("a", "b"))
     name, r, cpu = stage.name, stage.resource, (await stage.world.allocatable())["cpu"]
     too_large = {"requests": {"cpu": f"{cpu + 1}m"}, "limits": {r: "2"}}
@@ -123,7 +123,7 @@ async def devices_of_a_pod_that_does_not_fit(stage: Stage) -> None:
 
 
 @both
-async def resource_that_appears_later(stage: Stage) -> None:
+async def resource_that_appears_later(stage: ScenarioFixture) -> None:
     """A pod that ran without its devices, because the node did not have the resource, counts with all its requests."""
     name, r = stage.name, stage.resource
     await stage.run(asking(f"{name}1", container={"resources": {"limits": {r: "5"}}}))
@@ -135,7 +135,7 @@ async def resource_that_appears_later(stage: Stage) -> None:
 
 
 @both
-async def node_affinity_of_pods(stage: Stage) -> None:
+async def node_affinity_of_pods(stage: ScenarioFixture) -> None:
     name = stage.name
     await stage.set_node({"both.example/disk": "ssd", "both.example/age": "5"})
     older = {"key": "both.example/age", "operator": "Gt", "values": ["4"]}
@@ -158,7 +158,7 @@ async def node_affinity_of_pods(stage: Stage) -> None:
 
 
 @both
-async def label_of_the_node_is_gone_at_a_restart(stage: Stage) -> None:
+async def label_of_the_node_is_gone_at_a_restart(stage: ScenarioFixture) -> None:
     name = stage.name
     await stage.set_node({"both.example/disk": "ssd"})
     await stage.run(asking(name, nodeSelector={"both.example/disk": "ssd"}))
@@ -171,7 +171,7 @@ async def label_of_the_node_is_gone_at_a_restart(stage: Stage) -> None:
 
 
 @both
-async def host_ports_of_pods(stage: Stage) -> None:
+async def host_ports_of_pods(stage: ScenarioFixture) -> None:
     name = stage.name
     sidecar = {"name": "s", "restartPolicy": "Always"}
     await stage.run(asking(f"{name}1", container=port(18080), init=[sidecar | port(18090)]))
@@ -188,7 +188,7 @@ async def host_ports_of_pods(stage: Stage) -> None:
 
 
 @both
-async def taints_of_the_node(stage: Stage) -> None:
+async def taints_of_the_node(stage: ScenarioFixture) -> None:
     """Only NoExecute matters, and not to static pods. In a cluster, the pods that a kubelet rejects are deleted."""
     name = stage.name
     no_execute = Taint(key="both.example/t", value="v", effect="NoExecute")
@@ -204,7 +204,7 @@ async def taints_of_the_node(stage: Stage) -> None:
 
 
 @both
-async def operating_system_of_pods(stage: Stage) -> None:
+async def operating_system_of_pods(stage: ScenarioFixture) -> None:
     name, label = stage.name, "kubernetes.io/os"
     windows = asking(f"{name}1", os={"name": "windows"})
     unsupported = "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"
@@ -216,7 +216,7 @@ async def operating_system_of_pods(stage: Stage) -> None:
 
 
 @both
-async def static_pods_that_do_not_fit(stage: Stage) -> None:
+async def static_pods_that_do_not_fit(stage: ScenarioFixture) -> None:
     name, cpu = stage.name, (await stage.world.allocatable())["cpu"]
     over, reason, text = {"cpu": f"{cpu + 1}m"}, *NOTHING_TO_PREEMPT
     await stage.run_static(asking(f"{name}1", over, nodeName="other"))
@@ -226,7 +226,7 @@ async def static_pods_that_do_not_fit(stage: Stage) -> None:
 
 
 @both
-async def critical_pods_preempt_others(stage: Stage) -> None:
+async def critical_pods_preempt_others(stage: ScenarioFixture) -> None:
     name, cpu = stage.name, (await stage.world.allocatable())["cpu"]
     preempting = "Preempting", "Preempted in order to admit critical pod"
     for number, amount in ((1, cpu - 700), (2, 400), (3, 300)):

@@ -21,7 +21,7 @@ from resourceapi.objects.pod_requests import units
 from tests.e2e.realnode import BUSYBOX, FOLDER, NODE, RELEASE, STATIC_PODS, RealNode
 from tests.kubelet.both.world import (
     INJECTED,
-    Meanwhile,
+    ConcurrentAction,
     PodView,
     ShownHealth,
     claim_names,
@@ -170,7 +170,7 @@ class Real:
         line = f'"SyncLoop DELETE" source="api" pods=["default/{name}"]'
         await asyncio.to_thread(self._node.until, lambda: line in log.read_text(), line)
 
-    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+    async def restart_kubelet(self, meanwhile: ConcurrentAction = nothing, refused: str = "") -> None:
         serves_again = self._serves_again()
         restarting = asyncio.create_task(asyncio.to_thread(self._node.restart_kubelet, f"default/{refused}"))
         if meanwhile is not nothing:  # a kubelet needs a second from serving its socket to knowing its pods

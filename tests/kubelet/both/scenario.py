@@ -1,7 +1,7 @@
 """The building blocks of scenarios.
 
 A scenario must give the same result with the stand-in and with the real kubelet of every release. It asserts its
-observations, so that all runs observe the same. Where releases differ, `stage.release` contains the expectation. It
+observations, so that all runs observe the same. Where releases differ, `fixture.release` contains the expectation. It
 does not assert what a kubelet is free to choose. A scenario that needs a feature gate is skipped where it is off.
 """
 
@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from kubelet import Release
 from kubelet.devicemanager import Device
-from tests.kubelet.both.claims_stage import ClaimsStage
+from tests.kubelet.both.claims_fixture import ClaimsFixture
 from tests.kubelet.both.world import PodView
 
-ScenarioFunction = Callable[[ClaimsStage], Awaitable[None]]
+ScenarioFunction = Callable[[ClaimsFixture], Awaitable[None]]
 
 NO_HEALTHY = "no healthy devices present; cannot allocate unhealthy devices {}"
 

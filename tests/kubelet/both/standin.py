@@ -19,7 +19,7 @@ from resourceapi.objects.core import Pod, Taint
 from resourceapi.objects.pod_requests import units
 from telemetry.exposition import render
 from tests.kubelet.both.world import (
-    Meanwhile,
+    ConcurrentAction,
     PodView,
     ShownHealth,
     claim_names,
@@ -183,7 +183,7 @@ class StandIn:
     async def until_ending(self, name: str) -> None:
         await asyncio.sleep(0)  # one step of the event loop starts the removal
 
-    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+    async def restart_kubelet(self, meanwhile: ConcurrentAction = nothing, refused: str = "") -> None:
         self._node.sources.hold()
         await self._node.restart()
         await meanwhile()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kubelet import RELEASES, Version
-from tests.kubelet.both.claims_stage import ClaimsStage
+from tests.kubelet.both.claims_fixture import ClaimsFixture
 from tests.kubelet.both.scenarios import SCENARIOS
 from tests.kubelet.both.standin import StandIn
 
@@ -17,11 +17,11 @@ async def test_stand_in_passes_scenario(name: str, kubernetes: Version, folder: 
     if reason := scenario.reason_unsupported(RELEASES[kubernetes]):
         pytest.skip(reason)
     async with StandIn(folder, kubernetes) as world:
-        stage = ClaimsStage(world, name)
+        fixture = ClaimsFixture(world, name)
         try:
-            await scenario.run(stage)
+            await scenario.run(fixture)
         finally:
-            await stage.close()
+            await fixture.close()
 
 
 def test_scenario_count_is_at_least_75() -> None:

@@ -27,7 +27,7 @@ _LISTER = api.DESCRIPTOR.services_by_name["PodResourcesLister"]
 INJECTED = "CDI_"  # prefix of the environment variables that contain the names of a container's CDI devices
 
 
-Meanwhile = Callable[[], Awaitable[None]]
+ConcurrentAction = Callable[[], Awaitable[None]]
 
 
 async def nothing() -> None:
@@ -163,7 +163,7 @@ class World(Protocol):
         """Wait until the kubelet knows that a pod is being deleted."""
         ...
 
-    async def restart_kubelet(self, meanwhile: Meanwhile = nothing, refused: str = "") -> None:
+    async def restart_kubelet(self, meanwhile: ConcurrentAction = nothing, refused: str = "") -> None:
         """Restart the kubelet. All pods keep running except the one named `refused`.
 
         `meanwhile` runs before the new kubelet knows its pods.
@@ -234,7 +234,7 @@ def reserved(claim: v1.ResourceClaim, pod: str, uid: str) -> v1.ResourceClaim | 
     return msgspec.structs.replace(claim, status=status)
 
 
-class Stage:
+class ScenarioFixture:
     """The resource, plugins and pods of one scenario in a world. The pods' names start with the scenario's name."""
 
     def __init__(self, world: World, name: str) -> None:

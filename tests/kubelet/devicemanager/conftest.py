@@ -7,7 +7,7 @@ import pytest
 
 from kubelet import DEFAULT_VERSION, RELEASES, Version
 from kubelet.rpc import Timeouts
-from tests.kubelet.kit import PATIENT, ManagerKit
+from tests.kubelet.kit import LONG_TIMEOUTS, ManagerKit
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def kubernetes() -> Version:
 @pytest.fixture
 def timeouts() -> Timeouts:
     """The manager's timeouts; a test of a timeout shortens them with `parametrize`."""
-    return PATIENT
+    return LONG_TIMEOUTS
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from resourceapi.objects.core import (
     PodExtendedResourceClaimStatus,
     PodStatus,
 )
-from tests.kubelet.kit import R1, R2, R3, FixedAffinity, ManagerKit, healthy, sick
+from tests.kubelet.kit import R1, R2, R3, FixedAffinity, ManagerKit, healthy, unhealthy
 from tests.kubelet.scenarios import scenario
 
 FULL = "requested number of devices unavailable for {}. Requested: {}, Available: {}"
@@ -98,7 +98,7 @@ async def test_allocation_without_healthy_devices_has_upstream_error(kit: Manage
     r3 = await kit.plugin(R3, healthy("dev5", "dev7"))
     pod1 = await kit.admit("pod1", container("c", {R1: 2}))
     pod3 = await kit.admit("pod3", container("c", {R3: 1}))
-    r1.update(sick("dev1", "dev2"))
+    r1.update(unhealthy("dev1", "dev2"))
     r3.update(healthy("dev7", "dev8"))
     await kit.until(lambda: "dev8" in kit.manager.state.all[R3] and not kit.manager.state.healthy[R1])
     for owner, text in (
@@ -134,7 +134,7 @@ async def test_repeated_allocation_does_not_call_plugin_again(kit: ManagerKit) -
 
 
 async def test_limit_of_zero_needs_a_healthy_device(kit: ManagerKit) -> None:
-    plugin = await kit.plugin(R1, sick("a"))
+    plugin = await kit.plugin(R1, unhealthy("a"))
     owner = kit.pod("p", container("c", {R1: 0}))
     with pytest.raises(AllocationError, match="no healthy devices present"):
         await kit.manager.allocate_container(owner, owner.container("c"))
@@ -333,8 +333,8 @@ async def test_container_without_record_is_allocated_at_start(kit: ManagerKit) -
 async def test_container_status_has_health_of_its_devices(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1, healthy("dev1", "dev2"))
     owner = await kit.admit("p", container("c", {R1: 2}), init=[container("i", {R1: 1})])
-    plugin.update([*healthy("dev1"), *sick("dev2")])
-    await kit.listed(R1, [*healthy("dev1"), *sick("dev2")])
+    plugin.update([*healthy("dev1"), *unhealthy("dev2")])
+    await kit.listed(R1, [*healthy("dev1"), *unhealthy("dev2")])
     status = PodStatus(
         container_statuses=(ContainerStatus(name="c"), ContainerStatus(name="other")),
         init_container_statuses=(ContainerStatus(name="i"),),

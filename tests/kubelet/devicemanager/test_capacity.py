@@ -10,20 +10,20 @@ from kubelet.errors import PluginCallError
 from kubelet.pods import container
 from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub, failing
-from tests.kubelet.kit import R1, R2, ManagerKit, healthy, sick
+from tests.kubelet.kit import R1, R2, ManagerKit, healthy, unhealthy
 from tests.kubelet.scenarios import scenario
 
 
 @scenario(6, 8, 34)
 async def test_each_list_replaces_the_previous_one(kit: ManagerKit) -> None:
-    devices = [*healthy("Device1", "Device2"), *sick("Device3")]
+    devices = [*healthy("Device1", "Device2"), *unhealthy("Device3")]
     plugin = await kit.plugin(R1, devices)
     assert kit.manager.get_capacity() == ({R1: 3}, {R1: 2}, [])
     for listed, capacity, allocatable in (
         (healthy("Device1", "Device2"), 2, 2),
-        ([*healthy("Device1"), *sick("Device2", "Device3")], 3, 1),
-        (sick("Device2", "Device3"), 2, 0),
-        ([*sick("Device2"), *healthy("Device3")], 2, 1),
+        ([*healthy("Device1"), *unhealthy("Device2", "Device3")], 3, 1),
+        (unhealthy("Device2", "Device3"), 2, 0),
+        ([*unhealthy("Device2"), *healthy("Device3")], 2, 1),
         ([], 0, 0),
     ):
         plugin.update(listed)
@@ -35,8 +35,8 @@ async def test_each_list_replaces_the_previous_one(kit: ManagerKit) -> None:
 
 @scenario(6, 24, 29)
 async def test_stopped_plugin_keeps_capacity_for_five_minutes(kit: ManagerKit) -> None:
-    first = await kit.plugin(R1, [*healthy("Device1", "Device2"), *sick("Device3")])
-    await kit.plugin(R2, [*healthy("Device1"), *sick("Device2", "Device3")])
+    first = await kit.plugin(R1, [*healthy("Device1", "Device2"), *unhealthy("Device3")])
+    await kit.plugin(R2, [*healthy("Device1"), *unhealthy("Device2", "Device3")])
     endpoint = kit.manager.state.endpoints[R1]
     await first.stop()
     await kit.until(lambda: kit.manager.get_capacity() == ({R1: 3, R2: 3}, {R1: 0, R2: 1}, []))
@@ -68,7 +68,7 @@ async def test_capacity_is_zero_after_restart_until_plugin_registers(kit: Manage
 
 @scenario(7, 41)
 async def test_allocatable_devices_are_healthy_devices_of_all_resources(kit: ManagerKit) -> None:
-    await kit.plugin(R1, [*healthy("R1Device1", "R1Device2"), *sick("R1Device3")])
+    await kit.plugin(R1, [*healthy("R1Device1", "R1Device2"), *unhealthy("R1Device3")])
     await kit.plugin("other.domain2.org/resource2", healthy("R2Device1"))
     found = kit.manager.get_allocatable_devices()
     assert {name: sorted(devices) for name, devices in found.items()} == {
@@ -92,7 +92,7 @@ async def test_duplicate_id_counts_once_per_health(kit: ManagerKit) -> None:
     plugin = await kit.plugin(R1)
     plugin.send(to_message(healthy("a", "a")))
     await kit.until(lambda: kit.manager.get_capacity()[:2] == ({R1: 1}, {R1: 1}))
-    plugin.send(to_message([*healthy("a"), *sick("a")]))
+    plugin.send(to_message([*healthy("a"), *unhealthy("a")]))
     await kit.until(lambda: kit.manager.get_capacity()[:2] == ({R1: 2}, {R1: 1}))
 
 
@@ -168,7 +168,7 @@ async def test_health_updates_are_dropped_when_queue_is_full(kit: ManagerKit) ->
         await kit.manager.plugin_list_received(R1, healthy("dev0"))
     assert queue.empty(), "the same health, and vanished devices, are no news"
     for id_ in ids:
-        await kit.manager.plugin_list_received(R1, sick(id_))
+        await kit.manager.plugin_list_received(R1, unhealthy(id_))
     changed = [queue.get_nowait() for _ in range(queue.qsize())]
     assert len(changed) == 100
     assert changed == [[owners[id_]] for id_ in ids[:100]]
@@ -179,7 +179,7 @@ async def test_health_update_names_only_the_owner_pod(kit: ManagerKit) -> None:
     await kit.plugin(R2, healthy("a", "b"))
     await kit.admit("p", container("c", {R1: 1}))
     await kit.admit("q", container("c", {R2: 1}))
-    for devices in ([*sick("a", "b"), *healthy("c")], healthy("b", "c"), healthy("a", "b", "c")):
+    for devices in ([*unhealthy("a", "b"), *healthy("c")], healthy("b", "c"), healthy("a", "b", "c")):
         plugin.update(devices)
         await kit.listed(R1, devices)
     queue = kit.manager.updates()

@@ -60,7 +60,7 @@ async def test_call_errors_have_grpc_go_texts(kit: ManagerKit) -> None:
 
 async def test_plugin_death_during_allocate_has_grpc_go_error(kit: ManagerKit) -> None:
     """The message is grpc-go 1.82's. Errors are passed on unchanged: device manager specification, section 3.1."""
-    command = (sys.executable, str(Path(plugin_process.__file__)), str(kit.folder), "dying")
+    command = (sys.executable, str(Path(plugin_process.__file__)), str(kit.folder), "dies-in-allocate")
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )

@@ -19,7 +19,7 @@ def devices_at(**nodes: Sequence[int] | None) -> list[Device]:
     return [Device(name, topology=None if where is None else tuple(where)) for name, where in nodes.items()]
 
 
-def notation(hints: list[Hint] | None) -> str | None:
+def as_text(hints: list[Hint] | None) -> str | None:
     """Hints as text, `(0)P (01)`: sets of NUMA nodes, P for preferred."""
     if hints is None:
         return None
@@ -50,7 +50,7 @@ async def test_hints_of_unallocated_devices(
     await kit.plugin(R1, devices)
     owner = kit.pod("p", container("c", {R1: request_, "other.com/x": 1, "cpu": 1}))
     by_container = kit.manager.get_topology_hints(owner, owner.container("c"))
-    assert {name: notation(hints) for name, hints in by_container.items()} == {R1: expected}
+    assert {name: as_text(hints) for name, hints in by_container.items()} == {R1: expected}
     assert kit.manager.get_pod_topology_hints(owner) == by_container
 
 
@@ -59,7 +59,7 @@ async def test_hints_of_unallocated_devices(
 async def test_hints_include_nodes_without_devices_before_1_36(kit: ManagerKit) -> None:
     await kit.plugin(R1, devices_at(Dev1=None, Dev2=[1]))
     owner = kit.pod("p", container("c", {R1: 1}))
-    assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(1)P (01)"
+    assert as_text(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(1)P (01)"
 
 
 async def test_numa_nodes_absent_from_machine_are_not_hinted(kit: ManagerKit) -> None:
@@ -67,7 +67,7 @@ async def test_numa_nodes_absent_from_machine_are_not_hinted(kit: ManagerKit) ->
     await kit.plugin(R1, devices_at(Dev1=[1, 7]))
     await kit.plugin(R2, devices_at(Dev1=[7]))
     hints = kit.manager.get_topology_hints(owner, owner.container("c"))
-    assert {name: notation(each) for name, each in hints.items()} == {R1: "(1)P", R2: ""}
+    assert {name: as_text(each) for name, each in hints.items()} == {R1: "(1)P", R2: ""}
 
 
 @scenario(49)
@@ -78,10 +78,10 @@ async def test_devices_of_another_container_are_not_hinted(kit: ManagerKit) -> N
     await kit.pod_with_devices("p", ["Dev1", "Dev2"], container_name="c1")
     kit.active[:] = [made]
     hints = kit.manager.get_topology_hints(made, made.container("c2"))
-    assert notation(hints[R1]) == "(01)"
+    assert as_text(hints[R1]) == "(01)"
     assert records.pod_devices("p", R1).keys() == {"Dev1", "Dev2"}
     alone = pod("p", container("c1", {R1: 2}), uid="p")
-    assert notation(kit.manager.get_pod_topology_hints(alone)[R1]) == "(01)"
+    assert as_text(kit.manager.get_pod_topology_hints(alone)[R1]) == "(01)"
 
 
 @scenario(50)
@@ -90,7 +90,7 @@ async def test_each_resource_has_separate_hints(kit: ManagerKit) -> None:
     await kit.plugin(R2, devices_at(Dev1=[0]))
     owner = kit.pod("p", container("c", {R1: 2, R2: 1}))
     hints = kit.manager.get_topology_hints(owner, owner.container("c"))
-    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P"}
+    assert {name: as_text(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P"}
 
 
 @scenario(52, 53, 54)
@@ -112,7 +112,7 @@ async def test_allocated_container_is_hinted_only_its_devices(
         kit.manager.get_topology_hints(owner, owner.container("c")),
         kit.manager.get_pod_topology_hints(owner),
     ):
-        assert notation(hints[R1]) == expected
+        assert as_text(hints[R1]) == expected
 
 
 @scenario(55, 56)
@@ -130,7 +130,7 @@ async def test_pod_hints_use_the_pods_total_demand(
         await kit.plugin(resource, devices_at(Dev1=[0], Dev2=[0], Dev3=[1], Dev4=[1]))
     owner = kit.pod("p", *containers_named("c", apps), init=containers_named("i", init))
     hints = kit.manager.get_pod_topology_hints(owner)
-    assert {name: notation(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (1)P (01)"}
+    assert {name: as_text(each) for name, each in hints.items()} == {R1: "(0)P (1)P (01)", R2: "(0)P (1)P (01)"}
 
 
 @scenario(57)
@@ -140,7 +140,7 @@ async def test_devices_of_another_pod_are_not_hinted(kit: ManagerKit) -> None:
         await kit.pod_with_devices(f"other-{resource}", ["Dev1", "Dev3"], resource)
     owner = kit.pod("p", container("c1", {R1: 1, R2: 1}), container("c2", {R1: 1, R2: 1}))
     hints = kit.manager.get_pod_topology_hints(owner)
-    assert {name: notation(each) for name, each in hints.items()} == {R1: "(01)", R2: "(01)"}
+    assert {name: as_text(each) for name, each in hints.items()} == {R1: "(01)", R2: "(01)"}
 
 
 @scenario(20)
@@ -151,8 +151,8 @@ async def test_hints_are_stable_while_lists_change(kit: ManagerKit) -> None:
     for count in range(1, 11):
         plugin.update(healthy(*ids[:-count], node=0))
         while len(kit.manager.state.all[R1]) != 1000 - count:
-            assert notation(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(0)P"
-            assert notation(kit.manager.get_pod_topology_hints(owner)[R1]) == "(0)P"
+            assert as_text(kit.manager.get_topology_hints(owner, owner.container("c"))[R1]) == "(0)P"
+            assert as_text(kit.manager.get_pod_topology_hints(owner)[R1]) == "(0)P"
             await asyncio.sleep(0)
 
 

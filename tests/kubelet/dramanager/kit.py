@@ -17,7 +17,7 @@ from kubelet.stubs import DRAPluginStub, Prepare, claimed
 from kubeletapi.dra.v1 import api_pb2 as api
 from resourceapi.objects import ObjectMeta, OwnerReference, v1
 from resourceapi.objects.core import Pod
-from tests.kubelet.kit import PATIENT, state_details
+from tests.kubelet.kit import LONG_TIMEOUTS, state_details
 
 DRIVER = "driver.example.com"
 POOL = "realnode"
@@ -167,7 +167,7 @@ class Lab:
     def __init__(self, folder: Path, **options: Any) -> None:
         self.clock = FakeClock()
         self.cluster = MemoryCluster()
-        options = {"timeouts": PATIENT, **options}
+        options = {"timeouts": LONG_TIMEOUTS, **options}
         self.node = Node(folder, clock=self.clock, cluster=self.cluster, node_name="realnode", **options)
         self._failures: list[str] = []
         self._unprepare_failures = 0

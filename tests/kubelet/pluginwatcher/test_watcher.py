@@ -20,7 +20,7 @@ from kubelet.rpc import Timeouts
 from kubelet.stubs import DevicePluginStub, Gate, failing
 from kubeletapi.pluginregistration.v1 import api_pb2 as registration
 from tests.descriptors import no_more_descriptors
-from tests.kubelet.kit import PATIENT, R1, healthy
+from tests.kubelet.kit import LONG_TIMEOUTS, R1, healthy
 from tests.kubelet.scenarios import scenario
 
 
@@ -82,7 +82,7 @@ def kubernetes() -> Version:
 @pytest.fixture
 def timeouts() -> Timeouts:
     """The watcher's timeouts; a test of a timeout shortens them with `parametrize`."""
-    return PATIENT
+    return LONG_TIMEOUTS
 
 
 SHORT_DIAL_TIMEOUT = pytest.mark.parametrize("timeouts", [Timeouts(dial=1.0, get_info=30.0)], ids=["soon"])

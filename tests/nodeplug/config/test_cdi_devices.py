@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.nodeplug.config.text import one, wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings, one
 
 
 def test_names_can_contain_device_attributes() -> None:
@@ -24,11 +24,11 @@ def test_names_can_contain_device_attributes() -> None:
     ],
 )
 def test_invalid_names_are_refused(names: str, message: str) -> None:
-    (found,) = wrong_with(f"select: nvidia-gpu\ncdiDevices: {names}")
+    (found,) = errors_with_settings(f"select: nvidia-gpu\ncdiDevices: {names}")
     assert message in found
 
 
 def test_names_of_the_resources_kind_are_refused() -> None:
     text = "resources: [{name: example.com/gpu, select: nvidia-gpu, cdiDevices: ['example.com/gpu={uuid}']}]"
-    (found,) = wrong(text)
+    (found,) = errors_of(text)
     assert "devices of example.com/gpu are described by nodeplug itself" in found

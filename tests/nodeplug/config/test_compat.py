@@ -8,7 +8,7 @@ from nodeplug.config import loads
 from resources.container_view import ContainerView
 from resources.resource import NodeAccess, Resource
 from tests.hostdevices.made import device
-from tests.nodeplug.config.text import one, wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings, one
 
 ADDRESS = "{resource.kubernetes.io/pciBusID}"
 
@@ -105,14 +105,14 @@ def test_pci_functions_field_lists_all_functions_of_a_group() -> None:
 
 @pytest.mark.parametrize("select", ["{id: usb-1*}", "{path: /dev/x}", "{kind: [usb, mdev]}"])
 def test_kubevirt_requires_one_known_kind(select: str) -> None:
-    assert wrong_with(f"select: {select}\ncompat: kubevirt") == [
+    assert errors_with_settings(f"select: {select}\ncompat: kubevirt") == [
         "KubeVirt asks for PCI, mediated and USB devices in different ways; add `kind: vfio`, `kind: mdev` or"
         " `kind: usb`"
     ]
 
 
 def test_two_resources_with_compat_nvidia_are_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a, select: nvidia-gpu, compat: nvidia}
           - {name: x/b, select: mig, compat: nvidia}

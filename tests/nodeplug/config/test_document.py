@@ -10,11 +10,11 @@ from nodeplug.config.document import Document, similar_name
 from nodeplug.config.reference import schema
 from nodeplug.config.tree import parse
 from nodeplug.version import VERSION
-from tests.nodeplug.config.text import wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings
 
 
 def test_all_errors_of_a_file_are_reported_at_once() -> None:
-    assert wrong("""
+    assert errors_of("""
         settings:
           kubeletRoott: /k
           rescanSeconds: "60"
@@ -47,7 +47,7 @@ def test_all_errors_of_a_file_are_reported_at_once() -> None:
 
 
 def test_errors_of_values_are_reported_beside_unknown_keys() -> None:
-    found = wrong("""\
+    found = errors_of("""\
         resources:
           - {name: bad, select: {preset: kvm, attributes: {speeed: 1, vendor: 0x1}}, share: 2}
           - {name: a.b/c, select: kvm, env: {LD_PRELOAD: x, Y: "{nope}"}, shares: x}
@@ -72,18 +72,18 @@ def test_errors_of_values_are_reported_beside_unknown_keys() -> None:
 )
 def test_unquoted_number_for_a_text_is_refused(text: str) -> None:
     message = f'YAML takes {text} for a number; write it in quotes: "{text}"'
-    assert wrong_with(f"select: {{id: {text}}}") == [message]
-    assert wrong_with(f"select: {{id: [a, {text}]}}") == [message]
+    assert errors_with_settings(f"select: {{id: {text}}}") == [message]
+    assert errors_with_settings(f"select: {{id: [a, {text}]}}") == [message]
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "on", "off", "y", "N", "True"])
 def test_unquoted_truth_value_for_a_text_is_refused(text: str) -> None:
-    found = wrong_with(f"select: {{id: {text}}}")
+    found = errors_with_settings(f"select: {{id: {text}}}")
     assert found == [f'YAML takes {text} for a truth value; write it in quotes: "{text}"']
 
 
 def test_unquoted_date_for_a_text_is_refused() -> None:
-    assert wrong_with("select: {id: 2026-11-21}") == [
+    assert errors_with_settings("select: {id: 2026-11-21}") == [
         'YAML takes 2026-11-21 for a date; write it in quotes: "2026-11-21"'
     ]
 
@@ -124,7 +124,7 @@ def test_unquoted_unambiguous_text_is_accepted(text: str) -> None:
     ],
 )
 def test_values_of_the_wrong_type_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(f"select: kvm\n{text}")
+    (found,) = errors_with_settings(f"select: kvm\n{text}")
     assert found.startswith(message)
 
 
@@ -135,7 +135,7 @@ def test_true_is_accepted_in_three_spellings(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["5", "hello", "[]", "resources"])
 def test_file_without_a_mapping_is_refused(text: str) -> None:
-    assert wrong(text)[0].startswith("1:1: this must be a mapping, not")
+    assert errors_of(text)[0].startswith("1:1: this must be a mapping, not")
 
 
 def test_missing_keys_have_their_defaults() -> None:
@@ -153,13 +153,13 @@ def test_control_characters_in_errors_are_escaped() -> None:
 def test_unknown_api_version_is_refused() -> None:
     resources = "resources: [{name: x/y, select: kvm}]"
     assert loads(f"apiVersion: nodeplug.dev/v1\n{resources}\n".encode()).resources
-    assert wrong(f"{resources}\napiVersion: nodeplug.dev/v2\n") == [
+    assert errors_of(f"{resources}\napiVersion: nodeplug.dev/v2\n") == [
         f"2:13: nodeplug {VERSION} does not know nodeplug.dev/v2; it reads nodeplug.dev/v1"
     ]
 
 
 def test_config_map_is_refused_with_a_hint() -> None:
-    assert wrong("""
+    assert errors_of("""
         apiVersion: v1
         kind: ConfigMap
         data:
@@ -172,17 +172,17 @@ def test_config_map_is_refused_with_a_hint() -> None:
 
 
 def test_pod_is_refused_without_a_hint() -> None:
-    assert wrong("apiVersion: v1\nkind: Pod\n") == ["2:7: this is a Pod for kubectl, not a configuration"]
+    assert errors_of("apiVersion: v1\nkind: Pod\n") == ["2:7: this is a Pod for kubectl, not a configuration"]
 
 
 def test_missing_space_after_a_colon_is_named() -> None:
-    assert wrong("resources:\n  - name:x/y\n    select:kvm\n")[0].endswith(
+    assert errors_of("resources:\n  - name:x/y\n    select:kvm\n")[0].endswith(
         'not "name:x/y select:kvm"; write a space after the colon: name: x/y'
     )
 
 
 def test_helm_values_are_refused_with_a_hint() -> None:
-    assert wrong("config: {resources: []}")[1:] == [
+    assert errors_of("config: {resources: []}")[1:] == [
         "1:1: unknown key config; as in values for the Helm chart: write the text below it to a file, and use that file"
     ]
 

@@ -12,7 +12,7 @@ from nodeplug.config import ConfigError, loads
 from resourceapi.objects.validate import validate_create
 from resources.resource import Capacity, DraOptions, DriverBinding, InterfaceMoves, Partition
 from tests.dra_plugin.offering import DRIVER, device, offering, published
-from tests.nodeplug.config.text import one, wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings, one
 
 
 def test_api_defaults_to_device_plugin() -> None:
@@ -71,7 +71,7 @@ def test_every_key_of_interface_is_read() -> None:
     ],
 )
 def test_invalid_interface_keys_are_refused(more: str, words: str) -> None:
-    assert words in str(wrong_with(f"select: nic\napi: dra\n{more}"))
+    assert words in str(errors_with_settings(f"select: nic\napi: dra\n{more}"))
 
 
 def test_every_key_of_partitions_is_read() -> None:
@@ -99,7 +99,7 @@ def test_every_key_of_partitions_is_read() -> None:
 
 def test_node_owner_without_cdi_is_accepted_for_dra_only() -> None:
     assert one("select: kvm\napi: dra\ncdi: false\naccess: {uid: 5}").access is not None
-    (found,) = wrong_with("select: kvm\napi: both\ncdi: false\naccess: {uid: 5}")
+    (found,) = errors_with_settings("select: kvm\napi: both\ncdi: false\naccess: {uid: 5}")
     assert found.startswith("only CDI can set the owner of a device node")
 
 
@@ -186,7 +186,7 @@ def test_list_limit_of_the_kubelet_does_not_apply_to_dra() -> None:
     ],
 )
 def test_invalid_dra_keys_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(f"select: kvm\n{text}")
+    (found,) = errors_with_settings(f"select: kvm\n{text}")
     assert found.startswith(message)
 
 
@@ -232,13 +232,13 @@ def test_invalid_dra_keys_are_refused(text: str, message: str) -> None:
     ],
 )
 def test_invalid_partitions_are_refused(text: str, more: str, messages: list[str]) -> None:
-    found = wrong_with(f"select: kvm\napi: dra\ndra: {{counters: {{a: 8}}, partitions: [{text}]}}\n{more}")
+    found = errors_with_settings(f"select: kvm\napi: dra\ndra: {{counters: {{a: 8}}, partitions: [{text}]}}\n{more}")
     assert len(found) == len(messages)
     assert all(x.startswith(y) for x, y in zip(found, messages, strict=True))
 
 
 def test_partitions_without_counters_are_refused() -> None:
-    assert wrong_with("select: kvm\napi: dra\ndra: {partitions: [{name: p, consumes: {a: 1}}]}") == [
+    assert errors_with_settings("select: kvm\napi: dra\ndra: {partitions: [{name: p, consumes: {a: 1}}]}") == [
         "partitions need `counters` to consume; say what a device has of each",
         "there is no counter a",
     ]
@@ -246,13 +246,13 @@ def test_partitions_without_counters_are_refused() -> None:
 
 def test_capacity_of_a_device_with_partitions_is_refused() -> None:
     text = "{counters: {a: 1}, partitions: [{name: p, consumes: {a: 1}}], capacity: {b: 1}}"
-    assert wrong_with(f"select: kvm\napi: dra\ndra: {text}") == [
+    assert errors_with_settings(f"select: kvm\napi: dra\ndra: {text}") == [
         "a device with partitions is not offered as a whole; say what each partition has"
     ]
 
 
 def test_errors_of_the_api_have_their_places() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - name: x/y
             select: gpu
@@ -271,7 +271,7 @@ def test_errors_of_the_api_have_their_places() -> None:
 
 
 def test_duplicate_and_invalid_class_names_are_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a_b, select: kvm, api: dra}
           - {name: x/a-b, select: tun, api: both}
@@ -285,7 +285,7 @@ def test_duplicate_and_invalid_class_names_are_refused() -> None:
 
 
 def test_name_must_fit_into_an_attribute() -> None:
-    (found,) = wrong(f"resources: [{{name: {'d' * 32}.{'d' * 32}/x, select: kvm, api: dra}}]\n")
+    (found,) = errors_of(f"resources: [{{name: {'d' * 32}.{'d' * 32}/x, select: kvm, api: dra}}]\n")
     assert "is too long for DRA: an attribute has at most 64 bytes" in found
 
 
@@ -302,14 +302,14 @@ def test_name_must_fit_into_an_attribute() -> None:
     ],
 )
 def test_invalid_dra_settings_are_refused(text: str, message: str) -> None:
-    (found,) = wrong(f"settings: {{{text}}}\nresources: []\n")
+    (found,) = errors_of(f"settings: {{{text}}}\nresources: []\n")
     assert message in found
 
 
 def test_longest_driver_name_fits_only_the_default_kubelet_root() -> None:
     text = f"settings: {{driverName: {'a' * 63}, kubeletRoot: %s}}\nresources: []\n"
     assert loads((text % "/var/lib/kubelet").encode()).settings.driver_name == "a" * 63
-    (found,) = wrong(text % "/var/lib/kubelet-1")
+    (found,) = errors_of(text % "/var/lib/kubelet-1")
     assert found.endswith("may have 108 bytes; the limit is 107; shorten it by 1")
 
 
@@ -397,4 +397,4 @@ def test_every_form_of_bind_is_read() -> None:
     ],
 )
 def test_invalid_bind_keys_are_refused(text: str, words: str) -> None:
-    assert any(words in x for x in wrong_with(text))
+    assert any(words in x for x in errors_with_settings(text))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.nodeplug.config.text import one, wrong_with
+from tests.nodeplug.config.text import errors_with_settings, one
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ from tests.nodeplug.config.text import one, wrong_with
     ],
 )
 def test_keys_that_apply_to_no_device_or_node_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(text)
+    (found,) = errors_with_settings(text)
     assert found.startswith(message)
 
 
@@ -99,9 +99,9 @@ def test_keys_that_apply_to_some_devices_are_accepted(text: str) -> None:
 
 
 def test_hints_contain_no_links() -> None:
-    (found,) = wrong_with("select: nic\napi: dra\ndra: {interface: true}")
+    (found,) = errors_with_settings("select: nic\napi: dra\ndra: {interface: true}")
     assert found.endswith(
         "moves into the pod that claims it, and back when the pod ends. An object also defines what a claim may choose."
     )
-    (found,) = wrong_with("select: gpu\nevictAfterSeconds: 30s")
+    (found,) = errors_with_settings("select: gpu\nevictAfterSeconds: 30s")
     assert "[" not in found

@@ -4,7 +4,7 @@ import pytest
 
 from nodeplug.config import loads
 from resources.resource import Resource
-from tests.nodeplug.config.text import wrong_with
+from tests.nodeplug.config.text import errors_with_settings
 
 MPS = "mps: {pipeDirectory: /run/mps/pipe, shmDirectory: /run/mps/shm}"
 
@@ -62,5 +62,5 @@ def test_each_share_gets_its_thread_percentage(text: str, percentage: str | None
     ],
 )
 def test_invalid_mps_keys_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(text, settings="allowedMounts: [/run/mps]")
+    (found,) = errors_with_settings(text, settings="allowedMounts: [/run/mps]")
     assert found.startswith(message)

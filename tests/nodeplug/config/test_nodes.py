@@ -3,7 +3,7 @@
 import pytest
 
 from nodeplug.config import loads, node_name
-from tests.nodeplug.config.text import wrong
+from tests.nodeplug.config.text import errors_of
 
 FILE = b"""
     resources:
@@ -38,7 +38,7 @@ def test_all_entries_are_returned_without_a_node() -> None:
 
 
 def test_entry_that_is_used_on_no_node_is_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a, select: kvm}
           - {name: x/a, select: tun, onNodes: big-*}
@@ -49,7 +49,7 @@ def test_entry_that_is_used_on_no_node_is_refused() -> None:
 
 
 def test_errors_of_entries_for_other_nodes_are_reported() -> None:
-    found = wrong("resources: [{name: x/a, onNodes: nowhere, select: kvmm}]\n")
+    found = errors_of("resources: [{name: x/a, onNodes: nowhere, select: kvmm}]\n")
     assert found == ["1:51: unknown preset kvmm; did you mean kvm?"]
 
 

@@ -5,7 +5,7 @@ import pytest
 from nodeplug.config import loads
 from nodeplug.config.resources import name_error
 from resources.resource import Mount, NodeAccess
-from tests.nodeplug.config.text import one, wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings, one
 
 LONG_TIMEOUT = "a" * 63
 
@@ -161,16 +161,16 @@ def test_access_is_accepted_with_cdi_names(policy: str) -> None:
     ],
 )
 def test_invalid_keys_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(f"select: kvm\n{text}", settings="allowedMounts: [/fw]")
+    (found,) = errors_with_settings(f"select: kvm\n{text}", settings="allowedMounts: [/fw]")
     assert found.startswith(message)
 
 
 def test_missing_select_is_refused() -> None:
-    assert wrong_with("shares: 2") == ["the key select is missing; it selects the devices"]
+    assert errors_with_settings("shares: 2") == ["the key select is missing; it selects the devices"]
 
 
 def test_cdi_keys_require_a_name_that_is_a_cdi_kind() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: example.com/a.b, select: kvm}
           - {name: example.com/c.d, select: kvm, cdi: true}
@@ -183,7 +183,7 @@ def test_cdi_keys_require_a_name_that_is_a_cdi_kind() -> None:
 
 
 def test_duplicate_names_are_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a, select: kvm}
           - {name: x/a, select: tun}
@@ -194,7 +194,7 @@ def test_duplicate_names_are_refused() -> None:
 
 
 def test_same_variable_in_two_resources_is_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a, select: kvm, env: {SAME: "1", OTHER: a, ID: "{ids}"}}
           - name: x/b
@@ -210,7 +210,7 @@ def test_same_variable_in_two_resources_is_refused() -> None:
 
 
 def test_same_container_path_in_two_resources_is_refused() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - {name: x/a, select: kvm, containerPath: /dev/mine}
           - {name: x/b, select: tun, containerPath: /dev/mine}
@@ -238,12 +238,12 @@ def test_same_container_path_in_two_resources_is_refused() -> None:
     ],
 )
 def test_invalid_settings_are_refused(text: str, message: str) -> None:
-    (found,) = wrong(f"settings: {text if text[0] == '{' else f'{{{text}}}'}\nresources: []\n")
+    (found,) = errors_of(f"settings: {text if text[0] == '{' else f'{{{text}}}'}\nresources: []\n")
     assert message in found
 
 
 def test_invalid_allowed_mounts_cause_no_errors_of_mounts() -> None:
-    assert wrong("""
+    assert errors_of("""
         settings: {allowedMounts: /fw}
         resources:
           - {name: x/y, select: kvm, mounts: [{hostPath: /fw}]}

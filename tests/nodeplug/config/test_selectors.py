@@ -10,7 +10,7 @@ from nodeplug.config.selectors import KINDS
 from resources.groups import Folder, Functions, PathMember, PathSet, SameAttribute, Within
 from resources.presets import PRESETS, preset
 from resources.selector import AllOf, AnyOf, Attribute, Ids, Kinds, Not, Paths
-from tests.nodeplug.config.text import one, wrong, wrong_with
+from tests.nodeplug.config.text import errors_of, errors_with_settings, one
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -115,12 +115,12 @@ def test_memory_is_read_as_a_kubernetes_quantity(text: str, parsed: str) -> None
     ],
 )
 def test_invalid_selectors_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(f"select: {text}")
+    (found,) = errors_with_settings(f"select: {text}")
     assert found.startswith(message)
 
 
 def test_attribute_errors_have_the_place_of_the_name_or_value() -> None:
-    assert wrong("""
+    assert errors_of("""
         resources:
           - name: x/y
             select:
@@ -186,7 +186,7 @@ def test_group_of_a_folder_selects_all_its_nodes() -> None:
     ],
 )
 def test_invalid_groups_are_refused(text: str, message: str) -> None:
-    (found,) = wrong_with(f"select: camera\ngroup: {text}")
+    (found,) = errors_with_settings(f"select: camera\ngroup: {text}")
     assert found.startswith(message)
 
 
@@ -227,7 +227,7 @@ def test_path_globs_are_collected_from_all_resources() -> None:
     ],
 )
 def test_misplaced_words_are_refused_with_their_right_place(text: str, message: str) -> None:
-    assert wrong_with(text) == [message]
+    assert errors_with_settings(text) == [message]
 
 
 def test_every_selector_key_is_recognised_beside_select() -> None:

@@ -142,8 +142,8 @@ async def test_oversized_and_recursive_files_are_left_out(tmp_path: Path, made_u
 
 
 def test_long_file_is_cut_to_its_last_bytes() -> None:
-    text = "x" * bundle.MOST_BYTES + "the end"
+    text = "x" * bundle.MAX_BYTES + "the end"
     content, missing = bundle.pack(iter([bundle.Member("log.txt", text)]))
     found = files(content)["log.txt"]
-    assert (len(found), found[-7:]) == (bundle.MOST_BYTES, "the end")
+    assert (len(found), found[-7:]) == (bundle.MAX_BYTES, "the end")
     assert missing == ["log.txt: all but its last 4 MiB"]

@@ -49,7 +49,7 @@ def test_slow_answer_times_out(tmp_path: Path) -> None:
 
 
 def test_endless_answer_is_refused_at_the_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(client, "MAX_BYTES", 1 << 20)
 
     def flood(connection: socket.socket) -> None:
         while True:

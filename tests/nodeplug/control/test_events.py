@@ -14,7 +14,7 @@ from typing import get_args
 import msgspec
 
 from nodeplug.control.client import ask
-from nodeplug.control.events import MOST_WAITING, Answer, Question
+from nodeplug.control.events import MAX_WAITING, Answer, Question
 from nodeplug.control.sockets import connect
 from telemetry import EventKind
 from telemetry.events import WARNINGS
@@ -103,7 +103,7 @@ async def test_followers_that_never_read_leave_connections_for_others(daemon: Da
     await daemon.start(FUSE)
     with waiting(daemon.state) as started:
         await asyncio.to_thread(started)
-        await until(lambda: daemon.telemetry.events.waiting == MOST_WAITING)
+        await until(lambda: daemon.telemetry.events.waiting == MAX_WAITING)
         result = await daemon.run("events")
         assert result.exit_code == 0
         result = await daemon.run("events", "--follow")
@@ -119,7 +119,7 @@ def waiting(state: Path) -> Iterator[Callable[[], None]]:
     with contextlib.ExitStack() as stack:
 
         def start() -> None:
-            for _ in range(MOST_WAITING):
+            for _ in range(MAX_WAITING):
                 connection = stack.enter_context(connect(state, 30))
                 connection.sendall(msgspec.json.encode(Question(wait=60.0)) + b"\n")
 

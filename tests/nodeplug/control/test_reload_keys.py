@@ -14,7 +14,7 @@ from msgspec import structs
 from kubelet.node import Node
 from nodeplug.config import Settings, loads
 from nodeplug.config.schema import ResourceEntry
-from nodeplug.control.as_written import as_written
+from nodeplug.control.file_values import to_file_value
 from tests.controlplane.scheduler.kit import Json
 from tests.deviceplugin.host import MadeUpHost
 from tests.hostdevices.machine import GPU_UUID, build_machine
@@ -187,5 +187,5 @@ async def test_key_that_needs_another_component_requires_a_restart(
 def test_value_is_printed_as_in_the_file(resource: Json) -> None:
     config = loads(json.dumps({"resources": [{"name": "x/y", **resource}]}).encode())
     (last,) = [name for name in ("dra", "group", "access") if name in resource]
-    text = msgspec.json.encode(as_written(getattr(config.resources[0], last))).decode()
+    text = msgspec.json.encode(to_file_value(getattr(config.resources[0], last))).decode()
     assert json.loads(text) == resource[last]

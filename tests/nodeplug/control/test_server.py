@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeplug.control.protocol import MOST_BYTES
-from nodeplug.control.sockets import MOST_CONNECTIONS, SOCKET_NAME, connect
+from nodeplug.control.protocol import MAX_BYTES
+from nodeplug.control.sockets import MAX_CONNECTIONS, SOCKET_NAME, connect
 from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 from tests.running import until
 from tests.threads import no_free_threads
@@ -80,8 +80,8 @@ async def test_failed_import_does_not_leak_connections(
 ) -> None:
     """Another version is being installed, or the connection used the last file descriptor."""
     with monkeypatch.context() as meanwhile:
-        meanwhile.setitem(sys.modules, "nodeplug.control.conversation", None)
-        for _ in range(MOST_CONNECTIONS):
+        meanwhile.setitem(sys.modules, "nodeplug.control.connection", None)
+        for _ in range(MAX_CONNECTIONS):
             assert await sent(state, b'{"question": "status"}\n') is None
     reply = await sent(state, b'{"question": "status"}\n')
     assert reply is not None
@@ -108,13 +108,13 @@ async def test_invalid_requests_are_refused_with_a_reason(state: Path, data: byt
 
 
 async def test_oversized_request_is_refused(state: Path) -> None:
-    reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MOST_BYTES) + b'"}\n')
+    reply = await sent(state, b'{"question": "status", "x": "' + b"a" * (2 * MAX_BYTES) + b'"}\n')
     assert reply is None or "a request has at most" in reply["error"]  # or a reset
     assert "answer" in await sent(state, b'{"question": "leases"}\n')
 
 
 async def test_client_that_sends_no_request_times_out(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 0.1)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_ASK", 0.1)
 
     def wait() -> bytes:
         with connect(state, 30) as connection:
@@ -125,7 +125,7 @@ async def test_client_that_sends_no_request_times_out(state: Path, monkeypatch: 
 
 
 async def test_client_that_does_not_read_is_disconnected(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_READ", 0.1)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_READ", 0.1)
     monkeypatch.setattr("nodeplug.control.leases.Answer", lambda _: "a" * 10_000_000)
 
     def read_late() -> bytes:
@@ -156,7 +156,7 @@ async def test_idle_client_does_not_delay_the_stop(daemon: DaemonUnderTest) -> N
 
 
 async def test_connections_are_accepted_again_after_idle_clients_leave(state: Path) -> None:
-    idle = [await asyncio.to_thread(connect, state, 30) for _ in range(3 * MOST_CONNECTIONS)]
+    idle = [await asyncio.to_thread(connect, state, 30) for _ in range(3 * MAX_CONNECTIONS)]
     try:
         idle[-1].setblocking(False)
         over = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(idle[-1], 1), 30)
@@ -193,7 +193,7 @@ async def test_removed_socket_is_created_again(
     daemon: DaemonUnderTest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a slow machine needs longer for all this
-    monkeypatch.setattr("nodeplug.control.conversation.SECONDS_TO_ASK", 60.0)
+    monkeypatch.setattr("nodeplug.control.connection.SECONDS_TO_ASK", 60.0)
     await daemon.start(FUSE)
     path = daemon.state / SOCKET_NAME
     with connect(daemon.state, 30) as asking:
@@ -240,7 +240,7 @@ async def test_internal_error_fails_only_the_request(
 async def test_answer_larger_than_the_socket_buffer_logs_no_error(
     state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = "x" * (MOST_BYTES - 100)  # the refusal contains it, and is longer than a socket's buffer
+    name = "x" * (MAX_BYTES - 100)  # the refusal contains it, and is longer than a socket's buffer
     reply = await sent(state, msgspec.json.encode({"question": name}) + b"\n")
     assert name in reply["error"]
     await until(lambda: not connections())

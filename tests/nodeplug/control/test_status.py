@@ -131,13 +131,13 @@ async def test_missing_daemon_is_an_error_with_a_hint(daemon: DaemonUnderTest) -
 
 
 async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
     await machine.start()
     await machine.until_published()
     wanted = request(deviceClassName="fuse.example.com")
-    await stand.create(claim("c", wanted), using("p", ["mine"], claims={"mine": "c"}))
-    await stand.until_phase("p", "Running")
+    await cluster.create(claim("c", wanted), using("p", ["mine"], claims={"mine": "c"}))
+    await cluster.until_phase("p", "Running")
 
     async def ask(*words: str) -> Any:
         arguments = [*words, "--state", str(machine.state), "-o", "json"]
@@ -166,14 +166,14 @@ async def test_claim_is_shown_with_its_lease_and_devices(machine: Machine) -> No
 
 async def test_holding_pod_is_named_once_the_kubelet_has_reported_it(machine: Machine) -> None:
     """The slice does not contain the holder, and does not change."""
-    stand, node = machine.stand, machine.stand.node
+    cluster, node = machine.cluster, machine.cluster.node
     await machine.start()
     await machine.until_published()
     await node.until(lambda: node.allocatable().get("example.com/fuse") == 1, 30)
     made = using("p")
     made["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fuse": "1"}}
-    await stand.create(made)
-    await stand.until_phase("p", "Running")
+    await cluster.create(made)
+    await cluster.until_phase("p", "Running")
     await machine.until(lambda: [holder for *_, holder in machine.leases()] == ["pod/default/p/c0"])
     arguments = ["status", "--state", str(machine.state), "-o", "json"]
     found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
@@ -190,17 +190,17 @@ async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machi
                 found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, arguments)).stdout)
                 if found["dra"]["isRegistered"] == is_registered:
                     return found
-                await machine.stand.clock.advance(1.0)
+                await machine.cluster.clock.advance(1.0)
 
     await machine.classes()
     await machine.start()
     await machine.until_published()
     await until_registered(True)
-    await machine.stand.node.stop()
+    await machine.cluster.node.stop()
     found = await until_registered(False)
     reason = f"waiting for the kubelet: nothing listens at {machine.kubelet}/device-plugins/kubelet.sock"
     assert f"the DRA driver is not registered with the kubelet: {reason}" in found["problems"]
-    await machine.stand.node.start()
+    await machine.cluster.node.start()
     await until_registered(True)
 
 
@@ -223,7 +223,7 @@ async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: Dae
 async def test_status_agrees_with_the_kubelet_after_each_change(
     daemon: DaemonUnderTest, made_up: MadeUpHost, node: Node
 ) -> None:
-    async def agree(**allocatable: int) -> None:
+    async def until_status_matches(**allocatable: int) -> None:
         """Wait until the kubelet has these units, and the status shows the same."""
         wanted = {f"example.com/{name}": count for name, count in allocatable.items()}
         await node.until(lambda: node.allocatable() == wanted, 30)
@@ -234,16 +234,16 @@ async def test_status_agrees_with_the_kubelet_after_each_change(
                     return
 
     await daemon.start(FUSE, KVM)
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     made_up.remove_node("kvm")
-    await agree(fuse=2, kvm=0)
+    await until_status_matches(fuse=2, kvm=0)
     made_up.renumber("kvm", 1)
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     await node.restart()
-    await agree(fuse=2, kvm=1)
+    await until_status_matches(fuse=2, kvm=1)
     daemon.write({**FUSE, "shares": 3}, KVM)
     assert (await daemon.run("reload")).exit_code == 0
-    await agree(fuse=3, kvm=1)
+    await until_status_matches(fuse=3, kvm=1)
     daemon.path.write_text("nonsense")
     assert (await daemon.run("reload")).exit_code == 2
-    await agree(fuse=3, kvm=1)
+    await until_status_matches(fuse=3, kvm=1)

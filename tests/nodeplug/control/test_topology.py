@@ -16,7 +16,7 @@ from kubelet.node import Node
 from nodeplug.cli import main
 from nodeplug.topology import svg
 from nodeplug.topology.layout import Item, NumaNode, Root, layout
-from nodeplug.topology.svg import MOST_DEVICES, draw
+from nodeplug.topology.svg import MAX_DEVICES, draw
 from nodeplug.topology.text import lines
 from tests.deviceplugin.host import MadeUpHost
 from tests.nodeplug.conftest import pod
@@ -25,7 +25,7 @@ from tests.nodeplug.control.conftest import FUSE, DaemonUnderTest
 GPU = Device("gpu-1", "gpu", "card1", attributes={PCIE_ROOT: "pci0000:17"}, numa_nodes=(1,))
 NIC = Device("nic-1", "nic", "eth1", attributes={PCIE_ROOT: "pci0000:00"}, numa_nodes=(0,), health=Health(False, "hot"))
 KVM = Device("misc-kvm", "misc", "kvm")
-ILL = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('default/"train"',), True)
+UNHEALTHY = Item("gpu-0", "gpu", "unhealthy", "fell <off> the \x1b bus", ("a/b",), ('default/"train"',), True)
 XML = "{http://www.w3.org/2000/svg}"
 
 
@@ -56,7 +56,7 @@ def test_layout_groups_devices_by_numa_node_and_root() -> None:
 
 
 def test_drawing_has_labels_for_screen_readers() -> None:
-    tree = parsed(draw(on_one_root(ILL, Item("misc-kvm", "misc")), "worker-1"))
+    tree = parsed(draw(on_one_root(UNHEALTHY, Item("misc-kvm", "misc")), "worker-1"))
     named = {each.get("id"): each.text for each in tree if each.get("id")}
     assert tree.get("aria-labelledby", "").split() == list(named)
     assert named["title"] == "Devices of worker-1"
@@ -73,7 +73,7 @@ def test_drawing_has_labels_for_screen_readers() -> None:
 
 
 def test_drawing_loads_no_external_content() -> None:
-    drawing = draw(on_one_root(ILL), "n")
+    drawing = draw(on_one_root(UNHEALTHY), "n")
     assert not re.search(r"href|@import|<script|<image|<foreignObject", drawing)
     assert set(re.findall(r"url\(([^)]*)\)", drawing)) == {"#leased"}
 
@@ -81,8 +81,8 @@ def test_drawing_loads_no_external_content() -> None:
 def test_drawing_has_a_limited_number_of_devices() -> None:
     many = tuple(Item(f"misc-{number}", "misc") for number in range(10_000))
     drawing = draw(on_one_root(*many), "n")
-    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MOST_DEVICES
-    assert f"and {10_000 - MOST_DEVICES} more: nodeplug status -o wide lists all" in drawing
+    assert len([x for x in parsed(drawing).iter(f"{XML}g") if x.get("role") == "listitem"]) == MAX_DEVICES
+    assert f"and {10_000 - MAX_DEVICES} more: nodeplug status -o wide lists all" in drawing
     assert len(drawing) < 2_000_000
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.config import loads
-from nodeplug.events.cluster import BURST, MOST_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
+from nodeplug.events.cluster import BURST, MAX_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
 from nodeplug.events.devices import DeviceChange
-from nodeplug.fronts import cluster_events
+from nodeplug.parts import cluster_events
 from resourceapi.client import AsyncClient, Credentials
 from telemetry import Telemetry
 from tests.checkpoint.build import claimed, lease
@@ -159,10 +159,8 @@ async def test_events_are_rate_limited() -> None:
 async def test_waiting_events_are_limited() -> None:
     telemetry = Telemetry()
     events = ClusterEvents(AsyncClient(lambda: Credentials(server="http://127.0.0.1:9")), NODE, telemetry)
-    events.devices_changed(
-        [DeviceChange("unplugged", "a/b", str(number), "", (POD,)) for number in range(MOST_WAITING)]
-    )
-    assert telemetry.cluster_events == {"limited": MOST_WAITING}
+    events.devices_changed([DeviceChange("unplugged", "a/b", str(number), "", (POD,)) for number in range(MAX_WAITING)])
+    assert telemetry.cluster_events == {"limited": MAX_WAITING}
 
 
 @pytest.mark.parametrize(("url", "token"), [("http://127.0.0.1:9", "t"), ("", "wrong")])
@@ -190,16 +188,18 @@ async def test_deleted_event_is_created_again() -> None:
 
 
 async def test_daemon_writes_events_when_configured(machine: Machine) -> None:
-    stand = machine.stand
+    cluster = machine.cluster
     await machine.classes()
     await machine.start(clusterEvents=True, rescanSeconds=1)
     await machine.until_published()
     made = claim("c", request(deviceClassName="kvm.example.com"))
-    await stand.create(made, using("p", ["mine"], claims={"mine": "c"}))
-    await stand.until_phase("p", "Running")
+    await cluster.create(made, using("p", ["mine"], claims={"mine": "c"}))
+    await cluster.until_phase("p", "Running")
     machine.host.remove_node("kvm")
-    await stand.until_event("DeviceUnplugged", "Device misc-kvm of example.com/kvm, which claim default/c has, is gone")
-    found = [each for each in await stand.all("Event") if each["reason"] == "DeviceUnplugged"]
+    await cluster.until_event(
+        "DeviceUnplugged", "Device misc-kvm of example.com/kvm, which claim default/c has, is gone"
+    )
+    found = [each for each in await cluster.all("Event") if each["reason"] == "DeviceUnplugged"]
     about = {(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found}
     assert about >= {("Pod", "p")}
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from nodeplug.control import events, picture
-from nodeplug.control.picture import About, Tile
+from nodeplug.control.picture import NodeSummary, Tile
 from nodeplug.control.status import ResourceView
 from nodeplug.page.feed import Feed
 from nodeplug.page.site import Site
@@ -34,7 +34,7 @@ class Answers:
         if self.problem is not None:
             raise self.problem
         if isinstance(question, picture.Question):
-            return picture.Answer(About("n", "1", 0.0, "file", (), self.resources, None, ()), self.tiles, ())
+            return picture.Answer(NodeSummary("n", "1", 0.0, "file", (), self.resources, None, ()), self.tiles, ())
         assert isinstance(question, events.Question)
         if question.wait:
             await self.log.wait(question.after)

@@ -14,7 +14,7 @@ from tests.nodeplug.page.clients import Answers, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 GPU = Tile("gpu-1", "gpu", "0", "pci0000:17", resources=("a/gpu",), holders=("ml/train",), is_leased=True)
-ILL = Tile("gpu-2", "gpu", "0", "pci0000:17", "unhealthy", "fell off <the> bus", ("a/gpu",))
+UNHEALTHY = Tile("gpu-2", "gpu", "0", "pci0000:17", "unhealthy", "fell off <the> bus", ("a/gpu",))
 KVM = Tile("misc-kvm", "misc", resources=("a/kvm",))
 IDLE = Tile("misc-tun", "misc")
 NAMES = {
@@ -39,7 +39,7 @@ async def tree(page: Page) -> list[tuple[str, str]]:
 
 
 async def test_page_works_by_keyboard_and_with_a_screen_reader_and_updates(page: Page) -> None:
-    answers = Answers(KVM, GPU, ILL, IDLE)
+    answers = Answers(KVM, GPU, UNHEALTHY, IDLE)
     async with served(answers) as server:
         await page.show(f"http://127.0.0.1:{server.port}/")
         await page.until(f"{DRAWN} === 3")
@@ -104,7 +104,7 @@ async def test_column_headers_are_aligned_with_their_cells(page: Page) -> None:
 
 
 async def test_page_fits_a_phone_in_dark_and_light_without_motion(page: Page) -> None:
-    async with served(Answers(KVM, GPU, ILL)) as server:
+    async with served(Answers(KVM, GPU, UNHEALTHY)) as server:
         grounds = set()
         for is_dark in (False, True):
             await page.show(f"http://127.0.0.1:{server.port}/", width=360, height=740, is_phone=True, is_dark=is_dark)

@@ -13,7 +13,7 @@ import pytest
 
 from nodeplug.control.client import NotRunning
 from nodeplug.control.picture import Tile
-from nodeplug.page.site import MOST_VIEWERS, is_address_or_localhost, is_loopback, parsed
+from nodeplug.page.site import MAX_VIEWERS, is_address_or_localhost, is_loopback, parsed
 from tests.nodeplug.page.clients import Answers, PageClient, connected, served
 from tests.nodeplug.test_status_server import ask
 from tests.running import until
@@ -109,7 +109,7 @@ def has_changes(client: PageClient) -> bool:
 
 
 async def test_clients_get_the_full_state_then_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeplug.page.feed.SHORTEST_INTERVAL", 0.0)
+    monkeypatch.setattr("nodeplug.page.feed.MIN_INTERVAL", 0.0)
     answers = Answers(A, B)
     async with served(answers) as server:
         async with connected(server.port) as first, connected(server.port) as second:
@@ -134,13 +134,13 @@ async def test_clients_get_the_full_state_then_changes(monkeypatch: pytest.Monke
 
 async def test_viewers_are_limited_and_a_leaving_viewer_frees_its_place() -> None:
     async with served(Answers(A)) as server, AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(connected(server.port)) for _ in range(MOST_VIEWERS)]
+        clients = [await stack.enter_async_context(connected(server.port)) for _ in range(MAX_VIEWERS)]
         for client in clients:
             assert "200 OK" in await client.head()
         head, body = await fetched(server.port, "/live")
         assert ("503 Service Unavailable" in head, body) == (
             True,
-            f"{MOST_VIEWERS} clients have the page open already\n",
+            f"{MAX_VIEWERS} clients have the page open already\n",
         )
         assert "200 OK" in (await fetched(server.port, "/"))[0]
         clients[0].writer.transport.abort()

@@ -41,8 +41,8 @@ _GENERAL = frozenset(("(<bool>) ? (<T>) : (<T>)", "<list(T)>[<int>]", "<map(K, T
 def random_expression(seed: int) -> str:
     """One expression."""
     rng = random.Random(seed)
-    maker = Maker(rng)
-    text = maker.make(maker.any_kind(2), rng.choice((1, 2, 2, 3, 3, 4)))
+    generator = ExpressionGenerator(rng)
+    text = generator.make(generator.any_kind(2), rng.choice((1, 2, 2, 3, 3, 4)))
     return mutated_expression(rng, text) if rng.random() < 0.06 else text
 
 
@@ -87,7 +87,7 @@ def mutated_expression(rng: random.Random, text: str) -> str:
     return " ".join(tokens)
 
 
-class Maker:
+class ExpressionGenerator:
     """Creates expressions from one random source. Their peculiarities are chosen at the start."""
 
     def __init__(self, rng: random.Random) -> None:

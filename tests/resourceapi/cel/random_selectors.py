@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.resourceapi.cel.random_expressions import Kind, Maker, mutated_expression
+from tests.resourceapi.cel.random_expressions import ExpressionGenerator, Kind, mutated_expression
 
 Json = dict[str, Any]
 
@@ -60,14 +60,14 @@ device.capacity == device.attributes
 def random_selector(seed: int) -> Json:
     """One problem in the form that upstream's program reads: `name`, `expression` and `device`."""
     rng = random.Random(seed)
-    maker = _SelectorMaker(rng)
-    kind = ("bool", ()) if rng.random() < 0.93 else maker.any_kind(1)
-    text = maker.make(kind, rng.choice((1, 2, 2, 3, 3, 4)))
+    generator = _SelectorGenerator(rng)
+    kind = ("bool", ()) if rng.random() < 0.93 else generator.any_kind(1)
+    text = generator.make(kind, rng.choice((1, 2, 2, 3, 3, 4)))
     expression = mutated_expression(rng, text) if rng.random() < 0.04 else text
     return {"name": f"seed-{seed}", "expression": expression, "device": _device(rng)}
 
 
-class _SelectorMaker(Maker):
+class _SelectorGenerator(ExpressionGenerator):
     def leaf(self, kind: Kind, depth: int) -> str:
         """A literal, or a value of the device."""
         name = _written(kind)

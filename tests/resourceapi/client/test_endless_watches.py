@@ -102,12 +102,12 @@ async def empty_answer(request: Request) -> None:
     await request.answer(b"")
 
 
-async def garbage(request: Request) -> None:
+async def invalid_events(request: Request) -> None:
     await request.answer(b'[1]\n"x"\n{}\n{"type":5}\n\xff\xfe\n')
 
 
 @pytest.mark.parametrize(
-    "watch_script", [expired, expired_event, bookmark_and_end, event_and_end, empty_answer, garbage]
+    "watch_script", [expired, expired_event, bookmark_and_end, event_and_end, empty_answer, invalid_events]
 )
 async def test_watch_that_ends_at_once_is_retried_with_growing_delay(watch_script: Script) -> None:
     _, failures, waits = await failures_of(with_normal_lists(watch_script), 6)

@@ -12,7 +12,7 @@ from resourceapi.objects.strategy import prepare_create, prepare_status_update, 
 from tests.resourceapi.objects import samples
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-SECONDS = NOW.replace(microsecond=0)
+NOW_IN_SECONDS = NOW.replace(microsecond=0)
 
 
 def claim(version: str, *requests: dict[str, Any]) -> dict[str, Any]:
@@ -93,10 +93,10 @@ def test_taint_gets_time_added_in_whole_seconds() -> None:
     for value in (new, old):
         resource_slice = read_object(value, defaults_at=NOW)
         assert isinstance(resource_slice, v1.ResourceSlice)
-        assert resource_slice.spec.devices[0].taints[0].time_added == SECONDS
+        assert resource_slice.spec.devices[0].taints[0].time_added == NOW_IN_SECONDS
     rule = read_object(samples.changed(samples.TAINT_RULE, "spec.taint.timeAdded", ...), defaults_at=NOW)
     assert isinstance(rule, v1.DeviceTaintRule)
-    assert rule.spec.taint.time_added == SECONDS
+    assert rule.spec.taint.time_added == NOW_IN_SECONDS
     assert with_defaults(rule, NOW + timedelta(days=1)) == rule
 
 
@@ -142,7 +142,7 @@ def test_changed_taint_effect_gets_new_time_unless_set() -> None:
     old = read_object(samples.TAINT_RULE)
     changed = samples.build_object(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
     later = NOW + timedelta(days=1)
-    assert _time(prepare_update(changed, old, later)) == SECONDS + timedelta(days=1)
+    assert _time(prepare_update(changed, old, later)) == NOW_IN_SECONDS + timedelta(days=1)
     with_effect = samples.changed(samples.TAINT_RULE, "spec.taint.effect", "NoSchedule")
     with_time = samples.build_object(with_effect, "spec.taint.timeAdded", "2027-01-01T00:00:00Z")
     assert _time(prepare_update(with_time, old, later)) == datetime(2027, 1, 1, tzinfo=UTC)

@@ -225,7 +225,7 @@ OLD_SPEC = {"a": 9, "b": "x", "m": {"p": "1"}, "l": ["abc"], "k": [{"k": "1", "v
 
 
 @pytest.fixture
-def tightened(api: Http) -> Http:
+def with_stricter_rule(api: Http) -> Http:
     """A server that stored the resource `old` before the definition's rules became stricter."""
     api.ok("POST", DEFINITIONS, with_rules({"type": "object", "properties": LOOSE}))
     api.ok("POST", DRIVERS, driver("old", OLD_SPEC))
@@ -251,18 +251,18 @@ def tightened(api: Http) -> Http:
         ({"k": [{"k": "3", "v": "abc"}]}, "spec.k[0].v: Too long: may not be more than 2 bytes"),
     ],
 )
-def test_update_keeps_unchanged_invalid_values(tightened: Http, patch: dict[str, Any], expected: str) -> None:
+def test_update_keeps_unchanged_invalid_values(with_stricter_rule: Http, patch: dict[str, Any], expected: str) -> None:
     """Unchanged values are not validated again where they can be matched. A violated CEL rule only causes a warning."""
     body = {"metadata": {"labels": {"a": "b"}}, "spec": patch}
-    answer = tightened.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
+    answer = with_stricter_rule.send("PATCH", f"{DRIVERS}/old", body, content=MERGE)
     assert answer.status == (422 if expected else 200)
     assert expected in (answer.message if expected else "")
     is_asked = not expected or "should be" in expected  # other errors prevent the evaluation of the rules
     assert answer.warnings == (['299 - "spec.b: Invalid value: \\"x\\": no x"'] if is_asked else [])
 
 
-def test_valid_value_cannot_become_invalid_again(tightened: Http) -> None:
-    tightened.ok("PATCH", f"{DRIVERS}/old", {"spec": {"b": "y"}}, content=MERGE)
-    refused = tightened.send("PATCH", f"{DRIVERS}/old", {"spec": {"b": "x"}}, content=MERGE)
+def test_valid_value_cannot_become_invalid_again(with_stricter_rule: Http) -> None:
+    with_stricter_rule.ok("PATCH", f"{DRIVERS}/old", {"spec": {"b": "y"}}, content=MERGE)
+    refused = with_stricter_rule.send("PATCH", f"{DRIVERS}/old", {"spec": {"b": "x"}}, content=MERGE)
     assert refused.message == 'Driver.example.com "old" is invalid: spec.b: Invalid value: "x": no x'
-    assert tightened.send("POST", DRIVERS, driver("new", OLD_SPEC)).status == 422
+    assert with_stricter_rule.send("POST", DRIVERS, driver("new", OLD_SPEC)).status == 422

@@ -3,12 +3,12 @@
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
-    alike,
     allocator,
     claim,
     class_,
     consumes,
     device,
+    equal_devices,
     first_of,
     held,
     request,
@@ -70,7 +70,9 @@ def test_all_devices_alternative_respects_class_selectors() -> None:
 
 @scenario(116)
 def test_claim_can_allocate_32_devices() -> None:
-    assert found([slice_("s", alike(32))], claim(request("r", wants(32)))) == [f"r=pool/d{n:03}" for n in range(32)]
+    assert found([slice_("s", equal_devices(32))], claim(request("r", wants(32)))) == [
+        f"r=pool/d{n:03}" for n in range(32)
+    ]
 
 
 @scenario(117)
@@ -83,7 +85,7 @@ def test_search_releases_device_that_later_request_needs() -> None:
 
 @scenario(118)
 def test_alternatives_over_device_limit_are_skipped_in_few_steps() -> None:
-    devices = alike(64, attributes={"a": True})
+    devices = equal_devices(64, attributes={"a": True})
     wanted = [first_of(name, wants(32), wants(16)) for name in "qr"]
     names = [f"{'qr'[n // 16]}/s1=pool/d{n:03}" for n in range(32)]
     assert found([slice_("s", devices)], claim(*wanted)) == names
@@ -92,7 +94,7 @@ def test_alternatives_over_device_limit_are_skipped_in_few_steps() -> None:
 
 @scenario(119)
 def test_all_devices_alternative_over_device_limit_falls_back() -> None:
-    devices = [*alike(31, attributes={"a": True}), *alike(2, "e", attributes={"a": False})]
+    devices = [*equal_devices(31, attributes={"a": True}), *equal_devices(2, "e", attributes={"a": False})]
     some = first_of("q", wants(None, deviceClassName="class-a"), wants(2, deviceClassName="class-a"))
     others = request("r", wants(2, deviceClassName="class-b"))
     names = ["q/s1=pool/d000", "q/s1=pool/d001", "r=pool/e000", "r=pool/e001"]

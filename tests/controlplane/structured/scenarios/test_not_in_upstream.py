@@ -6,11 +6,11 @@ from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
-    alike,
     claim,
     class_,
     consumes,
     device,
+    equal_devices,
     first_of,
     match,
     request,
@@ -37,7 +37,7 @@ def test_results_follow_request_order_and_configuration_source_order() -> None:
     requests = [request("q", wants(2, deviceClassName="nic")), request("p", wants(deviceClassName="gpu"))]
     wanted = claim(*requests, config=[_config("last", "p"), _config("for all")])
     results = allocated(
-        [slice_("t", alike(2, "e"), pool="2"), slice_("s", alike(1), pool="1")], wanted, classes=classes
+        [slice_("t", equal_devices(2, "e"), pool="2"), slice_("s", equal_devices(1), pool="1")], wanted, classes=classes
     )
     assert results is not None
     devices = results[0]["devices"]
@@ -66,8 +66,8 @@ def test_admin_access_needs_free_counters() -> None:
 @scenario(235)
 def test_device_with_admin_access_is_not_for_later_claim_without_it() -> None:
     admin = claim(request("r", wants(adminAccess=True)), name="admin")
-    assert allocated([slice_("s", alike(1))], admin, ONE) is None
-    results = allocated([slice_("s", alike(1))], ONE, admin)
+    assert allocated([slice_("s", equal_devices(1))], admin, ONE) is None
+    results = allocated([slice_("s", equal_devices(1))], ONE, admin)
     assert results is not None
     assert [x.get("adminAccess") for each in results for x in each["devices"]["results"]] == [None, True]
 
@@ -96,7 +96,7 @@ def test_version_build_matters_to_constraints_but_not_to_selectors() -> None:
 
 @scenario(241)
 def test_node_selector_without_terms_selects_no_node() -> None:
-    assert allocated([slice_("s", alike(1), nodeSelector={"nodeSelectorTerms": []})], ONE) is None
+    assert allocated([slice_("s", equal_devices(1), nodeSelector={"nodeSelectorTerms": []})], ONE) is None
 
 
 def _parts(*counts: int, **fields: Any) -> list[ResourceSlice]:

@@ -9,10 +9,10 @@ from resourceapi.objects.v1 import ResourceSlice
 from tests.allocator_scenarios import scenario
 from tests.controlplane.structured.build import (
     Json,
-    alike,
     claim,
     consumes,
     device,
+    equal_devices,
     first_of,
     held,
     node,
@@ -144,4 +144,4 @@ def test_invalid_pool_is_an_error_only_if_no_other_pool_fits() -> None:
 
 @scenario(212)
 def test_incomplete_pool_offers_no_devices() -> None:
-    assert found([slice_("s", alike(3), count=2)], ONE) is None
+    assert found([slice_("s", equal_devices(3), count=2)], ONE) is None

@@ -318,13 +318,13 @@ async def test_device_is_never_published_without_its_taint(cluster: Cluster) -> 
     """The server is probed for dropped taints before: otherwise the scheduler could allocate the device meanwhile."""
     cluster.drop_fields(_drop("taints"))
 
-    def leave_out(error: Exception, _: str) -> None:
+    def remove_taints(error: Exception, _: str) -> None:
         assert isinstance(error, DroppedFieldsError)
         assert error.loses_taints
         controller.update(without)
 
     without = one_pool(Slice(devices=(D1,)))
-    async with cluster.controller(without, tries_taints=True, on_error=leave_out) as controller:
+    async with cluster.controller(without, tries_taints=True, on_error=remove_taints) as controller:
         controller.update(one_pool(Slice(devices=(D1, tainted(taint("a.example.com/k"))))))
         await controller.wait_synced()
         assert writes(controller) == (1, 0, 0)
