@@ -13,12 +13,16 @@ from click.testing import CliRunner
 from kubelet.node import Node
 from nodeplug import logs
 from nodeplug.cli import main
+from nodeplug.unlisted_record import FILE_NAME
+from tests.checkpoint.build import lease, opened
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.node import node_of, offered
 from tests.nodeplug.cluster import using
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest, cells
 from tests.nodeplug.machine import Machine
+from tests.running import until
 
 
 async def test_json_lists_resources_devices_and_leases(daemon: DaemonUnderTest, node: Node) -> None:
@@ -220,6 +224,28 @@ async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: Dae
     async with Node(socket_dir) as node:
         await node.until(lambda: node.allocatable().get("example.com/fuse"), 30)
         assert await recent() == []
+
+
+async def test_unit_of_a_force_deleted_pod_is_unavailable_after_a_restart(
+    daemon: DaemonUnderTest, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    before = await opened(daemon.state, "unknown")  # the made-up host has no boot id
+    await before.grant([lease("misc-kvm", "example.com/kvm", holder="pod/x/y/z", pods="u1", boot_id="unknown")])
+    await before.close()
+    (daemon.state / FILE_NAME).write_text('[{"resource": "example.com/kvm", "unit": "misc-kvm", "pods": ["u1"]}]')
+    cgroup = made_up.root / "sys/fs/cgroup/kubepods/podu1"
+    async with node_of(made_up, socket_dir) as node:
+        cgroup.mkdir(parents=True)
+        (cgroup / "cgroup.events").write_text("populated 1\n")
+        await daemon.start(KVM)
+        await node.until(lambda: node.capacity().get("example.com/kvm") == 1, 30)
+        assert node.allocatable()["example.com/kvm"] == 0
+        (device,) = (await daemon.json("status"))["devices"]
+        assert device["reason"].startswith("pod x/y still runs with misc-kvm, although the kubelet does not list")
+        (cgroup / "cgroup.events").write_text("populated 0\n")
+        await offered(node, "example.com/kvm")
+        await until(lambda: not (daemon.state / FILE_NAME).exists())
+        await daemon.stop()
 
 
 async def test_status_agrees_with_the_kubelet_after_each_change(
