@@ -30,7 +30,9 @@ class DiskProblem:
         if not (words or self.words):
             return
         if words != self.words:
-            log.log(logging.ERROR if words else logging.INFO, "%s", words or "leases can be written again")
+            level = logging.ERROR if words else logging.INFO
+            extra = {"is_current": lambda: self.words == words}
+            log.log(level, "%s", words or "leases can be written again", extra=extra)
         self.words = words
         if self._later is not None:
             self._later.cancel()

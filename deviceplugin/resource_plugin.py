@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
 _NOT_OFFERED = "it is not offered any more, and a pod has it"
+_UNHEALTHY, _UNAVAILABLE = "device is unhealthy", "device is unavailable"
 _AVAILABLE_AGAIN = "device is available again"
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -120,6 +121,7 @@ class ResourcePlugin:
         self._gone: dict[str, str] = {}  # unit that a pod has -> that it is missing, or no longer offered
         self._is_moved = True  # some device might be leased at other paths than it is offered at
         self._too_long = ""
+        self._has_ended = False
         self.servicer = DevicePluginServicer(
             host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed(), telemetry
         )
@@ -127,7 +129,10 @@ class ResourcePlugin:
 
     async def run(self) -> None:
         """Serve and register."""
-        await self.registration.run()
+        try:
+            await self.registration.run()
+        finally:
+            self._has_ended = True
 
     def configure(self, resource: Resource) -> bool:
         """Offer the same resource in another way from the next `update` on; return whether that is possible in place.
@@ -148,7 +153,8 @@ class ResourcePlugin:
         """
         too_long = why_too_long(*size_of(self.resource, devices))
         if too_long and too_long != self._too_long:
-            log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
+            state = {"is_current": lambda: not self._has_ended and self._too_long == too_long}
+            log.error("not offered: %s", too_long, extra={"resource": self.resource.name, **state})
         self._too_long = too_long
         self.allocator.update(units_of(self.resource, () if too_long else devices))
         self.rebuild(noticed_at)
@@ -292,18 +298,14 @@ class ResourcePlugin:
         newly_gone = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
             {
-                (logging.WARNING, f"device is unhealthy: {_GONE}"): [
-                    x for x, why in newly_gone.items() if why == _GONE
-                ],
-                (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [
-                    x for x, why in newly_gone.items() if why != _GONE
-                ],
+                (logging.WARNING, f"{_UNHEALTHY}: {_GONE}"): [x for x, why in newly_gone.items() if why == _GONE],
+                (logging.INFO, f"{_UNAVAILABLE}: {_NOT_OFFERED}"): [x for x, why in newly_gone.items() if why != _GONE],
             }
         )
         self._gone = gone
         for unit, why in self._unlisted.items():
             if unit not in was_unlisted:
-                self._log({(logging.WARNING, f"device is unavailable: {why}"): [unit]})
+                self._log({(logging.WARNING, f"{_UNAVAILABLE}: {why}"): [unit]})
         self._log({(logging.INFO, _AVAILABLE_AGAIN): [x for x in was_unlisted if units.get(x, (False,))[0]]})
         if self._advertised.replace(units):
             changes: dict[tuple[int, str], list[str]] = {}
@@ -386,12 +388,12 @@ class ResourcePlugin:
         `before`: whether the kubelet last got it as healthy, None if it was not listed.
         """
         if not device.health.healthy:
-            return logging.WARNING, f"device is unhealthy: {device.health.reason}"
+            return logging.WARNING, f"{_UNHEALTHY}: {device.health.reason}"
         if reason := self._unavailable.get(device.id):
             if reason == NOT_DESCRIBED and before is None:
-                return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins in this state
+                return logging.DEBUG, f"{_UNAVAILABLE}: {reason}"  # every device with CDI begins in this state
             level = logging.WARNING if _needs_admin(device) else logging.INFO
-            return level, f"device is unavailable: {reason}"
+            return level, f"{_UNAVAILABLE}: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
             return logging.INFO, "device is offered"
         return logging.INFO, _AVAILABLE_AGAIN if was_unavailable else "device is healthy again"
@@ -401,11 +403,27 @@ class ResourcePlugin:
         for (level, text), ids in changes.items():
             if is_many := len(ids) > _MAX_LINES:
                 template = "%s (%d devices, named at the log level debug)"
-                log.log(level, template, text, len(ids), extra={"resource": self.resource.name})
+                log.log(level, template, text, len(ids), extra=self._extra_of(text, ids))
             if not is_many or log.isEnabledFor(logging.DEBUG):
                 for i in ids:
-                    extra = {"resource": self.resource.name, "device": i}
+                    extra = {**self._extra_of(text, (i,)), "device": i}
                     log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
+
+    def _extra_of(self, text: str, ids: Sequence[str]) -> dict[str, object]:
+        return {"resource": self.resource.name, "is_current": lambda: any(self._is_still(text, i) for i in ids)}
+
+    def _is_still(self, text: str, i: str) -> bool:
+        """Return whether a text that was logged about a device or a unit is still true, apart from the reason."""
+        if self._has_ended:
+            return False
+        if why := self._gone.get(i) or self._unlisted.get(i):
+            return text.endswith(why)
+        device = self.allocator.devices.get(i)
+        if device is None:
+            return False
+        if not device.health.healthy:
+            return text.startswith(_UNHEALTHY)
+        return bool(self._unavailable.get(i)) and text.startswith(_UNAVAILABLE)
 
 
 def _needs_admin(device: Device) -> bool:

@@ -40,6 +40,7 @@ from nodeplug.fronts import (
     witnesses,
 )
 from nodeplug.kubelet_root import record_kubelet
+from nodeplug.logs import LASTING
 from nodeplug.moved_specs import remove_specs_of_previous_folder
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.supervision import run_together
@@ -263,7 +264,8 @@ def _status_servers(settings: Settings, running: Running) -> Iterator[tuple[str,
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
         yield "status page", _status_server(settings.metrics_address, running, page)
     elif settings.status_page != "none":
-        log.warning("settings.statusPage: no page is served, because settings.metricsAddress is not set")
+        text = "settings.statusPage: no page is served, because settings.metricsAddress is not set"
+        log.warning(text, extra=LASTING)
     if settings.status_socket:
         yield "status socket", _status_server(settings.status_socket, running)
 

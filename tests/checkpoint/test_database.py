@@ -368,12 +368,15 @@ async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path:
     await ledger.close()
 
 
-async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path) -> None:
+async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state", again=0.01)
     assert "cannot open the lease database" in ledger.problem
+    (error,) = caplog.records
+    assert error.__dict__["is_current"]()
     (tmp_path / "state").unlink()
     await until(lambda: not ledger.problem)
+    assert not error.__dict__["is_current"]()
     await ledger.grant([lease("a")])
     await ledger.close()
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nodeplug.unlisted_record import FILE_NAME
 from tests.checkpoint.build import lease, opened
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.kubelet_end import kubelet_end
 from tests.deviceplugin.node import node_of, offered
 from tests.nodeplug.cluster import using
 from tests.nodeplug.conftest import pod
@@ -209,21 +211,58 @@ async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machi
     await until_registered(True)
 
 
+async def recent(daemon: DaemonUnderTest) -> list[str]:
+    """The warnings and errors in the status."""
+    found = json.loads((await daemon.run("status", "-o", "json")).stdout)
+    return [each["message"] for each in found["recent"]]
+
+
 @pytest.mark.usefixtures("own_logging")
 async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: DaemonUnderTest, socket_dir: Path) -> None:
-    async def recent() -> list[str]:
-        found = json.loads((await daemon.run("status", "-o", "json")).stdout)
-        return [each["message"] for each in found["recent"]]
-
     logs.setup("warning")
     await daemon.start(FUSE)
     missing = f"pod-resources socket {socket_dir}/pod-resources/kubelet.sock not found"
     waiting = f"waiting for the kubelet: there is no {socket_dir}/device-plugins; set settings.kubeletRoot"
-    shown = await recent()
+    shown = await recent(daemon)
     assert [any(each.startswith(text) for each in shown) for text in (missing, waiting)] == [True, True]
     async with Node(socket_dir) as node:
         await node.until(lambda: node.allocatable().get("example.com/fuse"), 30)
-        assert await recent() == []
+        assert await recent(daemon) == []
+
+
+@pytest.mark.usefixtures("own_logging")
+async def test_warnings_about_states_end_with_their_causes(
+    daemon: DaemonUnderTest, socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def until_shown(*texts: str) -> None:
+        """Wait until the warnings begin with these texts, in any order."""
+        async with asyncio.timeout(30):
+            while True:
+                shown = await recent(daemon)
+                if len(shown) == len(texts) and all(any(x.startswith(text) for x in shown) for text in texts):
+                    return
+                await asyncio.sleep(0.05)
+
+    logs.setup("warning")
+    monkeypatch.setattr("nodeplug.status_server._RETRY", 0.01)
+    (health := tmp_path / "health").touch()
+    (socket_dir / "device-plugins").mkdir()
+    others = ("pod-resources socket", "the kubelet refused: the ResourceName", "cannot serve metrics at 127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        async with kubelet_end(socket_dir / "device-plugins", "refuse"):
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            await daemon.start(KVM, metricsAddress=address, healthDirectory=str(health))
+            await until_shown(*others, f"settings.healthDirectory: {health}: not read")
+            health.unlink()
+            health.mkdir()
+            (health / "misc-kvm").touch()
+            await until_shown(*others, "device is unhealthy: reported by")
+            (health / "misc-kvm").unlink()
+        async with Node(socket_dir) as node:
+            await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+            await until_shown("cannot serve metrics at")
+            other.close()
+            await until_shown()
 
 
 async def test_unit_of_a_force_deleted_pod_is_unavailable_after_a_restart(
