@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _MAX_LINES = 20  # lines about devices with the same text: there can be 10,000
 _GONE = "it is gone, and a pod has it"
 _NOT_OFFERED = "it is not offered any more, and a pod has it"
-_UNHEALTHY, _UNAVAILABLE = "device is unhealthy", "device is unavailable"
 _AVAILABLE_AGAIN = "device is available again"
 log = logging.getLogger("nodeplug.deviceplugin")
 
@@ -298,14 +297,14 @@ class ResourcePlugin:
         newly_gone = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
             {
-                (logging.WARNING, f"{_UNHEALTHY}: {_GONE}"): [x for x, why in newly_gone.items() if why == _GONE],
-                (logging.INFO, f"{_UNAVAILABLE}: {_NOT_OFFERED}"): [x for x, why in newly_gone.items() if why != _GONE],
+                (logging.WARNING, f"device is unhealthy: {_GONE}"): [x for x, why in newly_gone.items() if why == _GONE],
+                (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [x for x, why in newly_gone.items() if why != _GONE],
             }
         )
         self._gone = gone
         for unit, why in self._unlisted.items():
             if unit not in was_unlisted:
-                self._log({(logging.WARNING, f"{_UNAVAILABLE}: {why}"): [unit]})
+                self._log({(logging.WARNING, f"device is unavailable: {why}"): [unit]})
         self._log({(logging.INFO, _AVAILABLE_AGAIN): [x for x in was_unlisted if units.get(x, (False,))[0]]})
         if self._advertised.replace(units):
             changes: dict[tuple[int, str], list[str]] = {}
@@ -388,12 +387,12 @@ class ResourcePlugin:
         `before`: whether the kubelet last got it as healthy, None if it was not listed.
         """
         if not device.health.healthy:
-            return logging.WARNING, f"{_UNHEALTHY}: {device.health.reason}"
+            return logging.WARNING, f"device is unhealthy: {device.health.reason}"
         if reason := self._unavailable.get(device.id):
             if reason == NOT_DESCRIBED and before is None:
-                return logging.DEBUG, f"{_UNAVAILABLE}: {reason}"  # every device with CDI begins in this state
+                return logging.DEBUG, f"device is unavailable: {reason}"  # every device with CDI begins in this state
             level = logging.WARNING if _needs_admin(device) else logging.INFO
-            return level, f"{_UNAVAILABLE}: {reason}"
+            return level, f"device is unavailable: {reason}"
         if before is None or was_unavailable == NOT_DESCRIBED:
             return logging.INFO, "device is offered"
         return logging.INFO, _AVAILABLE_AGAIN if was_unavailable else "device is healthy again"
@@ -422,8 +421,8 @@ class ResourcePlugin:
         if device is None:
             return False
         if not device.health.healthy:
-            return text.startswith(_UNHEALTHY)
-        return bool(self._unavailable.get(i)) and text.startswith(_UNAVAILABLE)
+            return text.startswith("device is unhealthy")
+        return bool(self._unavailable.get(i)) and text.startswith("device is unavailable")
 
 
 def _needs_admin(device: Device) -> bool:
