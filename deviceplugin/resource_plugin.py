@@ -297,8 +297,12 @@ class ResourcePlugin:
         newly_gone = {unit: why for unit, why in gone.items() if self._gone.get(unit) != why}
         self._log(
             {
-                (logging.WARNING, f"device is unhealthy: {_GONE}"): [x for x, why in newly_gone.items() if why == _GONE],
-                (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [x for x, why in newly_gone.items() if why != _GONE],
+                (logging.WARNING, f"device is unhealthy: {_GONE}"): [
+                    x for x, why in newly_gone.items() if why == _GONE
+                ],
+                (logging.INFO, f"device is unavailable: {_NOT_OFFERED}"): [
+                    x for x, why in newly_gone.items() if why != _GONE
+                ],
             }
         )
         self._gone = gone
