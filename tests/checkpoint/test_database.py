@@ -55,7 +55,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 async def test_failed_write_refuses_the_requests_and_the_next_one_succeeds(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
@@ -66,6 +66,7 @@ async def test_failed_write_refuses_the_requests_and_the_next_one_succeeds(
     assert str(outcomes[0]).endswith("; Allocate and NodePrepareResources are refused until this is fixed")
     assert ledger.leases() == (lease("a"),)
     await ledger.grant([lease("b")])
+    assert "another program" not in caplog.text
     await ledger.close()
     again = await opened(tmp_path)
     assert again.leases() == (lease("a"), lease("b"))
@@ -106,6 +107,63 @@ async def test_pages_added_by_a_grant_are_checkpointed(tmp_path: Path) -> None:
     await ledger.grant([lease(f"u{number}") for number in range(500)])
     await until(lambda: (tmp_path / NAME).stat().st_size > before)
     await ledger.close()
+
+
+def test_log_is_shortened_after_many_large_commits(tmp_path: Path) -> None:
+    """A log that is reused keeps its length."""
+    database = Database(tmp_path)
+    book = database.load()
+    many = [lease(f"u{number}") for number in range(200)]
+    for _ in range(12):
+        database.write(book, [book.grant(many)])
+        database.write(book, [book.end(x.key for x in many)])
+    log = tmp_path / f"{NAME}-wal"
+    assert log.stat().st_size > 1_000_000
+    database.tidy()
+    database.write(book, [book.grant([lease("a")])])
+    assert log.stat().st_size < 600_000
+    database.close()
+    database.tidy()  # does nothing after the end
+
+
+def test_check_writes_all_leases_into_the_database(tmp_path: Path) -> None:
+    """Others could take the space that it needs for what is only in the log."""
+    database = Database(tmp_path)
+    book = database.load()
+    before = database.path.stat().st_size
+    book.grant([lease(f"u{number}") for number in range(500)])
+    database.check(book)
+    assert database.path.stat().st_size > before
+    database.close()
+
+
+def test_database_in_place_is_not_written_again(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    book = database.load()
+    database.write(book, [book.grant([lease("a")])])
+    before = (tmp_path / f"{NAME}-wal").read_bytes()
+    database.rewrite_if_replaced(book)
+    assert (tmp_path / f"{NAME}-wal").read_bytes() == before
+    database.close()
+
+
+def test_nothing_is_left_open_when_the_database_is_opened_again(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        links = (Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        return sum(os.readlink(link).startswith(str(tmp_path)) for link in links if link.is_symlink())
+
+    database = Database(tmp_path)
+    book = database.load()
+    before = descriptors()
+    for unit in "abc":
+        for path in tmp_path.glob("ledger*"):
+            path.unlink()
+        database.write(book, [book.grant([lease(unit)])])
+    assert descriptors() == before
+    database.note_restored()
+    database.note_restored()  # its file is gone
+    database.close()
+    assert descriptors() == 0
 
 
 async def test_log_without_index_is_an_error_on_a_read_only_disk(small_disk: Path) -> None:
