@@ -100,15 +100,15 @@ class ListedPods:
         return [x for x in leases if is_forgotten(x) and is_protected(x) and not holdings.names(x)]
 
     def _forgotten_pods(self, listed: Listed | None, pods: Set[str]) -> Set[str]:
-        """Return which of these pods the kubelet listed before and lists no longer; none if it does not answer.
+        """Return which pods the kubelet listed before and lists no longer; none if it does not answer.
 
-        Other pods are not remembered.
+        Others than these `pods`, which have leases, are not remembered.
         """
         if listed is None or not listed.knows_its_pods:
             return frozenset()
         before = self._pods if self._kubelet == listed.kubelet else frozenset[str]()
         self._kubelet, self._pods = listed.kubelet, (before | listed.pods) & pods
-        return (before & pods) - listed.pods
+        return before - listed.pods
 
 
 def is_protected(lease: Lease) -> bool:
