@@ -30,7 +30,9 @@ class DiskProblem:
         if not (text or self.text):
             return
         if text != self.text:
-            log.log(logging.ERROR if text else logging.INFO, "%s", text or "leases can be written again")
+            level = logging.ERROR if text else logging.INFO
+            extra = {"is_current": lambda: self.text == text}
+            log.log(level, "%s", text or "leases can be written again", extra=extra)
         self.text = text
         if self._timer is not None:
             self._timer.cancel()

@@ -35,14 +35,14 @@ class LeaseRestorer:
     def __init__(self, ledger: Ledger) -> None:
         """Restore leases of `ledger`."""
         self._ledger = ledger
-        self._unleased: dict[str, str] = {}  # what is held without a lease, and why
-        self._unleased_before: dict[str, str] = {}  # in the previous pass
+        self._unleased: dict[str, str] = {}  # what is held without a lease, and why, as found in this pass
+        self._known_unleased: dict[str, str] = {}  # after the previous pass
         self._unrestored: dict[str, None] = {}  # reasons why leases are not restored yet
         self._lines = 0  # logged in this pass, or left out because of the limit
 
     def begin_pass(self) -> None:
         """Begin a pass."""
-        self._unleased_before, self._unleased, self._unrestored, self._lines = self._unleased, {}, {}, 0
+        self._unleased, self._unrestored, self._lines = {}, {}, 0
 
     async def restore_units(
         self, holdings: Holdings, leased: Set[LeaseKey], plugin_api: DevicePluginApi | None
@@ -71,6 +71,7 @@ class LeaseRestorer:
 
     def end_pass(self) -> str:
         """Return why not all leases are restored; empty if they are, or never can be."""
+        self._known_unleased = self._unleased
         if self._lines > _MAX_LINES:
             more = self._lines - _MAX_LINES
             log.warning("%d more were held without a lease; `nodeplug status` lists all leases", more)
@@ -112,11 +113,12 @@ class LeaseRestorer:
 
     def _report(self, what: str, why: str, extra: Mapping[str, str]) -> None:
         """Log that something is held without a lease, once for each reason."""
-        if self._unleased_before.get(what) != why:
-            self._log(logging.ERROR, f"{what} is held without a lease: {why}", extra)
+        if self._known_unleased.get(what) != why:
+            state = {"is_current": lambda: why in (self._known_unleased.get(what), self._unleased.get(what))}
+            self._log(logging.ERROR, f"{what} is held without a lease: {why}", {**extra, **state})
         self._unleased[what] = why
 
-    def _log(self, level: int, message: str, extra: Mapping[str, str]) -> None:
+    def _log(self, level: int, message: str, extra: Mapping[str, object]) -> None:
         self._lines += 1
         if self._lines <= _MAX_LINES:
             log.log(level, "%s", message, extra=extra)

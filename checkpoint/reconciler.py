@@ -258,10 +258,13 @@ class Reconciler:
     async def before_renewing(self, leases: Sequence[Lease]) -> None:
         """Wait until the pods that have these units have ended (`Guard`). Raises `LeaseRefused` if one does not.
 
-        A pod runs while its cgroup has processes: the empty cgroup can stay for a while. If the kernel does not report
-        processes (cgroups v1), nothing is refused. Neither are the devices of a static pod: if its manifest changes,
-        the kubelet requests them for the new pod while the old one ends, and starts the new one after that. It does
-        not try again after a refusal.
+        A pod runs while its cgroup has processes: the empty cgroup can stay for a while. Nothing is refused if the
+        kernel does not show processes. Neither are the devices of a static pod: if its manifest changes, the kubelet
+        requests them for the new pod while the old one ends, and starts the new one after that. It does not try again
+        after a refusal.
+
+        The ledger asks about units whose pods are known. If no witness has named the pod of a unit yet, the kubelet has
+        not recorded the last answer, and requests the unit again.
         """
         leases = [lease for lease in leases if is_protected(lease)]
         deadline = asyncio.get_running_loop().time() + self._max_wait

@@ -9,7 +9,8 @@ Rules:
    A listed pod with the same name counts as another pod if it has units and another uid: a StatefulSet creates it.
 2. It stays so until its pod has no process, its lease ends or passes to another pod, or the kubelet names the unit
    again. A kubelet that starts does not change that: such a pod does not come back. A daemon that starts does not know
-   what the kubelet listed before, and lists the unit as healthy; the guard still refuses it.
+   what the kubelet listed before, so the program records the unlisted units on disk. If the pod was deleted while no
+   daemon ran, the unit counts as listed; the guard still refuses it.
 3. A pod that the kubelet lists without its unit is another case: the kubelet has lost its file. Its unit stays healthy.
    The scheduler counts the pod, so an unhealthy unit would cost another one, and a kubelet that starts would end the
    pod, for which it finds neither a record nor enough healthy units (`OutOf...`, observed with 1.37). The same applies
@@ -99,15 +100,15 @@ class ListedPods:
         return [x for x in leases if is_forgotten(x) and is_protected(x) and not holdings.names(x)]
 
     def _forgotten_pods(self, listed: Listed | None, pods: Set[str]) -> Set[str]:
-        """Return which of these pods the kubelet listed before and lists no longer; none if it does not answer.
+        """Return which pods the kubelet listed before and lists no longer; none if it does not answer.
 
-        Other pods are not remembered.
+        Others than these `pods`, which have leases, are not remembered.
         """
         if listed is None or not listed.knows_its_pods:
             return frozenset()
         before = self._pods if self._kubelet == listed.kubelet else frozenset[str]()
         self._kubelet, self._pods = listed.kubelet, (before | listed.pods) & pods
-        return (before & pods) - listed.pods
+        return before - listed.pods
 
 
 def is_protected(lease: Lease) -> bool:

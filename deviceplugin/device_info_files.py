@@ -59,10 +59,11 @@ class DeviceInfoFiles:
             except HostExhausted as error:
                 self._problem = str(error)
             if self._problem and self._problem != before:
-                log.error(
-                    "cannot write device-info files: %s; nodeplug tries again; only Multus reads these files",
-                    self._problem,
-                )
+                self._report(self._problem)
+
+    def _report(self, problem: str) -> None:
+        text = "cannot write device-info files: %s; nodeplug tries again; only Multus reads these files"
+        log.error(text, problem, extra={"is_current": lambda: self._problem == problem})
 
     def _sync(self, resources: Iterable[str], desired: Mapping[str, bytes], kept: frozenset[str]) -> str:
         """Write and remove files as far as possible; return the first problem, in words."""

@@ -91,7 +91,7 @@ class Registration:
                         self._events.put_nowait(Event.STREAM_ENDED)
         finally:
             close()
-            self.state = State.ABSENT
+            self.state, self._last_error = State.ABSENT, ""
             await self._stop_servers(keep=0)
 
     def stream_changed(self) -> None:
@@ -217,5 +217,5 @@ class Registration:
     def _failed(self, reason: str, level: int) -> None:
         """Log a reason once, until it changes."""
         if reason != self._last_error:
-            log.log(level, "%s", reason, extra=self._extra)
+            log.log(level, "%s", reason, extra={**self._extra, "is_current": lambda: self._last_error == reason})
         self._last_error = reason

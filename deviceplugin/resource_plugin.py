@@ -120,6 +120,7 @@ class ResourcePlugin:
         self._gone: dict[str, str] = {}  # unit that a pod has -> that it is missing, or no longer offered
         self._is_moved = True  # some device might be leased at other paths than it is offered at
         self._too_long = ""
+        self._has_ended = False
         self.servicer = DevicePluginServicer(
             host, self.allocator, self._advertised, renumbered, lambda: self.registration.stream_changed(), telemetry
         )
@@ -127,7 +128,10 @@ class ResourcePlugin:
 
     async def run(self) -> None:
         """Serve and register."""
-        await self.registration.run()
+        try:
+            await self.registration.run()
+        finally:
+            self._has_ended = True
 
     def configure(self, resource: Resource) -> bool:
         """Offer the same resource in another way from the next `update` on; return whether that is possible in place.
@@ -148,7 +152,8 @@ class ResourcePlugin:
         """
         too_long = list_too_long_reason(*size_of(self.resource, devices))
         if too_long and too_long != self._too_long:
-            log.error("not offered: %s", too_long, extra={"resource": self.resource.name})
+            state = {"is_current": lambda: not self._has_ended and self._too_long == too_long}
+            log.error("not offered: %s", too_long, extra={"resource": self.resource.name, **state})
         self._too_long = too_long
         self.allocator.update(units_of(self.resource, () if too_long else devices))
         self.rebuild(noticed_at)
@@ -401,11 +406,27 @@ class ResourcePlugin:
         for (level, text), ids in changes.items():
             if is_many := len(ids) > _MAX_LINES:
                 template = "%s (%d devices, named at the log level debug)"
-                log.log(level, template, text, len(ids), extra={"resource": self.resource.name})
+                log.log(level, template, text, len(ids), extra=self._extra_of(text, ids))
             if not is_many or log.isEnabledFor(logging.DEBUG):
                 for i in ids:
-                    extra = {"resource": self.resource.name, "device": i}
+                    extra = {**self._extra_of(text, (i,)), "device": i}
                     log.log(logging.DEBUG if is_many else level, "%s", text, extra=extra)
+
+    def _extra_of(self, text: str, ids: Sequence[str]) -> dict[str, object]:
+        return {"resource": self.resource.name, "is_current": lambda: any(self._is_still(text, i) for i in ids)}
+
+    def _is_still(self, text: str, i: str) -> bool:
+        """Return whether a text that was logged about a device or a unit is still true, apart from the reason."""
+        if self._has_ended:
+            return False
+        if why := self._gone.get(i) or self._unlisted.get(i):
+            return text.endswith(why)
+        device = self.allocator.devices.get(i)
+        if device is None:
+            return False
+        if not device.health.healthy:
+            return text.startswith("device is unhealthy")
+        return bool(self._unavailable.get(i)) and text.startswith("device is unavailable")
 
 
 def _needs_admin(device: Device) -> bool:

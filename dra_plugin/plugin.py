@@ -320,11 +320,14 @@ class DraPlugin:
     def _slices_failed(self, error: Exception, what: str) -> None:
         assert self._slices is not None
         problem = f"{what}: {error}"
-        level = logging.DEBUG if problem in self._slices.problem else logging.WARNING
-        log.log(level, "%s%s", problem, "" if isinstance(error, InvalidPool) else "; nodeplug tries again")
+        slices = self._slices
+        level = logging.DEBUG if problem in slices.problem else logging.WARNING
+        retry = "" if isinstance(error, InvalidPool) else "; nodeplug tries again"
+        log.log(level, "%s%s", problem, retry, extra={"is_current": lambda: problem in slices.problem})
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._server_drops_taints:
             log.warning(
-                "the API server drops taints: devices that must not be allocated are removed from the slices instead"
+                "the API server drops taints: devices that must not be allocated are removed from the slices instead",
+                extra={"is_current": lambda: self._server_drops_taints},
             )
             self._server_drops_taints = True
             self._publish_state()

@@ -183,7 +183,8 @@ class FolderWatcher:
         except OSError as error:
             if not self._is_polling:
                 text = "%s cannot be watched (%s): nodeplug checks such folders every %g s"
-                _log.warning(text, folder.path, error.strerror, self._poll_interval)
+                extra = {"is_current": lambda: self._is_polling}
+                _log.warning(text, folder.path, error.strerror, self._poll_interval, extra=extra)
                 self._is_polling = True
                 self._check_after(self._poll_interval)
         else:

@@ -13,7 +13,7 @@ Rule: absence is not a fact. Every root of pods counts, and if any of them canno
 smaller set. Nothing below a pod is read.
 
 Source: k8s.io/kubernetes/pkg/kubelet/cm (cgroup_manager_linux.go, pod_container_manager_linux.go); cgroups(7),
-`cgroup.events`.
+`cgroup.events`; Linux, Documentation/admin-guide/cgroup-v1/pids.rst, kernel/cgroup/cgroup-v1.c (pidlist_array_load).
 """
 
 from collections.abc import Iterator, Set
@@ -24,6 +24,8 @@ from hostdevices.tree import exhausted
 
 _CGROUPS = "/sys/fs/cgroup"
 _CGROUP_V2 = "cgroup.controllers"  # a file that only the root of the unified hierarchy has
+_PIDS = "pids"  # a hierarchy of version 1
+_COUNTER = "pids.current"  # processes and threads in a cgroup and those below it
 _DEPTH = 4  # folders from a hierarchy down to a root of pods: docker/<id>/kubelet/kubepods
 _MAX_FOLDERS = 4096  # the most folders that are listed
 _LEAVES = (".service", ".mount", ".socket", ".swap", ".device")  # systemd's units that contain no other unit's cgroup
@@ -45,7 +47,7 @@ def running_pods(host: Host) -> frozenset[str] | None:
 
 
 def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str] | None:
-    """Return which of these pods have a process; None if that is unknown. Cgroup v1 hierarchies report none.
+    """Return which of these pods have a process; None if that is unknown.
 
     Folders that cannot be read are skipped, because cgroups of other programs can end during the search, unless no file
     descriptor was left.
@@ -61,11 +63,29 @@ def _with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
     folders = _Folders(host, needs_all=False)
     found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
     paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
-    return frozenset(uid for uid, path in paths if "populated 1" in (host.read(f"{path}/cgroup.events") or ""))
+    return frozenset(uid for uid, path in paths if _has_processes(host, path))
+
+
+def _has_processes(host: Host, path: str) -> bool:
+    """Return whether a cgroup or one below it has a process.
+
+    cgroup.procs is not read: a version 1 hierarchy hides there what is in another PID namespace, such as a pod's.
+    """
+    events = host.read(f"{path}/cgroup.events")
+    if events is not None:
+        return "populated 1" in events
+    return (host.read(f"{path}/{_COUNTER}") or "0") != "0"
 
 
 def shows_processes(host: Host) -> bool:
-    """Return whether the kernel reports which pods have processes: only the unified hierarchy does (version 2)."""
+    """Return whether the kernel reports which pods have processes.
+
+    The unified hierarchy does (version 2), and the hierarchy of the controller for pids (version 1).
+    """
+    return _is_unified(host) or host.exists(f"{_CGROUPS}/{_PIDS}")
+
+
+def _is_unified(host: Host) -> bool:
     return host.exists(f"{_CGROUPS}/{_CGROUP_V2}")
 
 
@@ -87,7 +107,7 @@ class _Folders:
 
 
 def _hierarchies(host: Host, folders: _Folders) -> list[str]:
-    if shows_processes(host):
+    if _is_unified(host):
         return [_CGROUPS]
     return [f"{_CGROUPS}/{name}" for name in folders.below(_CGROUPS)]
 

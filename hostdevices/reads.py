@@ -115,7 +115,8 @@ class Reads:
     def add(self, stuck: StuckRead) -> None:
         """Skip the hardware of a read from now on."""
         self._stuck[_hardware(stuck.path)] = stuck
-        _log.error("%s; its device is unhealthy until it does", stuck)
+        extra = {"is_current": lambda: self._stuck.get(_hardware(stuck.path)) is stuck}
+        _log.error("%s; its device is unhealthy until it does", stuck, extra=extra)
 
     def remove(self, stuck: StuckRead) -> None:
         """Read the hardware again: the read has returned."""

@@ -77,7 +77,8 @@ class Scanner:
         except Exception as error:  # a mistake in one reader must not hide what all the others find
             reason = f"{type(error).__name__}: {error}"
             if self._failed.get(reader.kind) != reason:  # or each scan would say so
-                _log.exception("reader %s failed", reader.kind)
+                state = {"is_current": lambda: self._failed.get(reader.kind) == reason}
+                _log.exception("reader %s failed", reader.kind, extra=state)
             self._failed[reader.kind] = reason
             yield Problem(f"reader {reader.kind}", reason, hidden_kind=reader.kind)
         else:

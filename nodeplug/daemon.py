@@ -26,6 +26,7 @@ from nodeplug.control.server import ControlServer
 from nodeplug.events.devices import DeviceRecorder
 from nodeplug.events.leases import observe_ledger
 from nodeplug.kubelet_root import record_kubelet
+from nodeplug.logs import LASTING
 from nodeplug.moved_specs import remove_specs_of_previous_folder
 from nodeplug.offering import Observer, Offered, Offering
 from nodeplug.parts import (
@@ -44,6 +45,7 @@ from nodeplug.parts import (
 )
 from nodeplug.supervision import run_together
 from nodeplug.systemd import notify_ready, watchdog
+from nodeplug.unlisted_record import UnlistedRecord
 from telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -134,6 +136,8 @@ class Daemon:
             is_renamed = node_name(new.settings.node_name) != node  # by the host: all other parts use the old name
             return new.settings != settings or is_first or is_renamed
 
+        unlisted = UnlistedRecord(ledger, Path(settings.state_directory))
+        unlisted.restore()  # before an older instance has ended, while this one may list units already
         running = RunningDaemon(
             host=host,
             telemetry=telemetry,
@@ -148,10 +152,11 @@ class Daemon:
             started=asyncio.get_running_loop().time(),
         )
         parts: dict[str, Coroutine[Any, Any, None]] = {
-            "state": self._take_state(ledger),
+            "state": self._take_state(ledger, unlisted),
             "watchdog": watchdog(),
             "readiness": notify_ready(offering.configured),
             "reconciler": _once_owned(ledger, reconciler.run),
+            "unlisted units": _once_owned(ledger, unlisted.run),
             "host": offering.run(),
             "health": offering.poll_health(),
             "driver files": offering.prune_driver_files(),
@@ -177,8 +182,9 @@ class Daemon:
             parts["configuration"] = _follow_file(file, watcher, needs_restart, offering)
         return parts | dict(_status_servers(settings, running))
 
-    async def _take_state(self, ledger: Ledger) -> None:
+    async def _take_state(self, ledger: Ledger, unlisted: UnlistedRecord) -> None:
         await ledger.take(self._config.settings.lock_wait_seconds)
+        unlisted.restore()  # before other parts continue, and list units
         check_kubelet(self._config.settings, ledger)
         if ledger.is_loaded:
             record_kubelet(self._config.settings)
@@ -258,7 +264,8 @@ def _status_servers(settings: Settings, running: RunningDaemon) -> Iterator[tupl
         page = None if settings.status_page == "none" else partial(_page, running, settings.status_page)
         yield "status page", _status_server(settings.metrics_address, running, page)
     elif settings.status_page != "none":
-        log.warning("settings.statusPage: no page is served, because settings.metricsAddress is not set")
+        text = "settings.statusPage: no page is served, because settings.metricsAddress is not set"
+        log.warning(text, extra=LASTING)
     if settings.status_socket:
         yield "status socket", _status_server(settings.status_socket, running)
 

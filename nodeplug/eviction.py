@@ -211,6 +211,7 @@ class Evictions:
                 "%s, whose device is gone, is not evicted: %s; nodeplug tries again",
                 holder_in_words(lease.holder),
                 problem,
+                extra={"is_current": lambda: self._problem == problem and lease.key in self._gone},
             )
         self._problem = problem
         return self._clock() + RETRY

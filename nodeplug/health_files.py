@@ -12,6 +12,7 @@ Rules:
 import logging
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
@@ -66,9 +67,13 @@ class HealthFiles:
 
     def _with_problems(self, inventory: Inventory, problems: list[Problem]) -> Inventory:
         for problem in set(problems) - self._logged:
-            log.warning("settings.healthDirectory: %s: %s", problem.where, problem.reason)
+            extra = {"is_current": partial(self._is_logged, problem)}
+            log.warning("settings.healthDirectory: %s: %s", problem.where, problem.reason, extra=extra)
         self._logged = frozenset(problems)
         return structs.replace(inventory, problems=(*inventory.problems, *problems)) if problems else inventory
+
+    def _is_logged(self, problem: Problem) -> bool:
+        return problem in self._logged
 
 
 def _names(device: Device) -> set[str]:

@@ -11,8 +11,8 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Literal, TextIO
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, TextIO
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,8 @@ _MAX_MESSAGE_LENGTH, _MAX_FIELD_LENGTH = 4_000, 500  # characters
 _TRACEBACK_LINES = 100
 _MAX_RECENT = 20  # the most warnings and errors that are kept
 LogFormat = Literal["auto", "text", "json"]
+LASTING: Final[Mapping[str, object]] = {"is_current": lambda: True}
+"""`extra` of a warning about a state that lasts as long as the daemon, with this configuration (`forget_states`)."""
 
 
 def setup(level: str = "info", form: LogFormat = "auto", stream: TextIO | None = None) -> None:

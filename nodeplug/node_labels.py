@@ -109,7 +109,9 @@ class NodeLabels:
         try:
             await asyncio.to_thread(self._write, labels)
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available
-            log.warning("the labels of this node are not remembered for the next start: %s", error)
+            if self._is_remembered:
+                extra = {"is_current": lambda: not self._is_remembered}
+                log.warning("the labels of this node are not remembered for the next start: %s", error, extra=extra)
             return False
         return True
 

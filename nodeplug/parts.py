@@ -245,10 +245,20 @@ def _client_if_any(settings: Settings, without: str) -> "AsyncClient | None":
     try:
         credentials()
     except CredentialsError as error:
-        log.warning("%s: %s", without, error)
+        log.warning("%s: %s", without, error, extra={"is_current": partial(_are_unusable, credentials)})
         if not settings.kubeconfig:
             return None
     return AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
+
+
+def _are_unusable(credentials: "Source") -> bool:
+    from resourceapi.client import CredentialsError
+
+    try:
+        credentials()
+    except CredentialsError:
+        return True
+    return False
 
 
 def _credentials(settings: Settings) -> "Source":

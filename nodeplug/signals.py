@@ -91,7 +91,7 @@ async def _run_with(file: ConfigFile, host: Host, telemetry: Telemetry) -> None:
         config = file.config
         logs.setup(config.settings.log_level, config.settings.log_format)
         for line in overridden(config.settings):
-            log.warning("%s: in a pod the folders and the probes are those of the manifest", line)
+            log.warning("%s: in a pod the folders and the probes are those of the manifest", line, extra=logs.LASTING)
         try:
             try:
                 async with traced(config, telemetry):

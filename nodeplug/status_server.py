@@ -87,14 +87,18 @@ class StatusServer:
                 await self._page.close()
 
     async def _listen(self) -> asyncio.Server:
-        level = logging.ERROR
-        while True:
+        level, is_served = logging.ERROR, False
+        extra = {"is_current": lambda: not is_served}
+        while not is_served:
             try:
-                return await self._server()
+                server = await self._server()
+                is_served = True
             except (OSError, UnicodeError, RuntimeError) as error:  # an invalid name; no thread for its resolution
-                log.log(level, "cannot serve metrics at %s: %s; nodeplug tries again", self._address, _in_words(error))
+                text = "cannot serve metrics at %s: %s; nodeplug tries again"
+                log.log(level, text, self._address, _in_words(error), extra=extra)
                 level = logging.DEBUG
-            await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_RETRY)
+        return server
 
     async def _server(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hostdevices.printable import printable
+from nodeplug.logs import LASTING
 from nodeplug.version import VERSION
 from telemetry import Span, Telemetry, Tracer
 from telemetry.trace import NO_SPAN, NO_TRACER, Attribute, CurrentSpan, SpanKind
@@ -54,17 +55,20 @@ def start_tracing(
             "settings.tracing: no traces are sent: the environment requests %s, and nodeplug supports only otlp over"
             " http/protobuf",
             f"OTEL_TRACES_EXPORTER={exporter}" if exporter not in ("", "otlp") else f"the protocol {protocol}",
+            extra=LASTING,
         )
         return _nothing
     try:
         provider = _provider(node, environment)
     except ModuleNotFoundError as error:
         log.warning(
-            "settings.tracing: no traces are sent: %s is not installed; pip install nodeplug[tracing]", error.name
+            "settings.tracing: no traces are sent: %s is not installed; pip install nodeplug[tracing]",
+            error.name,
+            extra=LASTING,
         )
         return _nothing
     except Exception as error:  # any error of OpenTelemetry about its environment
-        log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error)
+        log.warning("settings.tracing: no traces are sent: %s: %s", type(error).__name__, error, extra=LASTING)
         return _nothing
     telemetry.tracer = _KeepingTracer(provider)
 
@@ -102,7 +106,9 @@ def _provider(node: str, environment: Mapping[str, str]) -> "TracerProvider":
             is_failing = result is not SpanExportResult.SUCCESS
             if is_failing and not self._is_failing:
                 log.warning(
-                    "traces are not delivered, and dropped: %s", last.message or "the collector does not answer"
+                    "traces are not delivered, and dropped: %s",
+                    last.message or "the collector does not answer",
+                    extra={"is_current": lambda: self._is_failing},
                 )
             elif self._is_failing and not is_failing:
                 log.info("traces are delivered again")

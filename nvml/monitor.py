@@ -201,7 +201,8 @@ class NvmlMonitor:
 
     def _report_problem(self, problem: str) -> None:
         if problem != self._problem:
-            log.warning("%s; GPUs keep their last state, and nodeplug tries again", problem)
+            extra = {"is_current": lambda: self._problem == problem}
+            log.warning("%s; GPUs keep their last state, and nodeplug tries again", problem, extra=extra)
             self._problem = problem
             self._observe()
         self._first_line.set()

@@ -118,9 +118,8 @@ class ClaimInterfaces:
             try:
                 self._events = LinkEvents(self._on_event)
             except OSError as error:
-                log.warning(
-                    "no events of network interfaces (%s): a moved interface is noticed only at the next scan", error
-                )
+                text = "no events of network interfaces (%s): a moved interface is noticed only at the next scan"
+                log.warning(text, error, extra={"is_current": lambda: bool(self._tracked) and self._events is None})
 
     def close(self) -> None:
         """Stop receiving events."""

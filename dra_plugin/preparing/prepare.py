@@ -129,6 +129,7 @@ class Preparer:
         # claims whose files are removed or being removed, while they still have leases
         self._files_removed: set[str] = set()
         self._problems: list[str] = []  # of the last repair, in words
+        self._hardware_problems: dict[str, str] = {}  # why the hardware of claims is not as it should be, by uid
         self._may_have_stale_files = True  # possibly: old files have not been removed yet
         self._track()
 
@@ -176,7 +177,8 @@ class Preparer:
         try:
             await self._ledger.load()
         except CheckpointError as error:
-            log.error("claims are repaired later: %s", error)
+            extra = {"is_current": lambda: not self._ledger.is_loaded}
+            log.error("claims are repaired later: %s", error, extra=extra)
             return True  # `Ledger.observe` reports when it becomes readable
         self._track()
         is_done = True
@@ -186,9 +188,13 @@ class Preparer:
         problems = await self._sync()
         for problem in problems:
             if problem not in self._problems:
-                log.error("%s; nodeplug tries again", problem)
+                extra = {"is_current": partial(self._is_problem, problem)}
+                log.error("%s; nodeplug tries again", problem, extra=extra)
         self._problems = problems
         return is_done and not problems and not any(_has_substitute_uid(x) for x in self._dra_leases())
+
+    def _is_problem(self, problem: str) -> bool:
+        return problem in self._problems
 
     async def prepare(self, claims: Sequence[v1.ResourceClaim]) -> Mapping[str, Prepared]:
         """Make the devices of allocated claims ready; return the outcome of every claim by uid."""
@@ -233,16 +239,28 @@ class Preparer:
             log.warning("claim was partly prepared; its preparation is undone", extra={"claim": uid})
             return await self._unprepare(_ref(leases[0])) is None
         if leases and leases[0].record and record is None:
-            log.error("claim %s was prepared by another version; its leases and files stay as they are", uid)
+            extra = {"is_current": lambda: bool(self._ledger.of_owner(claim_owner(uid)))}
+            text = "claim %s was prepared by another version; its leases and files stay as they are"
+            log.error(text, uid, extra=extra)
         elif record is not None:
             if self._statuses is not None:
                 self._statuses.write_missing(record.claim, record.status)
-            try:
-                if self._is_of_this_boot(leases):
-                    await self.hardware.apply(record)
-            except _REFUSAL_ERRORS as error:
-                log.error("hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": uid})
-                return False
+            return not self._is_of_this_boot(leases) or await self._apply_hardware(record)
+        return True
+
+    async def _apply_hardware(self, record: Record) -> bool:
+        """Bring the hardware of a prepared claim to its state again; return whether that succeeded."""
+        uid = record.claim.uid
+        try:
+            await self.hardware.apply(record)
+        except _REFUSAL_ERRORS as error:
+            problem = _message(error)
+            if self._hardware_problems.get(uid) != problem:
+                extra = {"claim": uid, "is_current": lambda: self._hardware_problems.get(uid) == problem}
+                log.error("hardware of a claim: %s; nodeplug tries again", problem, extra=extra)
+            self._hardware_problems[uid] = problem
+            return False
+        self._hardware_problems.pop(uid, None)
         return True
 
     async def _sync(self) -> list[str]:
@@ -367,11 +385,12 @@ class Preparer:
             else:
                 await self._write(before, rewrite=True)
         except _REFUSAL_ERRORS as error:
-            reason = _message(error)
+            reason, owner = _message(error), claim_owner(claim.uid)
+            state = {"is_current": lambda: any(x.phase == "intended" for x in self._ledger.of_owner(owner))}
             log.error(
                 "claim stays partly prepared until its preparation can be undone: %s",
                 reason,
-                extra={"claim": str(claim)},
+                extra={"claim": str(claim), **(state if before is None else {})},
             )
 
     async def _undo(self, claim: ClaimRef) -> None:
@@ -385,6 +404,7 @@ class Preparer:
         with child_span("remove CDI and metadata"):
             await self._work.write(partial(self._files.remove, claim.uid))
         self._described.pop(claim.uid, None)
+        self._hardware_problems.pop(claim.uid, None)
         if record is not None and self._is_of_this_boot(leases):
             with child_span("restore hardware"):
                 await self.hardware.restore(record)
@@ -398,26 +418,25 @@ class Preparer:
 
     async def _describe(self, record: Record) -> None:
         """Update a claim's CDI spec for where its devices are now."""
-        async with self._claim_locks.acquire([record.claim.uid]):
-            leases = self._ledger.of_owner(claim_owner(record.claim.uid))
+        uid, owner = record.claim.uid, claim_owner(record.claim.uid)
+        async with self._claim_locks.acquire([uid]):
+            leases = self._ledger.of_owner(owner)
             if not leases or record_of(leases[0]) != record:
                 return  # it is over, or was prepared again meanwhile
-            try:
-                if self._is_of_this_boot(leases):
-                    await self.hardware.apply(record)
-            except _REFUSAL_ERRORS as error:  # describe it nevertheless: containers must not start without it
-                log.error(
-                    "hardware of a claim: %s; nodeplug tries again", _message(error), extra={"claim": record.claim.uid}
-                )
+            if self._is_of_this_boot(leases):
+                await self._apply_hardware(record)  # describe it in any case: containers must not start without it
             try:
                 where = self._spec_inputs(record)
-                if self._described.get(record.claim.uid) == where:
+                if self._described.get(uid) == where:
                     return
                 await self._work.write(partial(self._files.describe, record))
             except _REFUSAL_ERRORS as error:
-                log.error("cannot describe devices of a claim: %s", _message(error), extra={"claim": str(record.claim)})
+                self._described.pop(uid, None)
+                state = {"is_current": lambda: uid not in self._described and bool(self._ledger.of_owner(owner))}
+                extra = {"claim": str(record.claim), **state}
+                log.error("cannot describe devices of a claim: %s", _message(error), extra=extra)
             else:
-                self._described[record.claim.uid] = where
+                self._described[uid] = where
 
     async def _write(self, record: Record, *, rewrite: bool = False) -> None:
         if changes_hardware(record):

@@ -11,6 +11,7 @@ Rules:
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -242,8 +243,12 @@ class Offers:
     def _report(self, left_out: Mapping[str, str]) -> None:
         for name, reason in left_out.items():
             if self._left_out.get(name) != reason:
-                log.error("not offered through DRA: %s", reason, extra={"device": name})
+                extra = {"device": name, "is_current": partial(self._is_left_out, name, reason)}
+                log.error("not offered through DRA: %s", reason, extra=extra)
         self._left_out = dict(left_out)
+
+    def _is_left_out(self, name: str, reason: str) -> bool:
+        return self._left_out.get(name) == reason
 
 
 def _by_id(offered: Iterable[Offered]) -> dict[str, list[str]]:

@@ -76,7 +76,7 @@ class KubeletPlugin:
         self._plugin = PersistentServer(
             self._make_endpoint,
             services(self._calls, health, telemetry),
-            _cannot_serve("the driver", folders.data),
+            _cannot_serve("the driver", folders.data, lambda: self._plugin.error),
             watcher,
             max_backoff=MAX_BACKOFF,
             grace=GRACE,
@@ -86,7 +86,7 @@ class KubeletPlugin:
         self._registration = PersistentServer(
             lambda: registered_at,
             [handler(_REGISTRATION, self._registrar)],
-            _cannot_serve("the registration", folders.registry),
+            _cannot_serve("the registration", folders.registry, lambda: self._registration.error),
             watcher,
             max_backoff=MAX_BACKOFF,
             transport=transport,
@@ -169,8 +169,11 @@ class KubeletPlugin:
         return self.endpoint
 
 
-def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
-    """Return the function that logs why a socket is not served; a missing kubelet folder is only a warning."""
+def _cannot_serve(what: str, folder: Path, error: Callable[[], str]) -> Callable[[str], None]:
+    """Return the function that logs why a socket is not served; a missing kubelet folder is only a warning.
+
+    `error` returns the present reason.
+    """
 
     def log_reason(reason: str) -> None:
         if is_missing(folder):
@@ -179,7 +182,8 @@ def _cannot_serve(what: str, folder: Path) -> Callable[[str], None]:
             )
             log.warning(text, folder, extra={"is_current": lambda: is_missing(folder)})
         else:
-            log.error("cannot serve %s: %s; nodeplug tries again", what, reason)
+            text, extra = "cannot serve %s: %s; nodeplug tries again", {"is_current": lambda: error() == reason}
+            log.error(text, what, reason, extra=extra)
 
     return log_reason
 

@@ -185,7 +185,11 @@ class Watcher:
             except OSError as error:  # netlink refused, or no descriptor left: it works, but slower
                 self._unavailable.append(source)
                 if source not in unavailable:
-                    _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error)
+                    extra = {"is_current": partial(self._is_unavailable, source)}
+                    _log.warning("no %s (%s): changes wait for a rescan", type(source).__name__, error, extra=extra)
+
+    def _is_unavailable(self, source: Source) -> bool:
+        return source in self._unavailable
 
     async def __aexit__(self, *_: object) -> None:
         """Close the sources. A scan in progress ends after its present read, and is not waited for."""
@@ -246,6 +250,7 @@ class Watcher:
                     words,
                     RETRY_INTERVAL,
                     exc_info=is_defect,
+                    extra={"is_current": lambda: bool(self.problem)},
                 )
             self.problem = f"the scan failed: {type(error).__name__}: {error}" if is_defect else str(error)
         else:

@@ -76,7 +76,8 @@ class ControlServer:
                     self._path.unlink()
 
     async def _listen(self) -> tuple[asyncio.Server, _Identity]:
-        level = logging.ERROR
+        level, is_served = logging.ERROR, False
+        extra = {"is_current": lambda: not is_served}
         while True:
             try:
                 with open_directory(self._path.parent) as folder:  # asyncio checks the bound path again
@@ -87,7 +88,8 @@ class ControlServer:
                     )
                     try:
                         set_kernel_backlog(server)
-                        return server, _identity(self._path)
+                        identity, is_served = _identity(self._path), True
+                        return server, identity
                     except OSError:  # it was removed just now
                         server.close()
                         raise
@@ -97,6 +99,7 @@ class ControlServer:
                     "cannot serve the control socket %s: %s; nodeplug tries again",
                     self._path,
                     error.strerror or error,
+                    extra=extra,
                 )
                 level = logging.DEBUG
             await asyncio.sleep(_RETRY)

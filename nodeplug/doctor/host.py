@@ -41,8 +41,9 @@ def examine(host: Host, config: Config | None) -> Iterator[Finding]:
         yield from _bound(host, config)
     if host.exists("/sys/fs/cgroup") and not shows_processes(host):
         says = (
-            "cgroups have version 1, which does not report processes: if a pod is deleted by force, or if the kubelet"
-            " loses its kubelet_internal_checkpoint, another pod can get the device of a pod that still runs"
+            "cgroups have version 1 without the controller for pids, and do not show processes: if a pod is deleted by"
+            " force, or if the kubelet loses its kubelet_internal_checkpoint, another pod can get the device of a pod"
+            " that still runs"
         )
         do = "use version 2; until then delete no pod by force, and drain the node before you remove that file"
         yield Finding("note", _SUBJECT, says, do)

@@ -256,6 +256,10 @@ class AsyncClient(Transport):
     def _server(self) -> str:
         return self._credentials.server if self._credentials else ""
 
+    @property
+    def _is_insecure(self) -> bool:
+        return self._credentials is not None and self._credentials.is_insecure and not self._is_closed
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise Unreachable("the client of the API server is closed")
@@ -269,7 +273,9 @@ class AsyncClient(Transport):
                 if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
                     made = Connections(found)  # raises CredentialsError for a half-written certificate
                     if found.is_insecure:
-                        log.warning("the certificate of %s is not verified, as the kubeconfig says", found.server)
+                        extra = {"is_current": lambda: self._is_insecure}
+                        text = "the certificate of %s is not verified, as the kubeconfig says"
+                        log.warning(text, found.server, extra=extra)
                     if self._connections is not None:
                         self._connections.close()
                         self._former = [x for x in (*self._former, self._connections) if x.is_used]
@@ -279,8 +285,10 @@ class AsyncClient(Transport):
                 if self._connections is None or self._credentials is None:
                     raise
                 if str(error) != self._unread:  # logged, because it explains later refusals of the old credentials
-                    self._unread = str(error)
-                    log.warning("credentials of %s are used as they were: %s", self._credentials.server, error)
+                    self._unread = problem = str(error)
+                    extra = {"is_current": lambda: self._unread == problem and not self._is_closed}
+                    text = "credentials of %s are used as they were: %s"
+                    log.warning(text, self._credentials.server, error, extra=extra)
             self._reread_at = self._loop.time() + REREAD_AFTER
         return self._connections, self._credentials
 

@@ -1,6 +1,8 @@
 """Leases, ledgers and reconcilers for tests."""
 
+import contextlib
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +91,21 @@ class ManualReconciler(Reconciler):
 
     def _until_next(self) -> float | None:
         return 1e9
+
+
+async def filled(directory: Path, count: int = 50) -> None:
+    """Write a ledger with so many leases, `u0` and so on."""
+    ledger = await opened(directory)
+    await ledger.grant([lease(f"u{n}") for n in range(count)])
+    await ledger.close()
+
+
+def edit(*statements: str) -> Callable[[Path], None]:
+    """Return a function that executes statements on a database, as another program could."""
+
+    def run(path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as tool:
+            for statement in statements:
+                tool.execute(statement)
+
+    return run

@@ -1,173 +1,28 @@
-"""Damaged files, disk errors, kills at any moment: the ledger opens, keeps acknowledged leases, reports damage."""
+"""Disk errors, permissions, readers, older schemas: the ledger opens and recovers, and its errors say what to do."""
 
 import asyncio
 import contextlib
 import fcntl
 import os
-import random
-import re
 import resource
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from checkpoint import Ledger, LedgerUnavailable, StateLocked, Withheld
-from checkpoint.checksums import row_checksum
+from checkpoint import LedgerUnavailable
 from checkpoint.database import Database
-from checkpoint.migrations import APPLICATION_ID, CHECKSUMS_SINCE, LEASES_SINCE, MIGRATIONS
-from tests.checkpoint.build import PLACED, lease, opened
-from tests.checkpoint.flips import flip
-from tests.checkpoint.node import Node
+from checkpoint.migrations import APPLICATION_ID, LEASES_SINCE, MIGRATIONS
+from tests.checkpoint.build import edit, filled, lease, opened
 from tests.checkpoint.older import LEASED, OLDER, write_older
-from tests.running import running, until
+from tests.running import until
 
 NAME = "ledger.sqlite3"
-
-
-async def filled(directory: Path, count: int = 50) -> None:
-    ledger = await opened(directory)
-    await ledger.grant([lease(f"u{n}") for n in range(count)])
-    await ledger.close()
-
-
-def truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def truncate_page(path: Path) -> None:
-    os.truncate(path, 1000)  # inside the first page
-
-
-def corrupt_header(path: Path) -> None:
-    path.write_bytes(b"\x07garbage" * 1000)
-
-
-def corrupt_middle(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * (path.stat().st_size - 4096))
-
-
-def empty_beside_a_log(path: Path) -> None:
-    path.write_bytes(b"")
-    path.with_name(NAME + "-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(4000))
-
-
-def remove_all_but_the_log(path: Path) -> None:
-    empty_beside_a_log(path)
-    path.unlink()
-
-
-def edit(*statements: str) -> Callable[[Path], None]:
-    def run(path: Path) -> None:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as tool:
-            for statement in statements:
-                tool.execute(statement)
-
-    return run
-
-
-def replace_bytes(words: bytes, instead: bytes) -> Callable[[Path], None]:
-    def run(path: Path) -> None:
-        content = path.read_bytes()
-        changed = re.sub(words, instead, content)
-        assert len(changed) == len(content) != 0
-        assert changed != content
-        path.write_bytes(changed)
-
-    return run
-
-
-def nest(path: Path) -> None:
-    """Write deeply nested JSON with valid checksums, as a program that edits rows could."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as tool:
-        tool.create_function("row_checksum", -1, row_checksum)
-        tool.execute("UPDATE lease SET exclusive = ? WHERE unit = 'u7'", ("[" * 100_000,))
-        tool.execute(MIGRATIONS[CHECKSUMS_SINCE - 1].statements[1])
-
-
-UNSOUND = {
-    "truncated": (truncate, "corrupt"),
-    "torn": (truncate_page, "corrupt"),
-    "garbage": (corrupt_header, "corrupt"),
-    "garbage inside": (corrupt_middle, "corrupt"),
-    "log without database": (remove_all_but_the_log, "corrupt"),
-    "log with empty database": (empty_beside_a_log, "corrupt"),
-    "nonsense in a row": (edit("UPDATE lease SET exclusive = 'x'"), "corrupt"),
-    "lists in lists without end": (nest, "corrupt"),
-    "text that is none": (edit("UPDATE lease SET holder = CAST(x'ff' AS TEXT)"), "corrupt"),
-    "migrations not recorded": (edit("DELETE FROM migration"), "corrupt"),
-    "unknown phase": (edit("UPDATE lease SET phase = 'maybe'"), "corrupt"),
-    "record lost": (edit("PRAGMA foreign_keys = OFF", "DELETE FROM record"), "corrupt"),
-    "table lost": (edit("DROP TABLE record"), "corrupt"),
-    "another program's": (edit("PRAGMA application_id = 1"), "foreign"),
-    "no program's": (edit("PRAGMA application_id = 0"), "foreign"),
-    "another holder": (edit("UPDATE lease SET holder = 'pod/x/y/z' WHERE unit = 'u7'"), "corrupt"),
-    "another record": (edit("UPDATE record SET body = x'00'"), "corrupt"),
-    "text that is none in the schema": (replace_bytes(b"CREATE INDEX", b"CREATE \xa0NDEX"), "corrupt"),
-    "an index without a lease": (replace_bytes(b"device-pluginu7(?!example)", b"device-pluginu_"), "corrupt"),
-    "newer": (edit(f"INSERT INTO migration VALUES ({len(MIGRATIONS) + 1}, 'of the future', 0)"), "newer"),
-}
-
-
-@pytest.mark.parametrize(("damage", "label"), UNSOUND.values(), ids=UNSOUND.keys())
-async def test_unsound_database_is_set_aside_and_replaced_by_a_new_one(
-    tmp_path: Path, damage: Callable[[Path], None], label: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    await filled(tmp_path)
-    damage(tmp_path / NAME)
-    before = [path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name != "lock"]
-    ledger = await opened(tmp_path)
-    (aside,) = ledger.set_aside
-    await ledger.grant([lease("new")])
-    await ledger.close()
-    assert aside.path.name.startswith(f"{NAME}.{label}-")
-    assert str(tmp_path / NAME) in caplog.text
-    assert aside.reason in caplog.text
-    assert [path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.name not in (NAME, "lock")] == before
-    again = await opened(tmp_path)
-    assert (again.set_aside, again.leases()) == ((), (lease("new"),))
-    await again.close()
-
-
-async def test_altered_lease_is_named(tmp_path: Path) -> None:
-    await filled(tmp_path)
-    replace_bytes(b"boot-1", b"boot-2")(tmp_path / NAME)
-    with pytest.raises(
-        LedgerUnavailable, match=r"the lease u\d+ of example.com/gpu \(device-plugin\) is not as it was"
-    ):
-        Database(tmp_path).peek()
-
-
-async def test_flipped_bit_is_detected_or_changes_nothing(tmp_path: Path) -> None:
-    """`python -m tests.fuzz ledger` flips more bits."""
-    await filled(tmp_path / "whole", 12)
-    (tmp_path / "copy").mkdir()
-    source = random.Random(5)
-    assert sum(flip(tmp_path / "whole", tmp_path / "copy", source) for _ in range(300)) > 20
-
-
-async def test_databases_set_aside_in_one_second_have_different_names(tmp_path: Path) -> None:
-    for _ in range(3):
-        (tmp_path / NAME).write_bytes(b"garbage" * 1000)
-        await (await opened(tmp_path)).close()
-    assert len([path for path in tmp_path.iterdir() if "corrupt" in path.name]) == 3
-
-
-@pytest.mark.parametrize("begun", [Path.touch, edit("PRAGMA journal_mode = WAL")], ids=["file", "header"])
-async def test_interrupted_creation_is_a_new_ledger(tmp_path: Path, begun: Callable[[Path], None]) -> None:
-    begun(tmp_path / NAME)
-    ledger = await opened(tmp_path)
-    assert ledger.set_aside == ()
-    await ledger.grant([lease("a")])
-    await ledger.close()
 
 
 async def test_database_is_private_and_has_the_application_id(tmp_path: Path) -> None:
@@ -186,71 +41,6 @@ async def test_readable_database_is_made_private(tmp_path: Path) -> None:
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
 
 
-async def test_deleted_database_is_rewritten_completely(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path / "state")
-    await ledger.grant([lease("a")])
-    shutil.rmtree(tmp_path / "state")
-    await ledger.grant([lease("c")])
-    await ledger.close()
-    again = await opened(tmp_path / "state")
-    assert again.leases() == (lease("a"), lease("c"))
-    await again.close()
-
-
-@pytest.mark.parametrize("instead", [None, b"somebody's"], ids=["deleted", "replaced"])
-async def test_deleted_or_replaced_log_is_rewritten(tmp_path: Path, instead: bytes | None) -> None:
-    ledger = await opened(tmp_path / "state")
-    await ledger.grant([lease("a")])
-    log = tmp_path / "state" / f"{NAME}-wal"
-    log.unlink()
-    if instead is not None:
-        log.write_bytes(instead)
-    await ledger.grant([lease("b")])
-    await ledger.end([lease("a")])
-    await ledger.grant([lease("c")])
-    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # the files that the next daemon finds after a kill
-    database = Database(tmp_path / "killed")
-    assert tuple(database.load()) == (lease("b"), lease("c"))
-    assert database.set_aside == []
-    database.close()
-    await ledger.close()
-
-
-async def test_daemon_that_lost_the_lock_grants_nothing(tmp_path: Path) -> None:
-    first = await opened(tmp_path)
-    await first.grant([lease("a")])
-    (tmp_path / "lock").unlink()  # an administrator took it for stale
-    await first.grant([lease("b")])
-    with pytest.raises(StateLocked):
-        await opened(tmp_path)
-    (tmp_path / "lock").unlink()
-    second = await opened(tmp_path)
-    await second.grant([lease("c")])
-    with pytest.raises(LedgerUnavailable, match="another nodeplug uses this state directory"):
-        await first.grant([lease("c", holder="pod/default/other/main")])
-    await second.close()
-    with pytest.raises(LedgerUnavailable, match="another nodeplug took over this state directory"):
-        await first.grant([lease("d")])
-    await first.close()
-    again = await opened(tmp_path)
-    assert again.leases() == (lease("a"), lease("b"), lease("c"))
-    await again.close()
-
-
-async def test_database_corrupted_while_in_use_is_replaced_from_memory(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
-    await ledger.grant([lease("a")])
-    for path in tmp_path.iterdir():
-        path.unlink()
-    (tmp_path / NAME).write_bytes(b"garbage" * 1000)
-    await ledger.grant([lease("b")])
-    assert len(ledger.set_aside) == 1
-    await ledger.close()
-    again = await opened(tmp_path)
-    assert again.leases() == (lease("a"), lease("b"))
-    await again.close()
-
-
 @contextlib.contextmanager
 def largest_file(size: int) -> Iterator[None]:
     """Limit the size of this process's files: the kernel refuses further writes, as on a full disk."""
@@ -265,7 +55,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 async def test_failed_write_refuses_the_requests_and_the_next_one_succeeds(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = await opened(tmp_path)
     await ledger.grant([lease("a")])
@@ -276,6 +66,7 @@ async def test_failed_write_refuses_the_requests_and_the_next_one_succeeds(
     assert str(outcomes[0]).endswith("; Allocate and NodePrepareResources are refused until this is fixed")
     assert ledger.leases() == (lease("a"),)
     await ledger.grant([lease("b")])
+    assert "another program" not in caplog.text
     await ledger.close()
     again = await opened(tmp_path)
     assert again.leases() == (lease("a"), lease("b"))
@@ -318,6 +109,63 @@ async def test_pages_added_by_a_grant_are_checkpointed(tmp_path: Path) -> None:
     await ledger.close()
 
 
+def test_log_is_shortened_after_many_large_commits(tmp_path: Path) -> None:
+    """A log that is reused keeps its length."""
+    database = Database(tmp_path)
+    book = database.load()
+    many = [lease(f"u{number}") for number in range(200)]
+    for _ in range(12):
+        database.write(book, [book.grant(many)])
+        database.write(book, [book.end(x.key for x in many)])
+    log = tmp_path / f"{NAME}-wal"
+    assert log.stat().st_size > 1_000_000
+    database.compact_log()
+    database.write(book, [book.grant([lease("a")])])
+    assert log.stat().st_size < 600_000
+    database.close()
+    database.compact_log()  # does nothing after the end
+
+
+def test_check_writes_all_leases_into_the_database(tmp_path: Path) -> None:
+    """Others could take the space that it needs for what is only in the log."""
+    database = Database(tmp_path)
+    book = database.load()
+    before = database.path.stat().st_size
+    book.grant([lease(f"u{number}") for number in range(500)])
+    database.check(book)
+    assert database.path.stat().st_size > before
+    database.close()
+
+
+def test_database_in_place_is_not_written_again(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    book = database.load()
+    database.write(book, [book.grant([lease("a")])])
+    before = (tmp_path / f"{NAME}-wal").read_bytes()
+    database.rewrite_if_replaced(book)
+    assert (tmp_path / f"{NAME}-wal").read_bytes() == before
+    database.close()
+
+
+def test_nothing_is_left_open_when_the_database_is_opened_again(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        links = (Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        return sum(os.readlink(link).startswith(str(tmp_path)) for link in links if link.is_symlink())
+
+    database = Database(tmp_path)
+    book = database.load()
+    before = descriptors()
+    for unit in "abc":
+        for path in tmp_path.glob("ledger*"):
+            path.unlink()
+        database.write(book, [book.grant([lease(unit)])])
+    assert descriptors() == before
+    database.note_restored()
+    database.note_restored()  # its file is gone
+    database.close()
+    assert descriptors() == 0
+
+
 async def test_log_without_index_is_an_error_on_a_read_only_disk(small_disk: Path) -> None:
     """SQLite cannot read the log without an index. The database alone has fewer leases."""
     await filled(small_disk / "state", 1)
@@ -335,27 +183,6 @@ async def test_log_without_index_is_an_error_on_a_read_only_disk(small_disk: Pat
     assert [each.unit for each in Database(killed).peek()] == ["u0", "a"]
 
 
-@pytest.mark.parametrize("place", PLACED.values(), ids=PLACED.keys())
-async def test_other_file_in_place_of_the_database_is_replaced_or_refused(
-    tmp_path: Path, place: Callable[[Path], object]
-) -> None:
-    """The target of a link is another program's file, and stays unchanged."""
-    (tmp_path / "somebody").write_bytes(b"somebody's" * 1000)
-    place(tmp_path / NAME)
-    ledger = await opened(tmp_path)
-    with contextlib.suppress(LedgerUnavailable):
-        await ledger.grant([lease("a")])
-    await ledger.close()
-    assert (tmp_path / "somebody").read_bytes() == b"somebody's" * 1000
-    path = tmp_path / NAME
-    if path.is_symlink() or not path.is_file():
-        path.rmdir() if path.is_dir() else path.unlink()
-    again = await opened(tmp_path)
-    await again.grant([lease("a")])
-    assert again.leases() == (lease("a"),)
-    await again.close()
-
-
 async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state")
@@ -368,12 +195,15 @@ async def test_requests_are_refused_until_the_directory_can_be_created(tmp_path:
     await ledger.close()
 
 
-async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path) -> None:
+async def test_recovered_disk_is_noticed_without_a_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     ledger = await opened(tmp_path / "state", retry_interval=0.01)
     assert "cannot open the lease database" in ledger.problem
+    (error,) = caplog.records
+    assert error.__dict__["is_current"]()
     (tmp_path / "state").unlink()
     await until(lambda: not ledger.problem)
+    assert not error.__dict__["is_current"]()
     await ledger.grant([lease("a")])
     await ledger.close()
 
@@ -412,78 +242,6 @@ async def test_database_locked_by_a_tool_refuses_grants_until_unlocked(tmp_path:
     tool.close()
     await ledger.grant([lease("a")])
     await ledger.close()
-
-
-WRITER = """
-import asyncio, sys
-from pathlib import Path
-from tests.checkpoint.build import lease, opened
-
-async def main() -> None:
-    ledger = await opened(Path(sys.argv[1]))
-    async def caller(name: str) -> None:
-        for number in range(100_000):
-            await ledger.grant([lease(f"{name}-{number}")])
-            print(f"{name}-{number}", flush=True)
-    await asyncio.gather(*(caller(name) for name in "abc"))
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("acknowledged", [0, 1, 2, 7, 40, 400])
-def test_acknowledged_leases_survive_a_kill_at_any_moment(tmp_path: Path, acknowledged: int) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as writer:
-        assert writer.stdout is not None
-        seen = [writer.stdout.readline().strip() for _ in range(acknowledged)]
-        writer.kill()
-        seen += writer.stdout.read().splitlines()[:-1]  # the last line can be incomplete
-    database = Database(tmp_path)
-    book = database.load()
-    database.close()
-    assert {unit for unit in seen if unit} <= {each.unit for each in book}
-    assert database.set_aside == []
-
-
-def test_truncated_log_index_kills_the_daemon_without_losing_leases(tmp_path: Path) -> None:
-    """SQLite maps the index, and without it no other process could read leases beside a daemon (log_index.py)."""
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as writer:
-        assert writer.stdout is not None
-        seen = [writer.stdout.readline().strip() for _ in range(40)]
-        os.truncate(tmp_path / f"{NAME}-shm", 0)
-        seen += writer.stdout.read().splitlines()
-    assert writer.returncode == -signal.SIGBUS
-    database = Database(tmp_path)
-    book = database.load()
-    database.close()
-    assert set(seen) <= {each.unit for each in book}
-    assert database.set_aside == []
-
-
-async def test_truncated_log_keeps_all_transactions_before_the_cut(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path / "live")
-    for number in range(10):
-        await ledger.grant([lease(f"u{number}")])
-    shutil.copytree(tmp_path / "live", tmp_path / "copy")
-    await ledger.close()
-    size = (tmp_path / "copy" / f"{NAME}-wal").stat().st_size
-    found = []
-    for keep in range(0, size + 1, 1777):
-        torn = shutil.copytree(tmp_path / "copy", tmp_path / f"torn-{keep}")
-        os.truncate(torn / f"{NAME}-wal", keep)
-        (torn / f"{NAME}-shm").unlink()
-        database = Database(torn)
-        units = [each.unit for each in database.load()]
-        database.close()
-        assert units == [f"u{number}" for number in range(len(units))]
-        assert database.set_aside == []
-        found.append(len(units))
-    assert found == sorted(found)
-    assert found[-1] >= 9
 
 
 def test_new_database_counts_as_begun_empty_until_leases_are_restored(tmp_path: Path) -> None:
@@ -528,89 +286,6 @@ async def test_database_of_an_older_schema_keeps_its_leases(tmp_path: Path, vers
         assert ledger.set_aside == ()
         await ledger.update([structs.replace(each, pods=frozenset("p")) for each in ledger.leases()])
         await ledger.close()
-
-
-async def test_sound_database_that_replaces_ours_is_set_aside(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path / "state")
-    await ledger.grant([lease("a")])
-    await filled(tmp_path / "backup", 2)
-    for path in (tmp_path / "state").glob("ledger*"):
-        path.unlink()
-    shutil.copy(tmp_path / "backup" / NAME, tmp_path / "state" / NAME)
-    await ledger.grant([lease("b")])
-    (aside,) = ledger.set_aside
-    assert aside.path.name.startswith(f"{NAME}.replaced-")
-    with contextlib.closing(sqlite3.connect(aside.path)) as tool:
-        assert tool.execute("SELECT unit FROM lease").fetchall() == [("u0",), ("u1",)]
-    await ledger.close()
-    again = await opened(tmp_path / "state")
-    assert again.leases() == (lease("a"), lease("b"))
-    await again.close()
-
-
-@pytest.mark.parametrize("noticed", ["with a grant", "with a pass", "at the end"])
-@pytest.mark.parametrize(("ours", "theirs"), [(3, 300), (30, 2), (300, 2)])
-async def test_backup_copied_over_the_database_is_logged_and_loses_no_lease(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: int, theirs: int, noticed: str
-) -> None:
-    await filled(tmp_path / "backup", theirs)
-    ledger = await opened(tmp_path / "state")
-    ledger.is_complete = True
-    node = Node(ledger)
-    node.witnesses.list = None  # no lease ends
-    await ledger.grant([lease(f"gpu-{number}") for number in range(ours)])
-    for _ in range(20):  # until the log is copied into the database
-        await ledger.withhold([Withheld("gpu-0", "", 100.0)])
-        await ledger.readmit(["gpu-0"])
-    shutil.copyfile(tmp_path / "backup" / NAME, tmp_path / "state" / NAME)
-    if noticed == "with a grant":
-        await ledger.grant([lease("another")])
-    if noticed == "with a pass":
-        async with running(node.reconciler.run()):
-            await until(lambda: "another program removed or changed" in caplog.text)
-    leases = ledger.leases()
-    if noticed == "at the end":
-        await ledger.close()
-    shutil.copytree(tmp_path / "state", tmp_path / "killed")  # the files that the next daemon finds
-    await ledger.close()
-    again = await opened(tmp_path / "killed")
-    assert (again.leases(), again.set_aside) == (leases, ())
-    assert "another program removed or changed the lease database" in caplog.text
-    await again.close()
-
-
-async def test_directory_restored_with_its_timestamps_loses_no_lease(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    ledger = await opened(state)
-    await ledger.grant([lease("a")])
-    shutil.copytree(state, tmp_path / "backup")
-    await ledger.grant([lease("b")])  # only in the log
-    shutil.copytree(tmp_path / "backup", state, dirs_exist_ok=True)
-    await ledger.grant([lease("c")])
-    shutil.copytree(state, tmp_path / "killed")
-    await ledger.close()
-    again = await opened(tmp_path / "killed")
-    assert again.leases() == (lease("a"), lease("b"), lease("c"))
-    await again.close()
-
-
-async def test_waiting_successor_is_not_taken_for_another_writer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ledger, waiting = await opened(tmp_path / "state"), Ledger(tmp_path / "state", "this-boot")
-    await ledger.grant([lease("a")])
-    await waiting.read()
-    for unit in "bc":
-        with pytest.raises(StateLocked):
-            await waiting.take(0.0)
-        await ledger.grant([lease(unit)])
-    with pytest.raises(StateLocked):
-        await waiting.take(0.0)
-    await ledger.close()
-    assert "another program removed or changed" not in caplog.text
-    await waiting.take(0.0)
-    assert waiting.leases() == (lease("a"), lease("b"), lease("c"))
-    await waiting.close()
 
 
 async def test_readable_directory_is_made_private_and_foreign_locks_are_ignored(tmp_path: Path) -> None:

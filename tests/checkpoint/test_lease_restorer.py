@@ -82,8 +82,11 @@ async def test_restoring_is_repeated_after_a_full_disk(
         node.witnesses.list = Listed({UNIT: "pod/x/y/z"}, knows_its_pods=True)
         await node.passes()
     assert node.reconciler.problem == "the disk is full"
-    assert "example.com/gpu gpu-0 is held without a lease: the disk is full" in caplog.messages
+    text = "example.com/gpu gpu-0 is held without a lease: the disk is full"
+    (error,) = (x for x in caplog.records if x.getMessage() == text)
+    assert error.__dict__["is_current"]()
     await node.passes()
+    assert not error.__dict__["is_current"]()
     assert (node.units, node.reconciler.problem) == (["gpu-0"], "")
 
 

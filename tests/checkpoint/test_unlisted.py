@@ -63,6 +63,8 @@ async def test_unit_is_unlisted_when_the_kubelet_stops_listing_its_pod(ledger: L
         await node.passes(2)
         assert unlisted(ledger) == ["gpu-0"]
         assert seen == [["gpu-0"]]
+        ledger.unlisted.remove([HELD, lease("gpu-1")])
+        assert seen == [["gpu-0"], ["gpu-0"]]
 
 
 @pytest.mark.parametrize(
@@ -98,10 +100,10 @@ async def test_unit_counts_as_listed_without_evidence_of_all_witnesses(
         for name, value in changes.items():
             setattr(node.witnesses, name, value)
         await node.passes(2)
-        assert unlisted(ledger) == []
+        assert (unlisted(ledger), node.reconciler.defect) == ([], "")
 
 
-@pytest.mark.parametrize(("uid", "found"), [("u2", ["gpu-0"]), ("u1", [])])
+@pytest.mark.parametrize(("uid", "found"), [("u2", ["gpu-0"]), ("u1", []), ("", [])])
 async def test_pod_with_the_same_name_and_another_uid_is_another_pod(
     ledger: Ledger, uid: str, found: list[str]
 ) -> None:
@@ -112,7 +114,7 @@ async def test_pod_with_the_same_name_and_another_uid_is_another_pod(
         await ledger.grant([lease("gpu-1", holder="pod/x/y/z", pods=uid)], guarded=False)
         unit = ("example.com/gpu", "gpu-1")
         node.witnesses.list = replace(GONE, units={**GONE.units, unit: "pod/x/y/z"}, pods=THERE.pods)
-        node.witnesses.file = DeviceFile({unit: UnitEntry(uid, "z")})
+        node.witnesses.file = DeviceFile({unit: UnitEntry(uid, "z")} if uid else {})
         await node.passes(2)
         assert unlisted(ledger) == found
 
@@ -140,6 +142,15 @@ async def test_earlier_list_of_the_same_kubelet_counts_as_evidence(ledger: Ledge
 )
 async def test_unit_of_static_pod_claim_or_unknown_uid_is_not_unlisted(ledger: Ledger, held: Lease) -> None:
     assert await unlisted_after_deletion(ledger, held) == []
+
+
+async def test_units_without_a_holder_are_not_of_the_same_pod(ledger: Ledger) -> None:
+    node = await node_with_pod(ledger, replace(HELD, holder=""))
+    await ledger.grant([lease("gpu-1", pods="u2")], guarded=False)
+    node.witnesses.list = GONE
+    async with running(node.reconciler.run()):
+        await node.passes(2)
+        assert unlisted(ledger) == []
 
 
 async def test_unit_is_not_unlisted_during_the_grace_time(ledger: Ledger) -> None:
@@ -254,6 +265,9 @@ def test_texts_name_devices_and_pods() -> None:
     )
     one_pod = [HELD, replace(HELD, unit="gpu-2", holder="pod/x/y/other")]
     assert running_pods_refusal(one_pod).startswith("devices gpu-0, gpu-2: pod x/y still runs with them")
+    five = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c") for i in range(MAX_NAMED)]
+    assert "more" not in running_pods_refusal(five).partition(";")[0]
+    assert "gpu-4 and 1 more: pods" in running_pods_refusal([*five, HELD])
     many = [lease(f"gpu-{i}", holder=f"pod/x/p{i}/c", pods=f"u{i}") for i in range(MAX_NAMED + 7)]
     assert "gpu-4 and 7 more: pods x/p0" in running_pods_refusal(many)
     assert "x/p4 and 7 more still run" in running_pods_refusal(many)

@@ -1,13 +1,16 @@
 """The uids of pods that have a cgroup, in every layout of kubelets; None instead of an incomplete set."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hostdevices import Host, pod_cgroups
-from hostdevices.pod_cgroups import pods_with_processes, running_pods
+from hostdevices.pod_cgroups import pods_with_processes, running_pods, shows_processes
 from hostdevices.recording import Entry, Recording
 from hostdevices.tree import Folder
 from tests.descriptors import no_more_descriptors
@@ -88,15 +91,65 @@ def test_pods_are_found_in_cgroup_version_1(cgroups: Path, make: object) -> None
 
 
 @pytest.mark.parametrize("make", [systemd, cgroupfs])
-def test_pods_with_processes_have_populated_cgroups(cgroups: Path, make: Callable[[Path], None]) -> None:
-    make(cgroups)
-    for uid, populated in {BURSTABLE: 0, BEST_EFFORT: 1, STATIC: 1}.items():  # none for the fourth, as in version 1
-        (path,) = cgroups.glob(f"**/*pod{uid.replace('-', '[-_]')}*")
-        (path / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+@pytest.mark.parametrize(
+    ("hierarchy", "file", "texts"),
+    [
+        ("", "cgroup.events", ("populated 0\nfrozen 0\n", "populated 1\nfrozen 0\n")),
+        ("pids", "pids.current", ("0\n", "12\n")),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_pods_with_processes_are_found(
+    cgroups: Path, make: Callable[[Path], None], hierarchy: str, file: str, texts: tuple[str, str]
+) -> None:
+    if hierarchy:
+        (cgroups / "cgroup.controllers").unlink()
+        for each in ("memory", "systemd", hierarchy):
+            make(cgroups / each)
+    else:
+        make(cgroups)
+    for uid, has_processes in {BURSTABLE: False, BEST_EFFORT: True, STATIC: True}.items():  # the fourth's is gone
+        (path,) = (cgroups / hierarchy).glob(f"**/*pod{uid.replace('-', '[-_]')}*")
+        (path / file).write_text(texts[has_processes])
+    assert shows_processes(host(cgroups))
     assert pods_with_processes(host(cgroups), {GUARANTEED, BURSTABLE, BEST_EFFORT}) == frozenset({BEST_EFFORT})
     assert pods_with_processes(host(cgroups), PODS) == frozenset({BEST_EFFORT, STATIC})
     shutil.rmtree(cgroups)
     assert pods_with_processes(host(cgroups), PODS) == frozenset()
+
+
+def test_no_processes_are_shown_without_the_controller_for_pids(cgroups: Path) -> None:
+    (cgroups / "cgroup.controllers").unlink()
+    systemd(cgroups / "memory")
+    assert not shows_processes(host(cgroups))
+    assert pods_with_processes(host(cgroups), PODS) == frozenset()
+
+
+@pytest.mark.parametrize("namespace", [False, True], ids=["", "from another PID namespace"])
+def test_kernel_shows_a_pods_processes(namespace: bool) -> None:
+    """A pod's own PID namespace hides processes in the file cgroup.procs of version 1."""
+    hierarchy = Path("/sys/fs/cgroup")
+    if not (hierarchy / "cgroup.controllers").exists():
+        hierarchy /= "pids"
+    pod = hierarchy / f"nodeplug-test-{os.getpid()}/kubepods/pod{GUARANTEED}"
+    try:
+        (pod / "container").mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"no cgroup can be created: {error}")
+    ask = f"from tests.hostdevices.test_pod_cgroups import *; print(pods_with_processes(Host(), {PODS}))"
+    command = [*(["unshare", "--pid", "--fork"] if namespace else []), sys.executable, "-c", ask]
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        (pod / "container/cgroup.procs").write_text(str(process.pid))
+        assert subprocess.check_output(command, text=True) == f"{frozenset({GUARANTEED})}\n"
+        process.kill()
+        process.wait()
+        assert pods_with_processes(Host(), PODS) == frozenset()
+    finally:
+        process.kill()
+        process.wait()
+        for folder in (pod / "container", pod, *pod.parents[:2]):
+            folder.rmdir()
 
 
 def test_empty_root_has_no_pods_and_missing_root_is_unknown(cgroups: Path) -> None:

@@ -3,21 +3,28 @@
 import asyncio
 import hashlib
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 
 from kubelet.node import Node
 from nodeplug import logs
 from nodeplug.cli import main
+from nodeplug.unlisted_record import FILE_NAME
+from tests.checkpoint.build import lease, opened
 from tests.controlplane.scheduler.kit import claim, request
 from tests.deviceplugin.host import MadeUpHost
+from tests.deviceplugin.kubelet_end import kubelet_end
+from tests.deviceplugin.node import node_of, offered
 from tests.nodeplug.cluster import using
 from tests.nodeplug.conftest import pod
 from tests.nodeplug.control.conftest import FUSE, KVM, DaemonUnderTest, cells
 from tests.nodeplug.machine import Machine
+from tests.running import until
 
 
 async def test_json_lists_resources_devices_and_leases(daemon: DaemonUnderTest, node: Node) -> None:
@@ -204,20 +211,78 @@ async def test_driver_is_not_registered_while_the_kubelet_is_down(machine: Machi
     await until_registered(True)
 
 
-async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: DaemonUnderTest, socket_dir: Path) -> None:
-    async def recent() -> list[str]:
-        found = json.loads((await daemon.run("status", "-o", "json")).stdout)
-        return [each["message"] for each in found["recent"]]
+async def recent(daemon: DaemonUnderTest) -> list[str]:
+    """The warnings and errors in the status."""
+    found = json.loads((await daemon.run("status", "-o", "json")).stdout)
+    return [each["message"] for each in found["recent"]]
 
+
+async def test_warnings_about_a_missing_kubelet_end_with_their_cause(daemon: DaemonUnderTest, socket_dir: Path) -> None:
     logs.setup("warning")
     await daemon.start(FUSE)
     missing = f"pod-resources socket {socket_dir}/pod-resources/kubelet.sock not found"
     waiting = f"waiting for the kubelet: there is no {socket_dir}/device-plugins; if the kubelet has another"
-    shown = await recent()
+    shown = await recent(daemon)
     assert [any(each.startswith(text) for each in shown) for text in (missing, waiting)] == [True, True]
     async with Node(socket_dir) as node:
         await node.until(lambda: node.allocatable().get("example.com/fuse"), 30)
-        assert await recent() == []
+        assert await recent(daemon) == []
+
+
+async def test_warnings_about_states_end_with_their_causes(
+    daemon: DaemonUnderTest, socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def until_shown(*texts: str) -> None:
+        """Wait until the warnings begin with these texts, in any order."""
+        async with asyncio.timeout(30):
+            while True:
+                shown = await recent(daemon)
+                if len(shown) == len(texts) and all(any(x.startswith(text) for x in shown) for text in texts):
+                    return
+                await asyncio.sleep(0.05)
+
+    logs.setup("warning")
+    monkeypatch.setattr("nodeplug.status_server._RETRY", 0.01)
+    (health := tmp_path / "health").touch()
+    (socket_dir / "device-plugins").mkdir()
+    others = ("pod-resources socket", "the kubelet refused: the ResourceName", "cannot serve metrics at 127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        async with kubelet_end(socket_dir / "device-plugins", "refuse"):
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            await daemon.start(KVM, metricsAddress=address, healthDirectory=str(health))
+            await until_shown(*others, f"settings.healthDirectory: {health}: not read")
+            health.unlink()
+            health.mkdir()
+            (health / "misc-kvm").touch()
+            await until_shown(*others, "device is unhealthy: reported by")
+            (health / "misc-kvm").unlink()
+        async with Node(socket_dir) as node:
+            await node.until(lambda: node.allocatable().get("example.com/kvm"), 30)
+            await until_shown("cannot serve metrics at")
+            other.close()
+            await until_shown()
+
+
+async def test_unit_of_a_force_deleted_pod_is_unavailable_after_a_restart(
+    daemon: DaemonUnderTest, made_up: MadeUpHost, socket_dir: Path
+) -> None:
+    before = await opened(daemon.state, "unknown")  # the made-up host has no boot id
+    await before.grant([lease("misc-kvm", "example.com/kvm", holder="pod/x/y/z", pods="u1", boot_id="unknown")])
+    await before.close()
+    (daemon.state / FILE_NAME).write_text('[{"resource": "example.com/kvm", "unit": "misc-kvm", "pods": ["u1"]}]')
+    cgroup = made_up.root / "sys/fs/cgroup/kubepods/podu1"
+    async with node_of(made_up, socket_dir) as node:
+        cgroup.mkdir(parents=True)
+        (cgroup / "cgroup.events").write_text("populated 1\n")
+        await daemon.start(KVM)
+        await node.until(lambda: node.capacity().get("example.com/kvm") == 1, 30)
+        assert node.allocatable()["example.com/kvm"] == 0
+        (device,) = (await daemon.json("status"))["devices"]
+        assert device["reason"].startswith("pod x/y still runs with misc-kvm, although the kubelet does not list")
+        (cgroup / "cgroup.events").write_text("populated 0\n")
+        await offered(node, "example.com/kvm")
+        await until(lambda: not (daemon.state / FILE_NAME).exists())
+        await daemon.stop()
 
 
 async def test_status_agrees_with_the_kubelet_after_each_change(

@@ -1,0 +1,85 @@
+"""Units of pods that were deleted by force stay unlisted when the daemon restarts."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from checkpoint import Lease, Ledger
+from nodeplug.unlisted_record import FILE_NAME, UnlistedRecord
+from tests.checkpoint.build import lease, opened
+from tests.running import running, until
+
+HELD = lease("misc-kvm", "example.com/kvm", holder="pod/x/y/z", pods="u1")
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    found = await opened(tmp_path / "state")
+    await found.grant([HELD])
+    yield found
+    await found.close()
+
+
+def restored(ledger: Ledger, state: Path) -> tuple[Lease, ...]:
+    """The units that the next daemon restores."""
+    ledger.unlisted.remove([HELD])
+    UnlistedRecord(ledger, state).restore()
+    return ledger.unlisted.leases()
+
+
+async def recorded(ledger: Ledger, state: Path) -> None:
+    """Unlist the unit, and wait until that is recorded."""
+    async with running(UnlistedRecord(ledger, state).run()):
+        ledger.unlisted.add([HELD])
+        await until((state / FILE_NAME).exists)
+
+
+async def test_recorded_unit_is_unlisted_again(ledger: Ledger, tmp_path: Path) -> None:
+    await recorded(ledger, tmp_path)
+    assert restored(ledger, tmp_path) == (HELD,)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [replace(HELD, pods=frozenset({"u2"})), replace(HELD, pods=frozenset()), replace(HELD, boot_id="boot-2"), None],
+    ids=["another pod's", "an unknown pod's", "another boot", "none"],
+)
+async def test_unit_is_not_restored_with_another_lease(ledger: Ledger, tmp_path: Path, now: Lease | None) -> None:
+    await recorded(ledger, tmp_path)
+    await ledger.end([HELD])
+    await ledger.grant([now] if now is not None else [], guarded=False)
+    assert restored(ledger, tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [Path.mkdir, Path.touch, lambda path: path.write_bytes(b'[{"unit": "\xff"}]')],
+    ids=["a folder", "an empty file", "no text"],
+)
+async def test_unreadable_record_restores_nothing(
+    ledger: Ledger, tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    place(tmp_path / FILE_NAME)
+    assert restored(ledger, tmp_path) == ()
+
+
+async def test_failed_write_is_reported_once_and_repeated(
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeplug.unlisted_record.RETRY", 0.01)
+    (tmp_path / FILE_NAME).mkdir()
+    ledger.unlisted.add([HELD])
+    record = UnlistedRecord(ledger, tmp_path)
+    async with running(record.run()):
+        ledger.unlisted.remove([HELD])
+        ledger.unlisted.add([HELD])
+        await until(lambda: caplog.records)
+        (warning,) = caplog.records
+        assert warning.getMessage().startswith("units of pods that were deleted by force are not remembered")
+        assert warning.__dict__["is_current"]()
+        (tmp_path / FILE_NAME).rmdir()
+        await until((tmp_path / FILE_NAME).exists)
+        await until(lambda: not warning.__dict__["is_current"]())
+    assert caplog.records == [warning]
