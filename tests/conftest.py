@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import msgspec.inspect
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
         keep_in_memory()
     if config.option.hypothesis_profile != "long":
         _keep_examples()
+    # The daemon describes the types of its configuration whenever it reads the file; the tests read thousands of files.
+    pytest.MonkeyPatch().setattr(msgspec.inspect, "type_info", functools.cache(msgspec.inspect.type_info))
 
 
 def _keep_examples() -> None:
