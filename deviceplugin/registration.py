@@ -86,6 +86,7 @@ class Registration:
                 self.state, action = step(before, event) or (before, Action.NOTHING)
                 log.debug("%s on %s: %s", event.name, before.name, self.state.name, extra=self._extra)
                 if self.state is State.STREAMING:
+                    self._last_error = ""  # of a stream that was late
                     await self._stop_servers(keep=1)
                     if not self._streaming():  # it ended before this state was reached, when its end had no effect
                         self._events.put_nowait(Event.STREAM_ENDED)

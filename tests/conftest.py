@@ -11,8 +11,10 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import msgspec.inspect
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.in_memory import keep_in_memory
 
@@ -42,6 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("TMPDIR is below /dev, where the daemon takes files for devices: choose another folder")
     if config.option.markexpr != "e2e":  # the programs of a real node must see the folders, too
         keep_in_memory()
+    if config.option.hypothesis_profile != "long":
+        _keep_examples()
+    # The daemon describes the types of its configuration whenever it reads the file; the tests read thousands of files.
+    pytest.MonkeyPatch().setattr(msgspec.inspect, "type_info", functools.cache(msgspec.inspect.type_info))
+
+
+def _keep_examples() -> None:
+    """Keep hypothesis from using the constants of the loaded modules in its examples.
+
+    With them, the examples depend on the tests that are selected, and change with any literal in any module. Each
+    worker would also read all modules for them: a fifth of the time of collecting the tests.
+    """
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants, raising=False)
 
 
 @pytest.hookimpl(wrapper=True)

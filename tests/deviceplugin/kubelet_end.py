@@ -77,10 +77,14 @@ class KubeletEnd:
         async with connect(self.folder / request.endpoint) as channel:
             await Client(channel, _PLUGIN).call("GetDevicePluginOptions", api.Empty())
         if answer in ("ok", "early"):
-            self._streams[request.endpoint] = asyncio.ensure_future(self._listen(request.endpoint))
+            self.listen(request.endpoint)
         if answer == "early":
             await self.answer_now.wait()
         return api.Empty()
+
+    def listen(self, endpoint: str) -> None:
+        """Open ListAndWatch, as late as the test wants."""
+        self._streams[endpoint] = asyncio.ensure_future(self._listen(endpoint))
 
     async def call(self, method: str, request: Any) -> Any:
         """Call the plugin that registered last."""

@@ -163,6 +163,16 @@ async def test_warning_about_an_unanswered_socket_ends_with_an_answer_at_the_sam
         await until_true(lambda: not warning.__dict__["is_current"]())
 
 
+async def test_error_ends_when_the_kubelet_opens_the_stream_late(start: StartPlugins, paths: Paths) -> None:
+    async with kubelet_end(paths.device_plugins, "deaf") as kubelet:
+        side = await start([resource()], timings=Timings(stream=0.01))
+        await until_true(lambda: side.plugins.status()[0].registrations > 7)  # the next one is then after 0.3 s
+        await until_true(lambda: "did not open ListAndWatch" in side.plugins.status()[0].last_error)
+        kubelet.listen(kubelet.endpoint)
+        await kubelet.lists.get()
+        await until_true(lambda: side.plugins.status()[0].last_error == "")
+
+
 async def test_refusal_text_of_the_kubelet_is_in_the_status(start: StartPlugins, paths: Paths) -> None:
     async with kubelet_end(paths.device_plugins, "refuse", "hang") as kubelet:
         side = await start([resource()])

@@ -132,10 +132,12 @@ class Kubelet(RuleBasedStateMachine):
     def restart_container(self, pick: int, name: str) -> None:
         uid = self.some_pod(pick)
         self.do(self.node.exit_container(uid, name))
-        # a resource without a plugin at the pod's admission is allocated when its container starts again
-        held = self.node.allocations(uid, name)
-        assert held.items() >= self.recorded[uid, name].items()
-        self.recorded[uid, name] = held
+        # A resource without a plugin at the pod's admission is allocated when its container starts again. A container
+        # of the pod that could not start for lack of devices is started again as well.
+        for owner in [each for each in self.recorded if each[0] == uid]:
+            held = self.node.allocations(*owner)
+            assert held.items() >= self.recorded[owner].items()
+            self.recorded[owner] = held
 
     @precondition(lambda self: self.node.active_pods())
     @rule(pick=picks)

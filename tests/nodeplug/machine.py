@@ -84,13 +84,13 @@ class Machine:
         async with asyncio.timeout(30):
             while len(await self.published()) < 2:
                 await self.cluster.clock.advance(1.0)
-                await asyncio.sleep(0.01)  # the daemon is another process
+                await asyncio.sleep(0.05)  # the daemon is another process
 
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Poll until a condition is true: no event reports changes of another process's files."""
         async with asyncio.timeout(30):
             while not predicate():  # noqa: ASYNC110 - see above
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
 
     def leases(self) -> list[tuple[str, str, str]]:
         """Return API, unit and holder of each lease."""

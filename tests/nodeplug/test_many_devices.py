@@ -18,7 +18,7 @@ from resources.resource import CdiPolicy, Resource
 from resources.selector import Kinds
 from tests.deviceplugin.host import MadeUpHost
 
-DEVICES = 500
+DEVICES = 200
 
 
 @pytest.mark.parametrize("cdi", ["auto", True, False])

@@ -26,7 +26,7 @@ async def advance_until_condition(machine: Machine, holds: Callable[[], Awaitabl
     async with asyncio.timeout(30):
         while not await holds():
             await machine.cluster.clock.advance(1.0)
-            await asyncio.sleep(0.01)  # the daemon is another process
+            await asyncio.sleep(0.05)  # the daemon is another process
 
 
 async def create_plugin_pod(machine: Machine, name: str) -> None:

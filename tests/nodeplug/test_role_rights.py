@@ -91,7 +91,7 @@ async def test_missing_right_is_logged_and_stops_only_its_function(
             async with asyncio.timeout(30):
                 while not await holds():
                     await cluster.clock.advance(1.0)
-                    await asyncio.sleep(0.01)  # the daemon is another process
+                    await asyncio.sleep(0.05)  # the daemon is another process
 
         for function, (act, holds) in functions(machine, tmp_path / "config0.yaml").items():
             await act()

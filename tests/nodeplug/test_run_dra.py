@@ -181,7 +181,7 @@ async def test_device_plugin_api_works_while_the_api_server_is_down(machine: Mac
 
     async with asyncio.timeout(30):
         while not await is_not_ready():  # noqa: ASYNC110 - see below
-            await asyncio.sleep(0.01)  # the daemon is another process
+            await asyncio.sleep(0.05)  # the daemon is another process
         assert process.stderr is not None
         line = b""
         while b"ResourceSlice" not in line:
@@ -206,7 +206,7 @@ async def test_claims_are_prepared_during_an_update(machine: Machine, driver: st
     await cluster.clock.advance(2.0)  # the kubelet finds the new instance, which does not own the state yet
     async with asyncio.timeout(30):
         while not (await asyncio.to_thread(probe.ask, str(status), "/readyz"))[0]:  # noqa: ASYNC110 - see below
-            await asyncio.sleep(0.01)  # the daemon is another process; an update ends the first one only after this
+            await asyncio.sleep(0.05)  # the daemon is another process; an update ends the first one only after this
     await cluster.create(claim("c", request(deviceClassName=KVM)), using("p", ["mine"], claims={"mine": "c"}))
     first.send_signal(signal.SIGTERM)
     assert await first.wait() == 0

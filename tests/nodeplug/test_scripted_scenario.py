@@ -90,7 +90,7 @@ class Scenario:
                     if kubelet == daemon and expected.items() <= counted.items():
                         return await self.status()
                     await self._machine.cluster.clock.advance(0.5)
-                    await asyncio.sleep(0.01)  # the daemon is another process
+                    await asyncio.sleep(0.05)  # the daemon is another process
         except TimeoutError:
             raise AssertionError(f"the kubelet: {kubelet}; nodeplug status: {daemon}; expected {expected}") from None
 
