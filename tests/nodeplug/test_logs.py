@@ -14,7 +14,7 @@ from typing import TextIO
 import pytest
 
 from nodeplug import logs
-from nodeplug.log_handler import UnblockedHandler
+from nodeplug.log_handler import NonBlockingHandler
 
 LONG_TEXT = "\x1b[31m\n" + "x" * 65_536
 FILE_OFFSET = 1 << 40
@@ -173,7 +173,7 @@ def test_logging_does_not_block_when_another_process_fills_the_pipe(
 
     monkeypatch.setattr(select, "poll", PolledTooEarly)
     logger = logging.Logger("pipe")
-    logger.addHandler(UnblockedHandler(pipe.writer.fileno()))
+    logger.addHandler(NonBlockingHandler(pipe.writer.fileno()))
     logger.info("a" * 5_000)
     first = pipe.read()
     logger.info("somebody reads again")
