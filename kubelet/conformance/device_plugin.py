@@ -306,7 +306,7 @@ class Conformance(Run):
         healthy = [resource for resource in resources if _healthy(node, resource)]
         held = healthy[0] if healthy else ""
         if held and (reason := await self._hold(node, held)):
-            self.note("a container with all devices", "fail", reason)
+            self.note("a container with all devices", "fail", f"{reason}{self.reasons}")
             held = ""
         for is_crash, (self.group, name) in enumerate(names.items()):
             before, answer = _listed(node), node.plugin_responses(HOLDER, "c")[held] if held else None

@@ -74,8 +74,16 @@ async def main(folder: Path, behaviour: str) -> None:
             raise PluginFault("devices are not known")
         return await allocate(request)
 
+    async def end_stream_after_restart(request: api.AllocateRequest) -> StubReply:
+        if plugin.streams_opened > 2:
+            staying.cancel()  # it does not register again
+            plugin.end_streams()
+            await stopped.wait()
+        return await allocate(request)
+
     wrong: dict[str, Any] = {
         "forgetful": {"Allocate": allocate_until_restart},
+        "leaving": {"Allocate": end_stream_after_restart},
         "greedy": {"Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))},
         "colourful": {"Allocate": failing("\x1b[31mno\x1b[0m")},
         "mute": {"ListAndWatch": Gate(api.ListAndWatchResponse())},  # never opened

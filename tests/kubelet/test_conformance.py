@@ -166,6 +166,12 @@ async def test_plugin_that_does_not_allocate_after_a_restart_of_the_kubelet_fail
     assert "devices are not known" in check.detail
 
 
+async def test_allocation_that_fails_because_the_plugin_ended_its_list_says_so() -> None:
+    (check,) = await verify(*ours("leaving"), restarts=True)
+    assert (check.group, check.name) == ("restarts of the kubelet", "a container with all devices")
+    assert check.detail.endswith("which is unexpected; the stream of example.com/x ended: EOF")
+
+
 async def test_plugin_that_cannot_replace_its_old_socket_fails() -> None:
     """The command is a shell, which ends without its child. The child is killed and leaves the socket."""
     script = '"$@" & wait $!'
