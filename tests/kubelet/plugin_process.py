@@ -125,7 +125,8 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
     if behaviour == "silent":
         return
     while True:
-        gone = asyncio.create_task(next_stream_ends(plugin, plugin.streams_opened))
+        opened = plugin.streams_opened
+        gone = asyncio.create_task(next_stream_ends(plugin, opened))
         try:
             await plugin.start()
             await plugin.register(kubelet, seconds=1)
@@ -139,6 +140,8 @@ async def stay(plugin: DevicePluginStub, kubelet: Path, behaviour: str) -> None:
             await plugin.until(lambda: plugin.streams > 0)
             plugin.end_streams()
         await gone
+        if behaviour == "fragile" and plugin.streams_opened > opened + 1:
+            os._exit(3)
         if behaviour in ("deaf", "brief", "listless"):
             return
 

@@ -13,7 +13,7 @@ import pytest
 
 from kubelet.conformance import Check, Conformance
 
-LAST_QUESTION = "a second ListAndWatch gets the list, too"
+LAST_QUESTION = "continues after bad requests"
 FIRST_RESTART, PLUGIN_RESTART = "comes back after restart 1", "comes back after its restart"
 SAME_DEVICES = "offers the same devices"
 PLUGIN_GROUPS = ["restart of the plugin", "crash of the plugin"]
@@ -148,6 +148,11 @@ async def test_plugin_that_misses_kubelet_restart_fails() -> None:
             " which is a new socket since the kubelet restarted",
         )
     ]
+
+
+async def test_plugin_that_a_second_stream_harms_passes_the_restarts() -> None:
+    """A kubelet opens one stream after each registration."""
+    assert await verify(*ours("fragile")) == []
 
 
 async def test_plugin_that_does_not_register_after_restart_fails() -> None:
