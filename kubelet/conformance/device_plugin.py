@@ -94,8 +94,10 @@ class Conformance(Run):
         self._check_lists(node)
         if await self._check_calls(node, resources):
             self.group = "restarts of the kubelet"
-            if await self._check_kubelet_restarts(node, resources):
-                await self._check_plugin_restarts(node, process, resources)
+            if await self._check_kubelet_restarts(node, resources) and await self._check_plugin_restarts(
+                node, process, resources
+            ):
+                await self._check_second_lists(node, resources)
         self.group = "shutdown"
         await self._check_shutdown(node, process)
 
@@ -269,11 +271,16 @@ class Conformance(Run):
                         await self.within_timeout(await_unary(client.call(method, request)))
                 except TimeoutError:
                     self.note(name, "fail", "no answer")
-            second = await self._check_second_list(client)
         is_alive = not endpoint.is_stopped and resource in node.devices()
         self.note("continues after bad requests", "pass" if is_alive else "fail")
-        detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
-        self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
+
+    async def _check_second_lists(self, node: Node, resources: Sequence[str]) -> None:
+        """Open another stream of each resource: after the restarts, whose results must be those of a kubelet alone."""
+        for self.group in resources:
+            async with connect(node.endpoints()[self.group].socket) as channel:
+                second = await self._check_second_list(Client(channel, _PLUGIN))
+            detail = "" if second else "when it registers again, the kubelet opens another and waits for its list"
+            self.note("a second ListAndWatch gets the list, too", "pass" if second else "fail", detail)
 
     async def _check_second_list(self, client: Client) -> bool:
         try:
@@ -296,8 +303,8 @@ class Conformance(Run):
         self.note("offers the same devices", "pass" if same else "warn", "" if same else "the lists differ")
         return True
 
-    async def _check_plugin_restarts(self, node: Node, process: PluginProcess, resources: Sequence[str]) -> None:
-        """Restart the plugin, once after SIGTERM and once after SIGKILL, while a container has devices."""
+    async def _check_plugin_restarts(self, node: Node, process: PluginProcess, resources: Sequence[str]) -> bool:
+        """Restart the plugin, after SIGTERM and SIGKILL, while a container has devices; return whether it came back."""
         self._since = " since the plugin was started again"
         names = {
             "restart of the plugin": "comes back after its restart",
@@ -306,25 +313,24 @@ class Conformance(Run):
         if not self.has_plugin_restarts:
             for self.group, name in names.items():
                 self.note(name, "skip", "left out, as requested")
-            return
+            return True
         healthy = [resource for resource in resources if _healthy(node, resource)]
         held = healthy[0] if healthy else ""
         if held and (reason := await self._run_holder_pod(node, held)):
-            self.note("a container with all devices", "fail", reason)
+            self.note("a container with all devices", "fail", f"{reason}{self.reasons}")
             held = ""
         for is_crash, (self.group, name) in enumerate(names.items()):
             before, answer = _listed(node), node.plugin_responses(HOLDER, "c")[held] if held else None
             node.manager.server.offered.clear()  # it contains the registrations of the plugin before
             gone, folder = partial(_are_stopped, node), node.device_plugins
             if not await self.stop_plugin(node, process, name, folder, gone, is_crash=bool(is_crash)):
-                return
+                return False
             if not node.kubelet_socket.exists():
                 text = f"it has removed {node.kubelet_socket}; no plugin can register until the kubelet starts again"
-                self.note(name, "fail", text)
-                return
+                return self.note(name, "fail", text)
             await process.start()
             if not await self._check_registration(node, name, resources, healthy):
-                return
+                return False
             self._check_lists_after_restart(before, _listed(node), held)
             if answer is not None:
                 await node.remove(HOLDER)
@@ -332,6 +338,7 @@ class Conformance(Run):
         remove_dead_sockets(node.device_plugins)
         if held:
             await node.remove(HOLDER)
+        return True
 
     async def _run_holder_pod(self, node: Node, resource: str) -> str:
         """Run a container with all devices of a resource; return why it does not run, empty if it does."""

@@ -74,8 +74,16 @@ async def main(folder: Path, behaviour: str) -> None:
             raise PluginFault("devices are not known")
         return await allocate(request)
 
+    async def end_stream_after_restart(request: api.AllocateRequest) -> StubReply:
+        if plugin.streams_opened > 2:
+            registration.cancel()  # it does not register again
+            plugin.end_streams()
+            await stopped.wait()
+        return await allocate(request)
+
     faulty: dict[str, Any] = {
         "fails-after-restart": {"Allocate": allocate_until_restart},
+        "ends-list-in-allocate": {"Allocate": end_stream_after_restart},
         "accepts-unknown": {
             "Allocate": answering(api.AllocateResponse(container_responses=[api.ContainerAllocateResponse()]))
         },
@@ -119,7 +127,8 @@ async def stay_registered(plugin: DevicePluginStub, kubelet: Path, behaviour: st
     if behaviour == "unregistered":
         return
     while True:
-        gone = asyncio.create_task(next_stream_ends(plugin, plugin.streams_opened))
+        opened = plugin.streams_opened
+        gone = asyncio.create_task(next_stream_ends(plugin, opened))
         try:
             await plugin.start()
             await plugin.register(kubelet, seconds=1)
@@ -133,6 +142,8 @@ async def stay_registered(plugin: DevicePluginStub, kubelet: Path, behaviour: st
             await plugin.until(lambda: plugin.streams > 0)
             plugin.end_streams()
         await gone
+        if behaviour == "exits-at-second-list" and plugin.streams_opened > opened + 1:
+            os._exit(3)
         if behaviour in ("ignores-restart", "short-stream", "list-fails"):
             return
 

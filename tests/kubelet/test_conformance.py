@@ -13,7 +13,7 @@ import pytest
 
 from kubelet.conformance import Check, Conformance
 
-SECOND_LIST = "a second ListAndWatch gets the list, too"
+LAST_REQUEST = "continues after bad requests"
 FIRST_RESTART, PLUGIN_RESTART = "comes back after restart 1", "comes back after its restart"
 SAME_DEVICES = "offers the same devices"
 PLUGIN_GROUPS = ["restart of the plugin", "crash of the plugin"]
@@ -143,7 +143,7 @@ async def test_names_of_checks_do_not_depend_on_device_count() -> None:
 
 async def test_plugin_that_misses_kubelet_restart_fails() -> None:
     checks = await verify(
-        *command_for("ignores-restart"), timeouts={SECOND_LIST: SHORT_TIMEOUT, FIRST_RESTART: LONG_TIMEOUT}
+        *command_for("ignores-restart"), timeouts={LAST_REQUEST: SHORT_TIMEOUT, FIRST_RESTART: LONG_TIMEOUT}
     )
     assert [(check.name, without_folder(check)) for check in checks] == [
         (
@@ -152,6 +152,11 @@ async def test_plugin_that_misses_kubelet_restart_fails() -> None:
             " which is a new socket since the kubelet restarted",
         )
     ]
+
+
+async def test_plugin_that_a_second_stream_harms_passes_the_restarts() -> None:
+    """A kubelet opens one stream after each registration."""
+    assert await verify(*command_for("exits-at-second-list")) == []
 
 
 async def test_plugin_that_does_not_register_after_restart_fails() -> None:
@@ -168,6 +173,12 @@ async def test_plugin_that_does_not_allocate_after_a_restart_of_the_kubelet_fail
     (check,) = await verify(*command_for("fails-after-restart"), restarts=True)
     assert (check.group, check.name) == ("restarts of the kubelet", "a container with all devices")
     assert "devices are not known" in check.detail
+
+
+async def test_allocation_that_fails_because_the_plugin_ended_its_list_says_so() -> None:
+    (check,) = await verify(*command_for("ends-list-in-allocate"), restarts=True)
+    assert (check.group, check.name) == ("restarts of the kubelet", "a container with all devices")
+    assert check.detail.endswith("which is unexpected; the stream of example.com/x ended: EOF")
 
 
 async def test_plugin_that_cannot_replace_its_old_socket_fails() -> None:
@@ -258,7 +269,7 @@ async def test_foreign_go_plugin_passes() -> None:
 
 async def test_plugin_of_documentation_fails_only_known_checks(folder: Path) -> None:
     (folder / "plugin.py").write_text(code()[0])
-    timeouts = {SECOND_LIST: SHORT_TIMEOUT, FIRST_RESTART: LONG_TIMEOUT}
+    timeouts = {LAST_REQUEST: SHORT_TIMEOUT, FIRST_RESTART: LONG_TIMEOUT}
     checks = await verify(sys.executable, str(folder / "plugin.py"), "{dir}", timeouts=timeouts)
     assert [(check.name, check.outcome) for check in checks] == [
         ("an unknown device is refused", "fail"),
