@@ -113,6 +113,10 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
     client = Client(from_kubeconfig(kubeconfig))
     driver = Driver(client, behaviour)
     folder = registry.parent if behaviour == "unregistered" else registry
+    if behaviour == "exits-after-refusal":  # before the kubelet finds a socket
+        with contextlib.suppress(Refused):
+            await client.aio.request("GET", "/api/v1/nodes/elsewhere")
+        sys.exit(4)
     running: list[asyncio.Task[None]] = []
     async with DRAPluginStub(folder, NAME) as plugin, asyncio.TaskGroup() as tasks:
         plugin.behaviours = {"NodePrepareResources": driver.prepare, "NodeUnprepareResources": driver.unprepare}
@@ -134,10 +138,6 @@ async def main(registry: Path, kubeconfig: Path, behaviour: str) -> None:
             for _ in range(2 if behaviour == "invalid-slice" else 1):
                 with contextlib.suppress(Refused):
                     await client.aio.resource(v1.ResourceSlice).create(slice_)
-        if behaviour == "exits-after-refusal":
-            with contextlib.suppress(Refused):
-                await client.aio.request("GET", "/api/v1/nodes/elsewhere")
-            sys.exit(4)
         if behaviour == "invalid-name":
             plugin.info.name = "Driver Example"
         if behaviour == "unsupported-version":
