@@ -38,6 +38,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "overlays/moving-interfaces": {"hostNetwork": True, "movesInterfaces": True},
     "overlays/monitoring": {"monitoring": {"podMonitor": True, "rules": True, "dashboard": True}},
     "overlays/network-cards": {"hostNetwork": True},
+    "overlays/nvml": {"driverFiles": True, "nvml": True},
     "overlays/openshift": {"openshift": {"enabled": True}},
     "overlays/node-features": {"nodeFeatures": True},
     "overlays/reset": {"writableSys": True},
@@ -278,19 +279,18 @@ def test_own_kustomization_works_on_every_overlay(
     assert container["image"] == "registry.example.com/nodeplug:0.1.0"
 
 
-def test_kustomization_for_nvml_makes_the_container_privileged(
-    tmp_path: Path, kustomize: Callable[[str], Objects]
+def test_privileged_pod_for_nvml_is_allowed_on_openshift(
+    helm: Callable[[dict[str, Any]], subprocess.CompletedProcess[str]],
 ) -> None:
-    page = (DEPLOY.parent / "docs/nvidia-gpus.md").read_text()
-    (own,) = re.findall(r"(?s)```yaml\n# own/kustomization.yaml\n(.*?)```", page)
-    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("image", "chart"))
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/kustomization.yaml").write_text(own)
-    pod = kustomize(str(tmp_path / "own"))["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["securityContext"]["privileged"]
-    assert "allowPrivilegeEscalation" not in container["securityContext"]  # which would be refused beside it
-    assert "/host" in {mount["mountPath"] for mount in container["volumeMounts"]}
+    rendered = helm({"nvml": True, "openshift": {"enabled": True}})
+    objects = _objects(rendered.stdout)
+    (container,) = objects["DaemonSet", "nodeplug"]["spec"]["template"]["spec"]["containers"]
+    security = container["securityContext"]
+    assert security["privileged"]
+    assert "allowPrivilegeEscalation" not in security  # the API server refuses false beside it
+    constraints = objects["SecurityContextConstraints", "nodeplug"]
+    assert constraints["allowPrivilegedContainer"]
+    assert constraints["requiredDropCapabilities"] == []
 
 
 def test_systemd_cluster_manifests_are_the_rights_of_the_daemonset(kustomize: Callable[[str], Objects]) -> None:
