@@ -120,9 +120,9 @@ def _without_missing(pod: Pod, node: Node, release: Release) -> Pod:
     claimed = {(each.container_name, each.resource_name) for each in mapped}
 
     def is_checked(container: Container, name: str) -> bool:
-        if not is_extended_resource(name):
-            return True
-        return name in node.status.allocatable and (container.name, name) not in claimed
+        if (container.name, name) in claimed:
+            return False
+        return not is_extended_resource(name) or name in node.status.allocatable
 
     def checked(container: Container) -> Container:
         limits, requests = (

@@ -42,13 +42,14 @@ def test_overhead_and_limits_of_the_pod_count(of_pod: Pod, milli: int) -> None:
 
 
 @pytest.mark.parametrize(("release", "is_checked"), [("1.35", True), ("1.36", False)])
-def test_extended_resource_of_a_claim_is_not_checked(release: Any, is_checked: bool) -> None:
-    of_pod = asking({"limits": {RESOURCE: "3"}})
-    mapping = core.ContainerExtendedResourceRequest(container_name="c", resource_name=RESOURCE, request_name="r")
+@pytest.mark.parametrize("resource", [RESOURCE, "deviceclass.resource.kubernetes.io/gpu"])
+def test_extended_resource_of_a_claim_is_not_checked(resource: str, release: Any, is_checked: bool) -> None:
+    of_pod = asking({"limits": {resource: "3"}})
+    mapping = core.ContainerExtendedResourceRequest(container_name="c", resource_name=resource, request_name="r")
     claimed = core.PodExtendedResourceClaimStatus(request_mappings=(mapping,), resource_claim_name="e")
     of_pod = replace(of_pod, status=core.PodStatus(extended_resource_claim_status=claimed))
     found = shortages(of_pod, node_with(**{RESOURCE: "0"}), (), RELEASES[release])
-    assert found == ([Shortage(RESOURCE, 3, 0, 0)] if is_checked else [])
+    assert found == ([Shortage(resource, 3, 0, 0)] if is_checked else [])
 
 
 def test_ports_of_a_pod_in_the_host_network_are_host_ports() -> None:
