@@ -9,19 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kubelet.errors import KubeletError
 from kubelet.pods.node_fit import Shortage
-from kubelet.pods.run import PodRun
+from kubelet.pods.run import PodRun, Preemption
 from resourceapi.objects.core import Pod
 from resourceapi.objects.qos import QosClass, qos_class
 
-PREEMPTING = "Preempting"
-MESSAGE = "Preempted in order to admit critical pod"
-CONDITION = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "TerminationByKubelet",
-    "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
-}
-"""The condition of a pod that was ended for another one, without its time."""
+PREEMPTION = Preemption(
+    "Preempting",
+    "Preempted in order to admit critical pod",
+    {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "TerminationByKubelet",
+        "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
+    },
+)
 
 _SYSTEM_CRITICAL = 2_000_000_000  # the lowest priority of the system's classes
 _CLASSES: tuple[QosClass, ...] = ("BestEffort", "Burstable", "Guaranteed")

@@ -54,7 +54,7 @@ async def test_preempted_pod_has_the_condition(socket_dir: Path) -> None:
         await cluster.until_phase("q", "Running")
         await cluster.until_event("Preempting", "Preempted in order to admit critical pod")
         ended = await cluster.until_phase("p", "Failed")
-        assert (condition(ended, "DisruptionTarget")["reason"], ended["status"]["containerStatuses"][0]["ready"]) == (
-            "TerminationByKubelet",
-            False,
-        )
+        status = ended["status"]
+        assert (status["reason"], status["message"]) == ("Preempting", "Preempted in order to admit critical pod")
+        assert condition(ended, "DisruptionTarget")["reason"] == "TerminationByKubelet"
+        assert not status["containerStatuses"][0]["ready"]
