@@ -91,6 +91,17 @@ async def test_resource_that_left_the_node_stays_as_zero(folder: Path) -> None:
     assert (rejected.reason, rejected.message) == (f"OutOf{RESOURCE}", text)
 
 
+async def test_pod_selects_a_label_of_the_node(folder: Path) -> None:
+    async with Node(folder, labels={"example.com/gpu": "true"}) as node:
+        selecting = asking(nodeSelector={"example.com/gpu": "true", "kubernetes.io/os": "linux"})
+        assert (await node.admit(selecting)).phase == "Running"
+
+
+def test_invalid_label_is_refused(folder: Path) -> None:
+    with pytest.raises(NodeError, match="label gpu=a b: a valid label must"):
+        Node(folder, labels={"gpu": "a b"})
+
+
 @pytest.mark.parametrize("amount", ["lots", "-1"])
 def test_invalid_capacity_is_refused(folder: Path, amount: str) -> None:
     with pytest.raises(NodeError, match=f"capacity cpu: '{amount}'"):

@@ -31,10 +31,11 @@ async def test_labels_and_taints_on_the_server_count(socket_dir: Path) -> None:
         assert (await cluster.until_phase("r", "Failed"))["status"]["reason"] == "TaintToleration"
 
 
-async def test_capacity_on_the_server_is_the_nodes(socket_dir: Path) -> None:
-    async with NodeCluster(socket_dir) as cluster:
+async def test_capacity_and_labels_on_the_server_are_the_nodes(socket_dir: Path) -> None:
+    async with NodeCluster(socket_dir, labels={"example.com/gpu": "true"}) as cluster:
         await cluster.plugin("example.com/x", "d0")
         node = await cluster.get("Node", NODE)
+        assert node["metadata"]["labels"]["example.com/gpu"] == "true"
         amounts = {"cpu": "1k", "memory": "10Ti", "ephemeral-storage": "10Ti", "pods": "10k", "example.com/x": "1"}
         assert node["status"]["capacity"] == amounts
         made = pod("p", nodeName=NODE)
