@@ -1,9 +1,23 @@
 """The cluster-in kubelet rejects pods that do not fit its Node object on the API server."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tests.controlplane.scheduler.kit import EVENT_TIMEOUT, Json, condition, pod
+from kubelet import Node
+from nodeplug.commands.kubelet_cluster import background
+from nodeplug.commands.kubelet_node_watch import NodeWatch
+from resourceapi.client import Refused
+from tests.controlplane.scheduler.kit import (
+    EVENT_TIMEOUT,
+    Json,
+    SchedulerCluster,
+    condition,
+    intercepted_client,
+    node,
+    pod,
+)
 from tests.nodeplug.cluster import NODE, NodeCluster
 
 
@@ -59,3 +73,35 @@ async def test_preempted_pod_has_the_condition(socket_dir: Path) -> None:
         assert (status["reason"], status["message"]) == ("Preempting", "Preempted in order to admit critical pod")
         assert condition(ended, "DisruptionTarget")["reason"] == "TerminationByKubelet"
         assert not status["containerStatuses"][0]["ready"]
+
+
+async def test_kubelet_waits_for_its_node_if_the_server_fails_at_first(socket_dir: Path) -> None:
+    """A pod would be compared with the kubelet's own object, which has neither labels nor taints of others."""
+    failed: list[str] = []
+
+    def fail_once(_: str, path: str, send: Callable[[], Any]) -> Any:
+        if not failed:
+            failed.append(path)
+            raise Refused(503, "ServiceUnavailable", "busy", {}, None)
+        return send()
+
+    async with SchedulerCluster() as cluster:
+        await cluster.create(node(NODE, {"disk": "ssd"}))
+        kubelet, client = Node(socket_dir, node_name=NODE), intercepted_client(cluster.server, fail_once)
+        synced = asyncio.Event()
+        async with background(NodeWatch(kubelet, client).run(synced.set)), asyncio.timeout(EVENT_TIMEOUT):
+            await synced.wait()
+            found = await kubelet.object.read()
+        client.close()
+    assert failed
+    assert found.metadata.labels == {"disk": "ssd"}
+
+
+async def test_kubelet_reads_its_node_before_the_watch_has_it(socket_dir: Path) -> None:
+    """Static pods are admitted before."""
+    async with SchedulerCluster() as cluster:
+        kubelet = Node(socket_dir, node_name=NODE)
+        NodeWatch(kubelet, cluster.client)
+        assert "kubernetes.io/hostname" in (await kubelet.object.read(again=True)).metadata.labels
+        await cluster.create(node(NODE, {"disk": "ssd"}))
+        assert (await kubelet.object.read(again=True)).metadata.labels == {"disk": "ssd"}
