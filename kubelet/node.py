@@ -125,7 +125,7 @@ class Node:
         self._events = Events()
         self._status = NodeStatus(self._events.notify)
         self._cgroups = PodCgroups(cgroups, cgroup_driver)
-        self.object = NodeObject(node_name, capacity, labels, self.allocatable)
+        self.object = NodeObject(node_name, capacity, self.allocatable, labels)
         self._workers = PodWorkers(self.clock, self._events.notify, self.object, self._cgroups, self.release)
         self._process: KubeletProcess | None = None
         for each in static_pods:

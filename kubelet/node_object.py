@@ -33,8 +33,8 @@ class NodeObject:
         self,
         name: str,
         capacity: Mapping[str, str | int],
-        labels: Mapping[str, str],
         devices: Callable[[], Mapping[str, int]],
+        labels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`capacity` is without devices and replaces defaults; `devices` are the allocatable ones.
 
