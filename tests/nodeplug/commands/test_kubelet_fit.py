@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from kubelet import Node
+from nodeplug.commands.kubelet_api import ClusterNode
 from nodeplug.commands.kubelet_cluster import background
 from nodeplug.commands.kubelet_node_watch import NodeWatch
 from resourceapi.client import Refused
@@ -105,3 +107,22 @@ async def test_kubelet_reads_its_node_before_the_watch_has_it(socket_dir: Path) 
         assert "kubernetes.io/hostname" in (await kubelet.object.read(again=True)).metadata.labels
         await cluster.create(node(NODE, {"disk": "ssd"}))
         assert (await kubelet.object.read(again=True)).metadata.labels == {"disk": "ssd"}
+
+
+async def test_older_pods_come_first_when_a_kubelet_starts(socket_dir: Path) -> None:
+    async with SchedulerCluster() as cluster:
+        await cluster.create(pod("older", nodeName=NODE))
+        later = cluster.server.rest.clock() + timedelta(seconds=2)
+        cluster.server.rest.clock = lambda: later
+        await cluster.create(pod("newer", nodeName=NODE))
+
+        async def are_decided() -> bool:
+            return not any(each["status"]["phase"] == "Pending" for each in await cluster.all("Pod"))
+
+        async with (
+            Node(socket_dir, node_name=NODE, capacity={"pods": 1}) as kubelet,
+            background(ClusterNode(kubelet, cluster.client).run()),
+        ):
+            await cluster.until(are_decided)
+        assert (await cluster.get("Pod", "older"))["status"]["phase"] == "Running"
+        assert (await cluster.get("Pod", "newer"))["status"]["reason"] == "OutOfpods"
