@@ -67,6 +67,7 @@ class Node:
         cluster: Cluster | None = None,
         node_name: str = "node",
         capacity: Mapping[str, str | int] = MappingProxyType({}),
+        labels: Mapping[str, str] = MappingProxyType({}),
         static_pods: Sequence[Pod] = (),
         api_delay: float = 0.0,
         cgroups: Path | None = None,
@@ -90,12 +91,13 @@ class Node:
             node_name: the node's name, for its ResourceSlices.
             capacity: resources apart from devices, all allocatable: `{"cpu": 4, "memory": "16Gi", "pods": 20}`. By
                 default `kubelet.node_object.DEFAULT_CAPACITY`, which is large. Pods that do not fit are rejected.
+            labels: the node's labels, for the node selectors of pods, in addition to those that a kubelet sets.
             static_pods: the static pod manifests on the node; see `run_static_pod`.
             api_delay: seconds until a starting kubelet gets its pods from the API server; a real one takes 1.
             cgroups: the folder of the pods' cgroups; none by default.
             cgroup_driver: the kubelet's `cgroupDriver`.
 
-        Raises `NodeError` if an amount of `capacity` is invalid.
+        Raises `NodeError` if an amount of `capacity` or a label is invalid.
         """
         self.directory = directory.absolute()
         self.clock: Clock = clock or SystemClock()
@@ -123,7 +125,7 @@ class Node:
         self._events = Events()
         self._status = NodeStatus(self._events.notify)
         self._cgroups = PodCgroups(cgroups, cgroup_driver)
-        self.object = NodeObject(node_name, capacity, self.allocatable)
+        self.object = NodeObject(node_name, capacity, self.allocatable, labels)
         self._workers = PodWorkers(self.clock, self._events.notify, self.object, self._cgroups, self.release)
         self._process: KubeletProcess | None = None
         for each in static_pods:

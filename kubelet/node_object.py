@@ -15,6 +15,7 @@ from kubelet.errors import NodeError
 from kubelet.pods.node_fit import OPERATING_SYSTEM
 from resourceapi.objects import ObjectMeta
 from resourceapi.objects.core import Node, NodeStatus
+from resourceapi.objects.names import label_key, label_value
 from resourceapi.objects.quantity import Quantity, QuantityError
 
 DEFAULT_CAPACITY: Mapping[str, str] = MappingProxyType(
@@ -28,12 +29,21 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names, if they 
 class NodeObject:
     """The node's name, labels, taints and resources."""
 
-    def __init__(self, name: str, capacity: Mapping[str, str | int], devices: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        capacity: Mapping[str, str | int],
+        devices: Callable[[], Mapping[str, int]],
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """`capacity` is without devices and replaces defaults; `devices` are the allocatable ones.
 
-        Raises `NodeError` for an invalid amount.
+        `labels` are those that the kubelet does not set by itself. Raises `NodeError` for an invalid amount or label.
         """
+        _check_labels(labels)
         self.name = name
+        self.labels: Mapping[str, str] = _kubelet_labels(name) | dict(labels)
+        """The labels with which the kubelet registers the node."""
         self.capacity: Mapping[str, Quantity] = {
             key: _quantity(key, amount) for key, amount in {**DEFAULT_CAPACITY, **capacity}.items()
         }
@@ -57,19 +67,24 @@ class NodeObject:
         """Return the object that the kubelet would register."""
         devices = {name: Quantity.of(count) for name, count in self._devices().items()}
         status = NodeStatus(capacity=self.capacity, allocatable={**self.capacity, **devices})
-        return Node(metadata=ObjectMeta(name=self.name, labels=node_labels(self.name)), status=status)
-
-
-def node_labels(name: str) -> dict[str, str]:
-    """Return the labels that a kubelet gives its node."""
-    what = {"os": OPERATING_SYSTEM, "arch": architecture()}
-    made = {f"{group}/{key}": value for group in ("kubernetes.io", "beta.kubernetes.io") for key, value in what.items()}
-    return made | {"kubernetes.io/hostname": name}
+        return Node(metadata=ObjectMeta(name=self.name, labels=self.labels), status=status)
 
 
 def architecture() -> str:
     """Return Go's name of the machine's architecture."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _kubelet_labels(name: str) -> dict[str, str]:
+    what = {"os": OPERATING_SYSTEM, "arch": architecture()}
+    made = {f"{group}/{key}": value for group in ("kubernetes.io", "beta.kubernetes.io") for key, value in what.items()}
+    return made | {"kubernetes.io/hostname": name}
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    for key, value in labels.items():
+        for problem in (*label_key(key), *label_value(value)):
+            raise NodeError(f"label {key}={value}: {problem}")
 
 
 def _quantity(name: str, amount: str | int) -> Quantity:

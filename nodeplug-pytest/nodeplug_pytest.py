@@ -212,7 +212,7 @@ def allocated_claim(name: str, driver: str, *devices: str, users: Sequence[str] 
 def nodeplug_kubelet_options() -> dict[str, Any]:
     """The options of `nodeplug kubelet run`, such as `{"numa_nodes": 2}`. Override this fixture to set them.
 
-    Options with the value False or None are omitted.
+    Options with the value False or None are omitted; `{"capacity": {"cpu": 4}}` is `--capacity cpu=4`.
     """
     return {}
 
@@ -279,6 +279,8 @@ def _flags(options: Mapping[str, Any]) -> Iterator[str]:
         if value is True or (value is False and key == "apiserver"):  # the only switch with an opposite
             yield f"--{flag}" if value else f"--no-{flag}"
         elif value is not False and value is not None:
+            if isinstance(value, Mapping):
+                value = [f"{name}={item}" for name, item in value.items()]
             for each in value if isinstance(value, list | tuple) else (value,):
                 yield from (f"--{flag}", str(each))
 

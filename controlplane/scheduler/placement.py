@@ -1,7 +1,7 @@
 """Which node can run a pod: first its claims are checked, then each node. The texts are kube-scheduler's.
 
-Faithful for devices; otherwise only node selectors and `unschedulable` are respected. There are no scores: the first
-node by name that fits is used.
+Faithful for devices; otherwise only node selectors, required node affinity and `unschedulable` are respected. There
+are no scores: the first node by name that fits is used.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from controlplane.structured import (
 )
 from resourceapi.objects import ClaimLookupError, check_made_for, claim_name, is_reserved_for
 from resourceapi.objects.core import Node, Pod
-from resourceapi.objects.selectors import node_matches
+from resourceapi.objects.selectors import node_matches, pod_selects
 from resourceapi.objects.v1 import AllocationResult, DeviceRequest, ResourceClaim, ResourceSlice
 
 FILTER_TIMEOUT = 10.0
@@ -179,10 +179,9 @@ def _check_classes(request: DeviceRequest, cluster: ClusterCache) -> None:
 def _refusals(pod: Pod, node: Node, snapshot: Snapshot) -> list[str]:
     """The reasons against the node, apart from devices of classes."""
     found = []
-    labels = node.metadata.labels
     if node.spec.unschedulable:
         found.append("node(s) were unschedulable")
-    if any(labels.get(name) != value for name, value in pod.spec.node_selector.items()):
+    if not pod_selects(pod, node):
         found.append("node(s) didn't match Pod's node affinity/selector")
     used = snapshot.used.get(node.metadata.name, Counter())
     for resource, count in plugin_requests(pod, node, snapshot.by_resource).items():

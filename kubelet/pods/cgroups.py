@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from resourceapi.objects.core import Pod
-from resourceapi.objects.qos import qos_class
+from resourceapi.objects.qos import pod_qos
 
 CgroupDriver = Literal["systemd", "cgroupfs"]
 
@@ -65,5 +65,5 @@ class PodCgroups:
 
 def qos_level(pod: Pod) -> str:
     """Return `burstable`, `besteffort`, or empty for a guaranteed pod, whose cgroup is at the top level."""
-    found = qos_class((x.resources.requests, x.resources.limits) for x in pod.all_containers)
+    found = pod_qos(pod)
     return "" if found == "Guaranteed" else found.lower()

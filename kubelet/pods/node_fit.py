@@ -17,7 +17,7 @@ from resourceapi.objects.claims import tolerates
 from resourceapi.objects.core import Container, ContainerPort, Node, Pod, Taint
 from resourceapi.objects.names import is_extended_resource
 from resourceapi.objects.pod_requests import pod_requests, units
-from resourceapi.objects.selectors import SelectorError, node_matches
+from resourceapi.objects.selectors import pod_selects
 
 OS_LABEL = "kubernetes.io/os"
 OPERATING_SYSTEM = "linux"
@@ -93,7 +93,7 @@ def shortages(pod: Pod, node: Node, others: Sequence[Taken], release: Release) -
 def misfits(pod: Pod, node: Node, others: Iterable[Taken], *, is_static: bool) -> list[Rejection]:
     """Return what other than resources makes the pod not fit. A static pod tolerates all taints."""
     found = []
-    if not _has_affinity(pod, node):
+    if not pod_selects(pod, node):
         found.append(_predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
     if pod.spec.node_name not in ("", node.metadata.name):
         found.append(_predicate("NodeName", "node(s) didn't match the requested node name"))
@@ -120,9 +120,9 @@ def _without_missing(pod: Pod, node: Node, release: Release) -> Pod:
     claimed = {(each.container_name, each.resource_name) for each in mapped}
 
     def is_checked(container: Container, name: str) -> bool:
-        if not is_extended_resource(name):
-            return True
-        return name in node.status.allocatable and (container.name, name) not in claimed
+        if (container.name, name) in claimed:
+            return False
+        return not is_extended_resource(name) or name in node.status.allocatable
 
     def checked(container: Container) -> Container:
         limits, requests = (
@@ -136,18 +136,6 @@ def _without_missing(pod: Pod, node: Node, release: Release) -> Pod:
         "init_containers": tuple(map(checked, pod.spec.init_containers)),
     }
     return replace(pod, spec=replace(pod.spec, **parts))
-
-
-def _has_affinity(pod: Pod, node: Node) -> bool:
-    labels = node.metadata.labels
-    if any(labels.get(name) != value for name, value in pod.spec.node_selector.items()):
-        return False
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
-    try:
-        return required is None or node_matches(required, node)
-    except SelectorError:
-        return False
 
 
 def _has_free_ports(pod: Pod, others: Iterable[Taken]) -> bool:

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kubelet.errors import KubeletError
 from kubelet.pods.node_fit import Shortage
-from kubelet.pods.run import PodRun
-from resourceapi.objects.core import Pod
-from resourceapi.objects.qos import QosClass, qos_class
+from kubelet.pods.run import PodRun, Preemption
+from resourceapi.objects.qos import QosClass, pod_qos
 
-PREEMPTING = "Preempting"
-MESSAGE = "Preempted in order to admit critical pod"
-CONDITION = {
-    "type": "DisruptionTarget",
-    "status": "True",
-    "reason": "TerminationByKubelet",
-    "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
-}
-"""The condition of a pod that was ended for another one, without its time."""
+PREEMPTION = Preemption(
+    "Preempting",
+    "Preempted in order to admit critical pod",
+    {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "TerminationByKubelet",
+        "message": "Pod was preempted by Kubelet to accommodate a critical pod.",
+    },
+)
 
 _SYSTEM_CRITICAL = 2_000_000_000  # the lowest priority of the system's classes
 _CLASSES: tuple[QosClass, ...] = ("BestEffort", "Burstable", "Guaranteed")
@@ -42,7 +42,7 @@ def victims(run: PodRun, others: Sequence[PodRun], shortages: Iterable[Shortage]
     of_class: dict[QosClass, list[PodRun]] = {each: [] for each in _CLASSES}
     for other in others:
         if _is_preemptable(run, other):
-            of_class[_qos(other.pod)].append(other)
+            of_class[pod_qos(other.pod)].append(other)
     lower = [each for found in of_class.values() for each in found]
     if remaining := _without(needed, lower):
         amounts = "".join(f"(res: {name}, q: {amount}), " for name, amount in remaining.items())
@@ -59,10 +59,6 @@ def _is_preemptable(run: PodRun, other: PodRun) -> bool:
         return True
     mine, theirs = run.pod.spec.priority, other.pod.spec.priority
     return mine is not None and theirs is not None and mine > theirs
-
-
-def _qos(pod: Pod) -> QosClass:
-    return qos_class((each.resources.requests, each.resources.limits) for each in pod.all_containers)
 
 
 def _closest(runs: Sequence[PodRun], needed: Mapping[str, int]) -> list[PodRun]:

@@ -5,8 +5,8 @@ Containers, sandbox and status belong to the node and outlive the kubelet; the s
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from resourceapi.objects.core import (
     Pod,
     PodStatus,
 )
+from resourceapi.objects.meta import Unknown
 
 UNREPORTED_STATUS = PodStatus(phase="Pending")
 """The status of a pod before the kubelet reports one."""
@@ -40,6 +41,14 @@ LOST_CONTAINER = ContainerStateTerminated(
 """The state that the kubelet reports for a container that was waiting when its pod was terminated."""
 
 
+class Preemption(NamedTuple):
+    """What the status of a pod that was ended for another one contains at last: reason, message and condition."""
+
+    reason: str
+    message: str
+    condition: Mapping[str, str]
+
+
 class PodRun:
     """A pod from when it is bound to the node until it is removed."""
 
@@ -52,6 +61,7 @@ class PodRun:
         self.is_deleted = False  # deletion was requested
         self.is_in_source = True  # its source has it; False after a forced deletion
         self.is_finished = False  # its containers ended and are not restarted, whatever the restart policy
+        self.preemption: Preemption | None = None  # it was ended for another pod
         self.has_sandbox = False  # claims are prepared before the sandbox is created
         self.wake = asyncio.Event()  # requests a sync by the kubelet
         self._notify = notify
@@ -248,7 +258,8 @@ class PodRun:
     def terminate(self) -> None:
         """Set the final phase after all containers ended, and the final state of app containers that were waiting.
 
-        Source: the kubelet's `getPhase` with `podIsTerminal`, and `TerminatePod`.
+        The reason and condition of a preemption appear only now, when no container runs any more.
+        Source: the kubelet's `getPhase` with `podIsTerminal`, `TerminatePod` and `mergePodStatus`.
         """
         apps = [self.container_status(each.name) for each in self.pod.spec.containers]
         if self._is_initialized(apps):
@@ -257,7 +268,12 @@ class PodRun:
                     lost = ContainerState(terminated=LOST_CONTAINER)
                     self._set_container(each.name, each.last_state if each.restart_count else lost)
         ended = (self.container_status(each.name) for each in apps)
-        self.set(phase="Succeeded" if all(map(_has_succeeded, ended)) else "Failed")
+        changes: dict[str, Any] = {"phase": "Succeeded" if all(map(_has_succeeded, ended)) else "Failed"}
+        if self.preemption is not None:
+            changes["unknown_fields"] = Unknown({"conditions": [dict(self.preemption.condition)]})
+            if changes["phase"] == "Failed":
+                changes |= {"reason": self.preemption.reason, "message": self.preemption.message}
+        self.set(**changes)
 
     def _is_initialized(self, apps: Sequence[ContainerStatus]) -> bool:
         """Return whether app containers could start: the last init container succeeded, or an app container ran."""

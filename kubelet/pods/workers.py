@@ -22,13 +22,12 @@ from kubelet.pods.cgroups import PodCgroups
 from kubelet.pods.lifecycle import Change, State
 from kubelet.pods.manifests import for_admission
 from kubelet.pods.node_fit import Rejection
-from kubelet.pods.preemption import CONDITION, MESSAGE, PREEMPTING
+from kubelet.pods.preemption import PREEMPTION
 from kubelet.pods.run import PodRun, full_name, resolve_all
 from kubelet.pods.sources import PodSources, Source
 from kubelet.pods.worker import Managers, PodWorker
 from kubelet.release import Release
 from resourceapi.objects.core import Pod, PodStatus
-from resourceapi.objects.meta import Unknown
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +80,7 @@ class PodWorkers:
         self._managers = None
         for run in self._runs.values():
             run.transition(Change.KUBELET_STOPPED)
+            run.preemption = None
             resolve_all([*run.take_sync_waiters(), *run.take_end_waiters()])
 
     async def wait_admitted(self) -> None:
@@ -210,8 +210,10 @@ class PodWorkers:
         return [each for each in self._runs.values() if each.is_active and each is not run]
 
     async def _preempt(self, run: PodRun) -> None:
-        self._notify(Event(PREEMPTING, run.name, MESSAGE))
-        run.set(unknown_fields=Unknown({"conditions": [CONDITION]}))
+        self._notify(Event(PREEMPTION.reason, run.name, PREEMPTION.message))
+        if run.is_terminated:  # meanwhile, so nobody would wake those that wait for its end
+            return
+        run.preemption = PREEMPTION
         if run.state is State.SYNCING:
             run.transition(Change.ENDED)
             run.wake.set()

@@ -62,13 +62,13 @@ def _as_node_name(text: str) -> str:
     return name
 
 
-def _as_capacity(texts: tuple[str, ...]) -> dict[str, str]:
-    """Return resource name -> amount. Raises `click.BadParameter`."""
+def _as_mapping(texts: tuple[str, ...], form: str) -> dict[str, str]:
+    """Return name -> value of texts such as cpu=4. Raises `click.BadParameter`."""
     pairs = [each.partition("=") for each in texts]
     for name, sign, _ in pairs:
         if not (name and sign):
-            raise click.BadParameter(f"{name!r} is not of the form NAME=AMOUNT, such as cpu=4")
-    return {name: amount for name, _, amount in pairs}
+            raise click.BadParameter(f"{name!r} is not of the form {form}")
+    return {name: value for name, _, value in pairs}
 
 
 @click.group(
@@ -109,8 +109,16 @@ def kubelet() -> None:
     "--capacity",
     multiple=True,
     metavar="NAME=AMOUNT",
-    callback=lambda _context, _option, texts: _as_capacity(texts),
+    callback=lambda _context, _option, texts: _as_mapping(texts, "NAME=AMOUNT, such as cpu=4"),
     help="What the node has of cpu, memory, ephemeral-storage or pods.  [default: 1000, 10Ti, 10Ti and 10000]",
+)
+@click.option(
+    "--node-label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda _context, _option, texts: _as_mapping(texts, "NAME=VALUE"),
+    help="A label of the node, for pods with a node selector; repeatable.",
 )
 @click.option(
     "--static-pods",
@@ -162,6 +170,7 @@ def run(
     in_order: bool,
     node_name: str,
     capacity: dict[str, str],
+    labels: dict[str, str],
     static_pods: tuple[Path, ...],
     cgroup_root: Path | None,
     cgroup_driver: CgroupDriver,
@@ -205,6 +214,7 @@ def run(
             node_name=node_name,
             kubernetes=kubernetes,
             capacity=capacity,
+            labels=labels,
             static_pods=[pod for path in static_pods for pod in read_pods(path)],
             cgroups=cgroup_root,
             cgroup_driver=cgroup_driver,

@@ -108,7 +108,7 @@ class ClusterNode:
 
     def _on_pod_event(self, event: Event[Pod]) -> None:
         if event.type == "LISTED":
-            self._bound = {pod.uid: pod for pod in event.items}
+            self._bound = {pod.uid: pod for pod in sorted(event.items, key=_created)}
             self._is_listed = True
         elif event.type == "DELETED":
             self._bound.pop(event.object.uid, None)
@@ -238,6 +238,11 @@ class ClusterNode:
             await self._events.record(pod.metadata, type_, reason, message, _now())
         except (ClientError, DecodeError) as error:
             log.info("event %s of pod %s: %s", reason, about_pod, error)
+
+
+def _created(pod: Pod) -> datetime:
+    """Return when a pod was created. A kubelet admits those of a list in this order: older ones keep their place."""
+    return pod.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)
 
 
 def _is_deleted(pod: Pod) -> bool:

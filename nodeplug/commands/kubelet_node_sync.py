@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubelet import Node
-from kubelet.node_object import node_labels
 from nodeplug.commands.kubelet_node import NODE_ANNOTATIONS, is_reported, node_status, with_heartbeat
 from resourceapi.client import Refused
 from resourceapi.client.blocking import Client
@@ -92,7 +91,7 @@ class NodeSync:
         zero until plugins register them.
         """
         name = self._node.node_name
-        metadata = {"labels": node_labels(name), "annotations": NODE_ANNOTATIONS}
+        metadata = {"labels": dict(self._node.object.labels), "annotations": NODE_ANNOTATIONS}
         made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata | {"name": name}, "spec": {}}
         try:
             await asyncio.to_thread(self._nodes.create, made)

@@ -21,7 +21,7 @@ class NodeWatch:
     def __init__(self, node: Node, client: Client) -> None:
         """`client` is closed by the caller."""
         self.is_synced = False
-        """Whether the server has answered once, even with an error."""
+        """Whether the server has answered once, even if it refused."""
         self._name = node.node_name
         self._client = client
         self._found: core.Node | None = None
@@ -36,7 +36,7 @@ class NodeWatch:
         await Informer(nodes, self._on_event, self._failed, field_selector=selector).run()
 
     async def _read(self, again: bool) -> core.Node | None:
-        if again and self._found is not None:
+        if again:
             try:
                 self._found = await asyncio.to_thread(self._client.resource(core.Node).get, self._name)
             except (ClientError, DecodeError) as error:
@@ -50,9 +50,10 @@ class NodeWatch:
             self._found = None if event.type == "DELETED" else event.object
         self._set_synced()
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: ClientError | DecodeError) -> None:
         log.warning("cannot follow node %s: %s", self._name, error)
-        self._set_synced()
+        if isinstance(error, DecodeError) or not error.is_transient:  # otherwise it answers later
+            self._set_synced()
 
     def _set_synced(self) -> None:
         if not self.is_synced:

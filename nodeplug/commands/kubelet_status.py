@@ -23,7 +23,8 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
     status_json: Json = {"phase": status.phase, "startTime": before.get("startTime", now)} | seen
     if status.reason:
         status_json |= {"reason": status.reason, "message": status.message}
-    if status.reason and not status.container_statuses:  # rejected: there are no containers to report
+    given = status.unknown_fields.get("conditions", ()) if status.unknown_fields is not None else ()
+    if status.reason and not status.container_statuses and not given:  # rejected: there are no containers to report
         return status_json | {"conditions": [{"$patch": "delete", "type": "PodScheduled"}]}
     states = {each.name: each for each in status.all_containers}
     for member, containers in (
@@ -36,7 +37,6 @@ def pod_status(pod: Pod, status: PodStatus, release: Release, before: Json, now:
             status_json[member] = found
     earlier = {each["type"]: each for each in before.get("conditions", ())}
     was_initialized = earlier.get("Initialized", {}).get("status") == "True"
-    given = status.unknown_fields.get("conditions", ()) if status.unknown_fields is not None else ()
     observed = (*given, *_conditions(pod, status_json, release, was_initialized=was_initialized))
     status_json["conditions"] = [stamped(each | seen, earlier.get(each["type"], {}), now) for each in observed]
     return status_json

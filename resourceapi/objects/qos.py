@@ -6,6 +6,7 @@ Source: kubernetes.io "Pod Quality of Service Classes"; k8s.io/kubernetes pkg/ap
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
+from resourceapi.objects.core import Pod
 from resourceapi.objects.quantity import Quantity
 
 QosClass: TypeAlias = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -30,6 +31,14 @@ def qos_class(containers: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
     if not any((*limits.values(), *requests.values())):
         return "BestEffort"
     return "Guaranteed" if is_guaranteed and limits == requests else "Burstable"
+
+
+def pod_qos(pod: Pod) -> QosClass:
+    """Return a pod's class. If the pod has resources as a whole, they count instead of those of its containers."""
+    whole = pod.spec.resources
+    has_whole = whole is not None and (whole.requests or whole.limits)
+    found = [whole] if whole is not None and has_whole else [each.resources for each in pod.all_containers]
+    return qos_class((each.requests, each.limits) for each in found)
 
 
 def _milli(amount: str | float | Quantity | None) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from resourceapi.objects import names
-from resourceapi.objects.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from resourceapi.objects.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from resourceapi.objects.errors import ErrorList, quoted_text
 
 NAME_FIELD = "metadata.name"
@@ -113,6 +113,18 @@ class NodeMatcher:
 def node_matches(selector: NodeSelector, node: Node | None) -> bool:
     """Return whether a node selector matches a node; raises SelectorError."""
     return NodeMatcher(selector).matches(node)
+
+
+def pod_selects(pod: Pod, node: Node) -> bool:
+    """Return whether a node meets a pod's node selector and required affinity; an invalid affinity matches no node."""
+    if any(node.metadata.labels.get(name) != value for name, value in pod.spec.node_selector.items()):
+        return False
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    try:
+        return required is None or node_matches(required, node)
+    except SelectorError:
+        return False
 
 
 def parse_label_selector(text: str) -> LabelSelector:

@@ -211,11 +211,12 @@ def test_second_kubelet_in_folder_is_refused(folder: Path) -> None:
 def test_hold_and_release_with_static_pod_in_1_36(folder: Path) -> None:
     (folder / "pods.yaml").write_text(POD.partition("---")[0])
     for name, file in (("s", "static.yaml"), ("third", "third.yaml")):
-        (folder / file).write_text(f"metadata: {{name: {name}}}\nspec: {{containers: [{{name: c}}]}}")
+        selecting = "nodeSelector: {disk: ssd}, containers: [{name: c}]"
+        (folder / file).write_text(f"metadata: {{name: {name}}}\nspec: {{{selecting}}}")
     process = Background(
         *(sys.executable, "-m", "nodeplug", "kubelet", "run", "--dir", str(folder), "--no-apiserver"),
         *("--kubernetes", "1.36", "--static-pods", str(folder / "static.yaml"), "--node-name", "N"),
-        *("--capacity", "pods=2"),
+        *("--capacity", "pods=2", "--node-label", "disk=ssd"),
         *("--cgroup-root", str(folder / "cgroup"), "--cgroup-driver", "cgroupfs"),
     )
     process.until("container default/s-n c running")

@@ -77,6 +77,7 @@ class TestOptions:
     @pytest.fixture
     def nodeplug_kubelet_options(self):
         options = {"kubernetes": "1.36", "numa_nodes": 2, "node_name": "n", "static_pods": ["static.yaml"]}
+        options |= {"capacity": {"cpu": 4, "pods": 20}, "node_label": {"disk": "ssd"}}
         return options | {"in_order": False, "tls": False, "cgroup_root": None}
 
     def test_static_pod_is_read_from_the_project_folder(self, nodeplug_kubelet):
@@ -111,7 +112,9 @@ def project(folder: Path) -> Path:
     theirs = generated.replace("from kubeletapi import _pool", "from google.protobuf import descriptor_pool as _pool")
     (folder / "api_pb2.py").write_text(theirs.replace("_pool.POOL", "_pool.Default()"))
     (folder / "plugin.py").write_text(FOREIGN_PLUGIN)
-    (folder / "static.yaml").write_text("metadata: {name: s}\nspec: {containers: [{name: c}]}")
+    (folder / "static.yaml").write_text(
+        "metadata: {name: s}\nspec: {nodeSelector: {disk: ssd}, containers: [{name: c}]}"
+    )
     (folder / "test_theirs.py").write_text(FOREIGN_TESTS)
     return folder
 
@@ -120,7 +123,7 @@ def test_plugin_fixtures_work_in_another_project(project: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "nodeplug_pytest", "-p", "no:cacheprovider"]
     environment = {
         **os.environ,
-        "NODEPLUG": f"{sys.executable} -m nodeplug",
+        "NODEPLUG": f"env PYTHONPATH={CHECKOUT} {sys.executable} -m nodeplug",  # of this checkout
         "PYTHONPATH": str(CHECKOUT / "nodeplug-pytest"),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "GRPC_VERBOSITY": "ERROR",

@@ -21,10 +21,18 @@ NODE = "n1"
 class NodeCluster(SchedulerCluster):
     """The cluster of this module. The kubelet's clock moves only when a test advances it."""
 
-    def __init__(self, folder: Path, *, capacity: Mapping[str, str | int] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capacity: Mapping[str, str | int] | None = None,
+        labels: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._folder = folder
         self._capacity = capacity or {}
+        self._labels = labels or {}
         self.clock = FakeClock()
 
     async def __aenter__(self) -> Self:
@@ -36,6 +44,7 @@ class NodeCluster(SchedulerCluster):
             cluster=ApiCluster(self.client),
             node_name=NODE,
             capacity=self._capacity,
+            labels=self._labels,
         )
         self._stack = AsyncExitStack()
         await self._stack.enter_async_context(self.node)

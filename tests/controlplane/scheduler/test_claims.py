@@ -287,11 +287,16 @@ async def test_pod_of_another_scheduler_is_ignored() -> None:
 async def test_pod_waits_for_node_that_matches_selector_and_is_schedulable() -> None:
     async with SchedulerCluster() as cluster:
         cordoned = node("n2", {"disk": "ssd"}) | {"spec": {"unschedulable": True}}
-        await cluster.create(node("n1"), cordoned, pod("p", nodeSelector={"disk": "ssd"}))
+        selected = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [selected]}}
+        q = pod("q", affinity={"nodeAffinity": required})
+        await cluster.create(node("n1"), cordoned, pod("p", nodeSelector={"disk": "ssd"}), q)
         reasons = "1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."
-        assert (await cluster.until_refused("p"))["message"] == f"0/2 nodes are available: {reasons}"
+        for name in ("p", "q"):
+            assert (await cluster.until_refused(name))["message"] == f"0/2 nodes are available: {reasons}"
         await cluster.patch("Node", "n2", {"spec": {"unschedulable": False}})
-        assert (await cluster.until_bound("p"))["spec"]["nodeName"] == "n2"
+        for name in ("p", "q"):
+            assert (await cluster.until_bound(name))["spec"]["nodeName"] == "n2"
 
 
 @scenario(228)

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +15,8 @@ from kubelet.stubs import DevicePluginStub, DRAPluginStub, Gate, PluginFault, an
 from kubeletapi.deviceplugin.v1beta1 import api_pb2 as device_api
 from kubeletapi.dra.v1 import api_pb2 as api
 from kubeletapi.dra_health.v1alpha1 import api_pb2 as health_api
-from resourceapi.objects import to_dict
-from resourceapi.objects.core import ResourceHealth
+from resourceapi.objects import Quantity, to_dict
+from resourceapi.objects.core import Pod, ResourceHealth
 from tests.dra_scenarios import scenario
 from tests.kubelet.dramanager.kit import (
     DRIVER,
@@ -478,3 +479,36 @@ async def test_control_view_has_claimed_devices(lab: Lab) -> None:
     await lab.node.admit(user("p", "c1"))
     await lab.node.admit(user("q", "c2"))
     assert [each.claimed for each in view(lab.node).pods] == [{"c": ("vendor.test/up=uid-c1-g0",)}, {"c": ()}]
+
+
+async def test_preemption_goes_on_when_a_pod_has_ended_meanwhile(folder: Path) -> None:
+    """Two pods are ended for a critical one. While the first is being unprepared, the second ends by itself."""
+
+    def using(name: str, cpu: int, **spec: Any) -> Pod:
+        used = user(name, *(["c1"] if name == "p" else []))
+        limits = {"cpu": Quantity.of(cpu)}
+        (app,) = used.spec.containers
+        app = msgspec.structs.replace(app, resources=msgspec.structs.replace(app.resources, requests=limits))
+        return msgspec.structs.replace(used, spec=msgspec.structs.replace(used.spec, containers=(app,), **spec))
+
+    async with Lab(folder, capacity={"cpu": 2}) as lab:
+        stub = await lab.driver()
+        lab.put(claim("c1"))
+        await lab.node.admit(using("second", 1))
+        await lab.node.admit(using("p", 1))
+        gate = stub.behaviours[UNPREPARE] = Gate(
+            api.NodeUnprepareResourcesResponse(claims={"uid-c1": api.NodeUnprepareResourceResponse()})
+        )
+        admitting = asyncio.create_task(lab.node.admit(using("critical", 2, priority=2_000_000_000)))
+        await stub.until(lambda: stub.claims(UNPREPARE) == [["c1"]])
+        ending = lab.node.status("p")
+        assert (ending.phase, ending.reason, ending.unknown_fields) == ("Running", "", None)
+        lab.node.finish("second")
+        await lab.phase("second", "Succeeded")
+        gate.open()
+        async with asyncio.timeout(30):
+            assert (await admitting).phase == "Running"
+        ended, second = lab.node.status("p"), lab.node.status("second")
+    message = "Preempted in order to admit critical pod"
+    assert (ended.phase, ended.reason, ended.message) == ("Failed", "Preempting", message)
+    assert (second.reason, second.unknown_fields) == ("", None), "it was not ended for the other"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet import FakeClock, Node, NodeError, Pod, container, pod
+from kubelet import FakeClock, Node, NodeError, Pod, container, decode_pod, pod
 from kubelet.events import Event
 from kubelet.pods.cgroups import CgroupDriver, PodCgroups, qos_level
 from kubelet.pods.worker import RETRY_PERIOD
@@ -50,6 +50,13 @@ def test_qos_class_follows_requests_and_limits(
     expected: str,
 ) -> None:
     assert qos_level(asking(*containers, init=init)) == expected
+
+
+def test_qos_class_follows_resources_of_the_pod_as_a_whole() -> None:
+    app = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    for whole, expected in (({"limits": BOTH}, ""), ({"requests": BOTH}, "burstable"), ({}, "burstable")):
+        spec = {"containers": [app], "resources": whole}
+        assert qos_level(decode_pod({"metadata": {"name": "p"}, "spec": spec}, "p")) == expected
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,14 @@ def test_overhead_and_limits_of_the_pod_count(of_pod: Pod, milli: int) -> None:
 
 
 @pytest.mark.parametrize(("release", "is_checked"), [("1.35", True), ("1.36", False)])
-def test_extended_resource_of_a_claim_is_not_checked(release: Any, is_checked: bool) -> None:
-    of_pod = asking({"limits": {RESOURCE: "3"}})
-    mapping = core.ContainerExtendedResourceRequest(container_name="c", resource_name=RESOURCE, request_name="r")
+@pytest.mark.parametrize("resource", [RESOURCE, "deviceclass.resource.kubernetes.io/gpu"])
+def test_extended_resource_of_a_claim_is_not_checked(resource: str, release: Any, is_checked: bool) -> None:
+    of_pod = asking({"limits": {resource: "3"}})
+    mapping = core.ContainerExtendedResourceRequest(container_name="c", resource_name=resource, request_name="r")
     claimed = core.PodExtendedResourceClaimStatus(request_mappings=(mapping,), resource_claim_name="e")
     of_pod = replace(of_pod, status=core.PodStatus(extended_resource_claim_status=claimed))
     found = shortages(of_pod, node_with(**{RESOURCE: "0"}), (), RELEASES[release])
-    assert found == ([Shortage(RESOURCE, 3, 0, 0)] if is_checked else [])
+    assert found == ([Shortage(resource, 3, 0, 0)] if is_checked else [])
 
 
 def test_ports_of_a_pod_in_the_host_network_are_host_ports() -> None:
@@ -88,6 +89,17 @@ async def test_resource_that_left_the_node_stays_as_zero(folder: Path) -> None:
         rejected = await node.admit(pod("p", container("c", {RESOURCE: 1})))
     text = f"Pod was rejected: Node didn't have enough resource: {RESOURCE}, requested: 1, used: 0, capacity: 0"
     assert (rejected.reason, rejected.message) == (f"OutOf{RESOURCE}", text)
+
+
+async def test_pod_selects_a_label_of_the_node(folder: Path) -> None:
+    async with Node(folder, labels={"example.com/gpu": "true"}) as node:
+        selecting = asking(nodeSelector={"example.com/gpu": "true", "kubernetes.io/os": "linux"})
+        assert (await node.admit(selecting)).phase == "Running"
+
+
+def test_invalid_label_is_refused(folder: Path) -> None:
+    with pytest.raises(NodeError, match="label gpu=a b: a valid label must"):
+        Node(folder, labels={"gpu": "a b"})
 
 
 @pytest.mark.parametrize("amount", ["lots", "-1"])
