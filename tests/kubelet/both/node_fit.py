@@ -235,6 +235,8 @@ async def critical_pods_preempt_others(stage: ScenarioFixture) -> None:
     await stage.world.until_state(stage.static_name(f"{name}-s"), "c", "running")
     assert await stage.world.warned(f"{name}2") == preempting, "the smallest that is large enough"
     await stage.world.until_state(f"{name}2", "c", "terminated")
+    ended = await stage.world.view(f"{name}2")
+    assert (ended.phase, ended.reason, ended.message) == ("Failed", *preempting)
     await stage.run(asking(f"{name}-a", {"cpu": f"{cpu - 650}m"}, **CRITICAL))
     assert await stage.world.warned(f"{name}1") == preempting
     for other in (f"{name}3", f"{name}-a"):
