@@ -81,7 +81,7 @@ class UnlistedRecord:
             try:
                 await asyncio.to_thread(self._write, units)
             except (OSError, RuntimeError) as error:  # RuntimeError: no thread is available
-                self._report(getattr(error, "strerror", None) or str(error))  # the name of a temporary file varies
+                self._report(f"units of pods that were deleted by force are not remembered for the next start: {error}")
             else:
                 self._problem = ""
 
@@ -105,6 +105,5 @@ class UnlistedRecord:
 
     def _report(self, problem: str) -> None:
         if problem != self._problem:
-            text = "units of pods that were deleted by force are not remembered for the next start: %s: %s"
-            log.warning(text, self._path, problem, extra={"is_current": lambda: self._problem == problem})
+            log.warning("%s", problem, extra={"is_current": lambda: self._problem == problem})
         self._problem = problem
