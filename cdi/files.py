@@ -57,7 +57,9 @@ def replace_file(
     *,
     is_synced: bool = False,
 ) -> None:
-    """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError for `path`.
+    """Make `path` a file with this content, readable by all, which is complete when it appears.
+
+    Raises OSError for `path`, never for its temporary name.
 
     Missing folders are created. An existing file is replaced, never written to: a process that has it open keeps the
     old content. After a power cut the file can be empty, unless `is_synced`: otherwise this is for files that are

@@ -72,9 +72,8 @@ def from_kubeconfig(path: Path, context: str = "") -> Source:
     def read() -> Credentials:
         nonlocal known
         text = _text(path)
-        if (
-            known is None or text != known[0]
-        ):  # parsing in Python takes up to 20 ms; the parser in C would take 0.5 MiB for good
+        # parsing in Python takes up to 20 ms; the parser in C would take 0.5 MiB for good
+        if known is None or text != known[0]:
             known = text, _document(path, text)
         document = known[1]
         name = context or document.get("current-context") or ""

@@ -227,9 +227,9 @@ def test_repeated_failure_has_the_same_message(tmp_path: Path) -> None:
     """Callers log a message once, and write again until it works: it must not contain a name that varies."""
     path = tmp_path / "spec.json"
     path.mkdir()
-    with pytest.raises(OSError) as first:
+    with pytest.raises(OSError, match="Is a directory") as first:
         replace_file(path, b"content")
-    with pytest.raises(OSError) as second:
+    with pytest.raises(OSError, match="Is a directory") as second:
         replace_file(path, b"content")
     assert str(first.value) == str(second.value) == f"[Errno 21] Is a directory: '{path}'"
 
