@@ -26,6 +26,7 @@ from msgspec import Struct
 
 import cdi
 from checkpoint import Lease, Ledger
+from checkpoint.unlisted import is_of_same_pod
 
 FILE_NAME: Final = "unlisted-units.json"
 """The name of the record in the state directory."""
@@ -59,12 +60,14 @@ class UnlistedRecord:
     def restore(self) -> None:
         """Restore the units that an earlier daemon recorded, and whose leases are known.
 
-        Call it once the ledger is taken. It is repeated when a ledger that could not be read then is loaded.
+        Call it once the ledger is taken. It is repeated when a ledger that could not be read then is loaded. It can also
+        be called before: an older daemon, which owns the ledger, can end the leases of units until then.
         """
         recorded, self._is_restored = self._recorded(), self._ledger.is_loaded
         known = ((self._ledger.get((x.resource, "device-plugin", x.unit)), x.pods) for x in recorded)
-        boot = self._ledger.boot_id
-        self._ledger.unlisted.add(
+        boot, unlisted = self._ledger.boot_id, self._ledger.unlisted
+        unlisted.remove(x for x in unlisted.leases() if not is_of_same_pod(self._ledger.get(x.key), x))
+        unlisted.add(
             lease for lease, pods in known if lease is not None and lease.boot_id == boot and lease.pods & pods
         )
         if recorded and self._is_restored:

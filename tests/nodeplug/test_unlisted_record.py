@@ -70,6 +70,23 @@ async def test_unreadable_record_restores_nothing(
     assert restored(ledger, tmp_path) == ()
 
 
+async def test_unit_that_an_older_daemon_gave_to_another_pod_is_listed(ledger: Ledger, tmp_path: Path) -> None:
+    """The next daemon reads the leases and the record before it owns the ledger."""
+    await recorded(ledger, tmp_path)
+    following = Ledger(tmp_path / "state", "boot-1")
+    await following.read()
+    record = UnlistedRecord(following, tmp_path)
+    record.restore()
+    assert following.unlisted.leases() == (HELD,)
+    await ledger.end([HELD])
+    await ledger.grant([replace(HELD, holder="pod/x/other/z", pods=frozenset({"u2"}))], guarded=False)
+    await ledger.close()
+    await following.take()
+    record.restore()
+    assert following.unlisted.leases() == ()
+    await following.close()
+
+
 async def test_record_stays_until_the_leases_are_known(ledger: Ledger, tmp_path: Path) -> None:
     """The ledger cannot be read when the next daemon takes it, and nothing is lost."""
     await recorded(ledger, tmp_path)
