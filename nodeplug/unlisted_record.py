@@ -60,8 +60,8 @@ class UnlistedRecord:
     def restore(self) -> None:
         """Restore the units that an earlier daemon recorded, and whose leases are known.
 
-        Call it once the ledger is taken. It is repeated when a ledger that could not be read then is loaded. It can also
-        be called before: an older daemon, which owns the ledger, can end the leases of units until then.
+        Call it once the ledger is taken. It is repeated when a ledger that could not be read then is loaded. It can be
+        called before, too: an older daemon, which owns the ledger, can end the leases of units until then.
         """
         recorded, self._is_restored = self._recorded(), self._ledger.is_loaded
         known = ((self._ledger.get((x.resource, "device-plugin", x.unit)), x.pods) for x in recorded)
