@@ -57,7 +57,9 @@ def replace_file(
     *,
     is_synced: bool = False,
 ) -> None:
-    """Make `path` a file with this content, readable by all, which is complete when it appears. Raises OSError.
+    """Make `path` a file with this content, readable by all, which is complete when it appears.
+
+    Raises OSError for `path`, never for its temporary name.
 
     Missing folders are created. An existing file is replaced, never written to: a process that has it open keeps the
     old content. After a power cut the file can be empty, unless `is_synced`: otherwise this is for files that are
@@ -89,9 +91,11 @@ def _replace(
         if before_rename is not None:
             before_rename(status)
         os.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError):  # the temporary name is another one each time, and a full disk names none
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

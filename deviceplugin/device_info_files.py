@@ -75,7 +75,7 @@ class DeviceInfoFiles:
         try:
             step()
         except OSError as error:
-            return f"{error.filename or self._folder}: {error.strerror}"  # errors of a full disk have no filename
+            return f"{error.filename or self._folder}: {error.strerror}"  # a failed read has no filename
         return ""
 
     def _write(self, name: str, content: bytes) -> None:

@@ -165,5 +165,5 @@ class WatcherRegistration:
             )
             log.warning(text, self._folder, extra={**extra, "is_current": lambda: is_missing(self._folder)})
         else:
-            state = {"is_current": lambda: self.last_error == reason}
+            state = {"is_current": lambda: self.last_error == self._server.error == reason}
             log.error("cannot serve: %s; nodeplug tries again", reason, extra={**extra, **state})

@@ -319,11 +319,11 @@ class DraPlugin:
 
     def _slices_failed(self, error: Exception, what: str) -> None:
         assert self._slices is not None
-        problem = f"{what}: {error}"
-        slices = self._slices
+        slices, reason = self._slices, str(error)
+        problem = f"{what}: {reason}"
         level = logging.DEBUG if problem in slices.problem else logging.WARNING
         retry = "" if isinstance(error, InvalidPool) else "; nodeplug tries again"
-        log.log(level, "%s%s", problem, retry, extra={"is_current": lambda: problem in slices.problem})
+        log.log(level, "%s%s", problem, retry, extra={"is_current": lambda: reason in slices.problem})
         if isinstance(error, DroppedFieldsError) and error.loses_taints and not self._server_drops_taints:
             log.warning(
                 "the API server drops taints: devices that must not be allocated are removed from the slices instead",

@@ -60,20 +60,20 @@ def pods_with_processes(host: Host, pods: Set[str]) -> frozenset[str] | None:
 
 
 def _with_processes(host: Host, pods: Set[str]) -> frozenset[str]:
-    folders = _Folders(host, needs_all=False)
-    found = [each for each in _hierarchies(host, folders) for each in _roots(folders, each)]
+    is_unified, folders = _is_unified(host), _Folders(host, needs_all=False)
+    # version 1: the folders of all hierarchies could exceed the limit
+    found = tuple(_roots(folders, _CGROUPS if is_unified else f"{_CGROUPS}/{_PIDS}"))
     paths = [(uid, path) for root in found for uid, path in _pods(folders, root) if uid in pods]
-    return frozenset(uid for uid, path in paths if _has_processes(host, path))
+    return frozenset(uid for uid, path in paths if _has_processes(host, path, is_unified=is_unified))
 
 
-def _has_processes(host: Host, path: str) -> bool:
+def _has_processes(host: Host, path: str, *, is_unified: bool) -> bool:
     """Return whether a cgroup or one below it has a process.
 
     cgroup.procs is not read: a version 1 hierarchy hides there what is in another PID namespace, such as a pod's.
     """
-    events = host.read(f"{path}/cgroup.events")
-    if events is not None:
-        return "populated 1" in events
+    if is_unified:
+        return "populated 1" in (host.read(f"{path}/cgroup.events") or "")
     return (host.read(f"{path}/{_COUNTER}") or "0") != "0"
 
 

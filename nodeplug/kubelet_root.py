@@ -95,7 +95,7 @@ def _recorded(settings: Settings) -> _KubeletRecord | None:
         raise
     except OSError as error:
         raise _Unreadable(error.strerror or str(error)) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _Unreadable(f"its content is not a record ({error})") from error
 
 

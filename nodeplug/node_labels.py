@@ -27,7 +27,7 @@ from resourceapi.objects import DecodeError
 INTERVAL: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
 RETRY: Final = 15.0
 _FILE = "node-labels.json"
-_LARGEST_FILE = 4 * 1024 * 1024
+_MAX_BYTES = 4 * 1024 * 1024
 _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
@@ -41,8 +41,8 @@ def remembered(state: Path, node: str) -> Mapping[str, str] | None:
     """Return the labels that `node` had at the last reading; None if there was none, or its record cannot be read."""
     try:
         with (state / _FILE).open("rb") as file:
-            known = msgspec.json.decode(file.read(_LARGEST_FILE), type=_Remembered)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            known = msgspec.json.decode(file.read(_MAX_BYTES), type=_Remembered)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return known.labels if known.node == node else None
 

@@ -24,6 +24,7 @@ from hostdevices.readers import BY_KIND
 from nodeplug.config import Config, Settings, node_name
 from nodeplug.config_file import ConfigFile
 from nodeplug.kubelet_root import other_kubelet
+from nodeplug.logs import LASTING
 from resources.resource import Resource
 from resources.selector import concerns
 from telemetry import Telemetry
@@ -245,9 +246,10 @@ def _client_if_any(settings: Settings, without: str) -> "AsyncClient | None":
     try:
         credentials()
     except CredentialsError as error:
-        log.warning("%s: %s", without, error, extra={"is_current": partial(_are_unusable, credentials)})
         if not settings.kubeconfig:
+            log.warning("%s: %s", without, error, extra=LASTING)
             return None
+        log.warning("%s: %s", without, error, extra={"is_current": partial(_are_unusable, credentials)})
     return AsyncClient(credentials, attempts=1, timeout=_EVENT_TIMEOUT)
 
 

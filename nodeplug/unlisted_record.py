@@ -9,6 +9,7 @@ daemon knew that this kubelet had listed the pod before, and a pod that was dele
 Rules:
 1. A recorded unit is unlisted again if its lease is of this boot and still of the same pod. Then the rules of
    `checkpoint.unlisted` apply: the unit is listed once the pod has no process, or the kubelet names the unit.
+   While the leases cannot be read, the record stays as it is.
 2. Without a record, as after a disk error, the unit is healthy, and the guard refuses it. No lease depends on the file.
 3. Nothing is synced: no pod survives a power cut.
 """
@@ -25,6 +26,7 @@ from msgspec import Struct
 
 import cdi
 from checkpoint import Lease, Ledger
+from checkpoint.unlisted import is_of_same_pod
 
 FILE_NAME: Final = "unlisted-units.json"
 """The name of the record in the state directory."""
@@ -32,7 +34,7 @@ FILE_NAME: Final = "unlisted-units.json"
 RETRY: Final = 30.0
 """Seconds after which a failed write is repeated."""
 
-_LARGEST_FILE = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024  # the most bytes that are read of a record
 log = logging.getLogger("nodeplug.leases")
 
 
@@ -51,17 +53,24 @@ class UnlistedRecord:
         self._path = state / FILE_NAME
         self._changed = asyncio.Event()
         self._problem = ""
-        ledger.unlisted.observe(self._note)
+        self._is_restored = False  # with leases that are known
+        ledger.unlisted.observe(lambda _: self._changed.set())
+        ledger.observe(self._leases_changed)
 
     def restore(self) -> None:
-        """Restore the units that an earlier daemon recorded. Call it once the ledger is taken."""
-        recorded = self._recorded()
+        """Restore the units that an earlier daemon recorded, and whose leases are known.
+
+        Call it once the ledger is taken. It is repeated when a ledger that could not be read then is loaded. It can be
+        called before, too: an older daemon, which owns the ledger, can end the leases of units until then.
+        """
+        recorded, self._is_restored = self._recorded(), self._ledger.is_loaded
         known = ((self._ledger.get((x.resource, "device-plugin", x.unit)), x.pods) for x in recorded)
-        boot = self._ledger.boot_id
-        self._ledger.unlisted.add(
+        boot, unlisted = self._ledger.boot_id, self._ledger.unlisted
+        unlisted.remove(x for x in unlisted.leases() if not is_of_same_pod(self._ledger.get(x.key), x))
+        unlisted.add(
             lease for lease, pods in known if lease is not None and lease.boot_id == boot and lease.pods & pods
         )
-        if recorded:
+        if recorded and self._is_restored:
             self._changed.set()  # the others are removed from the record
 
     async def run(self) -> None:
@@ -79,14 +88,15 @@ class UnlistedRecord:
             else:
                 self._problem = ""
 
-    def _note(self, _: Sequence[Lease]) -> None:
-        self._changed.set()
+    def _leases_changed(self, leases: Sequence[Lease] | None) -> None:
+        if leases is None and not self._is_restored:  # the ledger is loaded
+            self.restore()
 
     def _recorded(self) -> list[_Unit]:
         try:
             with self._path.open("rb") as file:
-                return msgspec.json.decode(file.read(_LARGEST_FILE), type=list[_Unit])
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):  # a power cut can leave anything
+                return msgspec.json.decode(file.read(_MAX_BYTES), type=list[_Unit])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a power cut can leave anything
             return []
 
     def _write(self, units: Sequence[_Unit]) -> None:

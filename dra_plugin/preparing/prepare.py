@@ -385,13 +385,13 @@ class Preparer:
             else:
                 await self._write(before, rewrite=True)
         except _REFUSAL_ERRORS as error:
-            reason, owner = _message(error), claim_owner(claim.uid)
-            state = {"is_current": lambda: any(x.phase == "intended" for x in self._ledger.of_owner(owner))}
-            log.error(
-                "claim stays partly prepared until its preparation can be undone: %s",
-                reason,
-                extra={"claim": str(claim), **(state if before is None else {})},
-            )
+            state = {"is_current": partial(self._is_partly_prepared, claim.uid)} if before is None else {}
+            text = "claim stays partly prepared until its preparation can be undone: %s"
+            log.error(text, _message(error), extra={"claim": str(claim), **state})
+
+    def _is_partly_prepared(self, uid: str) -> bool:
+        leases = self._ledger.of_owner(claim_owner(uid))
+        return any(lease.phase == "intended" or uid not in self._described for lease in leases)
 
     async def _undo(self, claim: ClaimRef) -> None:
         """Remove a claim's files, then its leases."""

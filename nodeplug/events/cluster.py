@@ -135,9 +135,8 @@ class ClusterEvents:
 
     @property
     def _node_object(self) -> InvolvedObject:
-        return InvolvedObject(
-            "Node", self._node, uid=self._node
-        )  # as the kubelet does: `kubectl describe node` searches for it
+        # the uid as the kubelet does: `kubectl describe node` searches for it
+        return InvolvedObject("Node", self._node, uid=self._node)
 
     def _add(self, kind: str, note: str, about: InvolvedObject) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -225,7 +224,7 @@ class ClusterEvents:
 
 
 def event(content: EventContent, node: str) -> dict[str, Any]:
-    """Return the Event for a notice, with a unique name."""
+    """Return the Event with this content, and with a unique name."""
     about = content.about
     api_version = "resource.k8s.io/v1" if about.kind == "ResourceClaim" else "v1"
     regarding = {"apiVersion": api_version, "kind": about.kind, "name": about.name}

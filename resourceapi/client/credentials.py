@@ -67,12 +67,13 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
 def from_kubeconfig(path: Path, context: str = "") -> Source:
     """Return a source of the credentials of a kubeconfig's context, by default the current one."""
 
-    known: tuple[str, dict[str, Any]] = "", {}  # the text that was read last, and its document
+    known: tuple[str, dict[str, Any]] | None = None  # the text that was read last, and its document
 
     def read() -> Credentials:
         nonlocal known
         text = _text(path)
-        if text != known[0]:  # parsing in Python takes up to 20 ms; the parser in C would take 0.5 MiB for good
+        # parsing in Python takes up to 20 ms; the parser in C would take 0.5 MiB for good
+        if known is None or text != known[0]:
             known = text, _document(path, text)
         document = known[1]
         name = context or document.get("current-context") or ""
@@ -91,6 +92,8 @@ def _document(path: Path, text: str) -> dict[str, Any]:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise CredentialsError(f"{path}{place}: this is not YAML: {error.problem or error.context}") from error
+    except RecursionError as error:
+        raise CredentialsError(f"{path}: its values are nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: for example an invalid date
         raise CredentialsError(f"{path}: {error}") from error
     if not isinstance(document, dict):

@@ -256,10 +256,6 @@ class AsyncClient(Transport):
     def _server(self) -> str:
         return self._credentials.server if self._credentials else ""
 
-    @property
-    def _is_insecure(self) -> bool:
-        return self._credentials is not None and self._credentials.is_insecure and not self._is_closed
-
     def _check_open(self) -> None:
         if self._is_closed:
             raise Unreachable("the client of the API server is closed")
@@ -273,7 +269,7 @@ class AsyncClient(Transport):
                 if self._connections is None or self._credentials is None or _trust(found) != _trust(self._credentials):
                     made = Connections(found)  # raises CredentialsError for a half-written certificate
                     if found.is_insecure:
-                        extra = {"is_current": lambda: self._is_insecure}
+                        extra = {"is_current": lambda: self._connections is made and not self._is_closed}
                         text = "the certificate of %s is not verified, as the kubeconfig says"
                         log.warning(text, found.server, extra=extra)
                     if self._connections is not None:

@@ -223,6 +223,17 @@ def test_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert files(tmp_path) == ["nodeplug-dra~a.json"]
 
 
+def test_repeated_failure_has_the_same_message(tmp_path: Path) -> None:
+    """Callers log a message once, and write again until it works: it must not contain a name that varies."""
+    path = tmp_path / "spec.json"
+    path.mkdir()
+    with pytest.raises(OSError, match="Is a directory") as first:
+        replace_file(path, b"content")
+    with pytest.raises(OSError, match="Is a directory") as second:
+        replace_file(path, b"content")
+    assert str(first.value) == str(second.value) == f"[Errno 21] Is a directory: '{path}'"
+
+
 def test_file_names_of_kinds_and_claims_are_unique_and_short() -> None:
     claim = "3f2b0a52-0c1d-4a1e-9a55-000000000001"
     assert file_name("example.com/gpu") == "example.com~gpu"

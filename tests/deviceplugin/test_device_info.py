@@ -246,13 +246,13 @@ async def test_device_info_files_are_written_once_a_thread_is_free(
         await until((tmp_path / file_name(NAME, ADDRESS)).exists)
 
 
-async def test_full_disk_is_logged_with_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_disk_is_logged_with_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mounted(tmp_path, "size=4k") as folder:
         files = DeviceInfoFiles(folder, 0.01)
         async with running(files.run()):
             files.set_desired([NAME], {"a-device.json": bytes(10_000)}, ())
             await until(lambda: "cannot write device-info files" in caplog.text)
-    assert f"cannot write device-info files: {tmp_path}: No space left on device" in caplog.text
+    assert f"cannot write device-info files: {tmp_path}/a-device.json: No space left on device" in caplog.text
 
 
 async def test_too_long_file_name_does_not_prevent_other_writes_and_removals(

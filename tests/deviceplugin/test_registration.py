@@ -623,6 +623,20 @@ async def test_refusal_by_the_plugin_watcher_is_not_current_once_the_resource_is
     assert not warning.__dict__["is_current"]()
 
 
+async def test_warning_about_the_plugin_watchers_folder_ends_when_its_socket_is_served(
+    socket_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder := socket_dir / "plugins_registry").touch()
+    async with running(by_watcher(folder).run()):
+        await until_true(lambda: caplog.records)
+        (warning,) = caplog.records
+        assert warning.getMessage().startswith("cannot serve: ")
+        assert warning.__dict__["is_current"]()
+        folder.unlink()
+        folder.mkdir()
+        await until_true(lambda: not warning.__dict__["is_current"]())
+
+
 async def test_plugin_watcher_socket_is_renewed_when_the_kubelet_opens_no_stream(
     socket_dir: Path,
 ) -> None:

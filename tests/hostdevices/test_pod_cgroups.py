@@ -118,6 +118,19 @@ def test_pods_with_processes_are_found(
     assert pods_with_processes(host(cgroups), PODS) == frozenset()
 
 
+def test_other_hierarchies_do_not_hide_processes(cgroups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of version 1 with many containers: all hierarchies together have more folders than are listed."""
+    monkeypatch.setattr("hostdevices.pod_cgroups._MAX_FOLDERS", 40)
+    (cgroups / "cgroup.controllers").unlink()
+    for hierarchy in ("cpu", "memory", "pids", "zzz"):
+        for number in range(20):
+            (cgroups / hierarchy / f"docker-{number}").mkdir(parents=True)
+        systemd(cgroups / hierarchy)
+    (path,) = (cgroups / "pids").glob(f"**/*pod{BEST_EFFORT.replace('-', '[-_]')}*")
+    (path / "pids.current").write_text("3\n")
+    assert pods_with_processes(host(cgroups), PODS) == frozenset({BEST_EFFORT})
+
+
 def test_no_processes_are_shown_without_the_controller_for_pids(cgroups: Path) -> None:
     (cgroups / "cgroup.controllers").unlink()
     systemd(cgroups / "memory")

@@ -91,9 +91,10 @@ def as_a_folder(mark: Path) -> None:
         (lambda mark: mark.write_bytes(b""), "its content is not a record"),
         (lambda mark: mark.write_bytes(b'{"root": 7}'), "its content is not a record"),
         (lambda mark: mark.write_bytes(b'{"root": "\xff"}'), "its content is not a record"),
+        (lambda mark: mark.write_bytes(b'{"other": ' + b"[" * 100_000), "its content is not a record"),
         (as_a_folder, "Is a directory"),
     ],
-    ids=["empty", "another type", "no text", "a folder"],
+    ids=["empty", "another type", "no text", "too deep", "a folder"],
 )
 async def test_unreadable_record_is_not_a_missing_one(
     recorded: Path, damage: Callable[[Path], object], why: str, caplog: pytest.LogCaptureFixture

@@ -52,8 +52,9 @@ async def test_changed_labels_are_reported_and_stored(cluster: SchedulerCluster,
         assert ("pool" in second, second["zone"]) == (False, "a")
     assert remembered(tmp_path, "n1") == second
     assert remembered(tmp_path, "n2") is None  # the labels of another node on a copied disk do not count
-    (tmp_path / "node-labels.json").write_bytes(b'{"node":"n1","labels":{"a":')
-    assert remembered(tmp_path, "n1") is None
+    for damaged in (b'{"node":"n1","labels":{"a":', b'{"other":' + b"[" * 100_000):
+        (tmp_path / "node-labels.json").write_bytes(damaged)
+        assert remembered(tmp_path, "n1") is None
 
 
 async def test_labels_are_stored_later_after_a_failed_write(cluster: SchedulerCluster, tmp_path: Path) -> None:

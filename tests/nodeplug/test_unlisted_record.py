@@ -55,14 +55,57 @@ async def test_unit_is_not_restored_with_another_lease(ledger: Ledger, tmp_path:
 
 @pytest.mark.parametrize(
     "place",
-    [Path.mkdir, Path.touch, lambda path: path.write_bytes(b'[{"unit": "\xff"}]')],
-    ids=["a folder", "an empty file", "no text"],
+    [
+        Path.mkdir,
+        Path.touch,
+        lambda path: path.write_bytes(b'[{"unit": "\xff"}]'),
+        lambda path: path.write_bytes(b'[{"other": ' + b"[" * 100_000),
+    ],
+    ids=["a folder", "an empty file", "no text", "too deep"],
 )
 async def test_unreadable_record_restores_nothing(
     ledger: Ledger, tmp_path: Path, place: Callable[[Path], object]
 ) -> None:
     place(tmp_path / FILE_NAME)
     assert restored(ledger, tmp_path) == ()
+
+
+async def test_unit_that_an_older_daemon_gave_to_another_pod_is_listed(ledger: Ledger, tmp_path: Path) -> None:
+    """The next daemon reads the leases and the record before it owns the ledger."""
+    await recorded(ledger, tmp_path)
+    following = Ledger(tmp_path / "state", "boot-1")
+    await following.read()
+    record = UnlistedRecord(following, tmp_path)
+    record.restore()
+    assert following.unlisted.leases() == (HELD,)
+    await ledger.end([HELD])
+    await ledger.grant([replace(HELD, holder="pod/x/other/z", pods=frozenset({"u2"}))], guarded=False)
+    await ledger.close()
+    await following.take()
+    record.restore()
+    assert following.unlisted.leases() == ()
+    await following.close()
+
+
+async def test_record_stays_until_the_leases_are_known(ledger: Ledger, tmp_path: Path) -> None:
+    """The ledger cannot be read when the next daemon takes it, and nothing is lost."""
+    await recorded(ledger, tmp_path)
+    await ledger.close()
+    database = tmp_path / "state" / "ledger.sqlite3"
+    database.rename(tmp_path / "moved")
+    database.mkdir()
+    found = Ledger(tmp_path / "state", "boot-1")
+    await found.take()
+    record = UnlistedRecord(found, tmp_path)
+    record.restore()
+    async with running(record.run()):
+        assert not found.unlisted.leases()
+        database.rmdir()
+        (tmp_path / "moved").rename(database)
+        await found.load()
+        await until(found.unlisted.leases)
+    assert found.unlisted.leases() == (HELD,)
+    await found.close()
 
 
 async def test_failed_write_is_reported_once_and_repeated(
@@ -76,6 +119,9 @@ async def test_failed_write_is_reported_once_and_repeated(
         ledger.unlisted.remove([HELD])
         ledger.unlisted.add([HELD])
         await until(lambda: caplog.records)
+        failed_at = tmp_path.stat().st_mtime_ns
+        await until(lambda: tmp_path.stat().st_mtime_ns != failed_at)  # by the temporary file of the next attempt
+        await until(lambda: not list(tmp_path.glob(".*.tmp")))
         (warning,) = caplog.records
         assert warning.getMessage().startswith("units of pods that were deleted by force are not remembered")
         assert warning.__dict__["is_current"]()

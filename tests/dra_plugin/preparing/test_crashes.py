@@ -134,6 +134,19 @@ async def test_failed_undo_of_a_half_prepared_claim_is_retried(world: World) -> 
     assert (world.units(), world.files()) == ([], [])
 
 
+async def test_warning_about_a_partly_prepared_claim_lasts_until_it_is_prepared(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    (world.folder / FILES[0]).mkdir(parents=True)
+    await world.refusal(WANTED)
+    (warning,) = (x for x in caplog.records if "stays partly prepared" in x.getMessage())
+    assert world.units()
+    assert warning.__dict__["is_current"]()
+    (world.folder / FILES[0]).rmdir()
+    await world.prepare(WANTED)
+    assert not warning.__dict__["is_current"]()
+
+
 @pytest.mark.parametrize("turns", range(0, 40, 3))
 async def test_stop_without_grace_at_any_turn_leaves_a_consistent_state(world: World, turns: int) -> None:
     """Interrupted work is completed or undone afterwards."""

@@ -13,6 +13,7 @@ from controlplane.apiserver import Server, write_kubeconfig
 from nodeplug.config import loads
 from nodeplug.events.cluster import BURST, MAX_WAITING, REFILL, REWRITE, SERIES, ClusterEvents
 from nodeplug.events.devices import DeviceChange
+from nodeplug.logs import LASTING
 from nodeplug.parts import cluster_events
 from resourceapi.client import AsyncClient, Credentials
 from telemetry import Telemetry
@@ -208,6 +209,16 @@ async def test_daemon_works_without_an_api_server(start: StartDaemon) -> None:
     process = await start(clusterEvents=True, environment={"KUBERNETES_SERVICE_HOST": ""})
     await until_logged(process, "settings.clusterEvents: no Event is written: not in a cluster")
     await until_logged(process, "offering resources: 1")
+
+
+def test_missing_cluster_is_reported_as_long_as_the_daemon_runs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that a pod gets later are not used, so they must not end the warning."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert cluster_events(loads(b"settings: {clusterEvents: true}\nresources: []\n"), Telemetry()) is None
+    (warning,) = caplog.records
+    assert warning.__dict__["is_current"] is LASTING["is_current"]
 
 
 async def test_kubeconfig_that_appears_later_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

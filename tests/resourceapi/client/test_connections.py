@@ -206,6 +206,27 @@ async def test_untrusted_server_certificate_is_refused(tls_pair: tuple[str, str]
         assert len(peer.asked) == 2
 
 
+async def test_warning_about_an_unverified_certificate_lasts_while_its_server_is_used(
+    tls_pair: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resourceapi.client.http.REREAD_AFTER", 0.0)
+    tls = server_context(tls_pair, tmp_path)
+    async with serving(answer, tls=tls) as one, serving(answer, tls=tls) as other:
+        servers = [one.url, other.url, other.url]
+        client = AsyncClient(lambda: Credentials(server=servers.pop(0), is_insecure=True), attempts=1, wait=no_wait)
+
+        def current() -> list[bool]:
+            return [x.__dict__["is_current"]() for x in caplog.records if "is not verified" in x.getMessage()]
+
+        await get(client)
+        assert current() == [True]
+        await get(client)
+        await get(client)
+        assert current() == [False, True]
+        client.close()
+        assert current() == [False, False]
+
+
 async def test_server_without_tls_is_named_in_the_error() -> None:
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

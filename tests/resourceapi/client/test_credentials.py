@@ -83,6 +83,8 @@ _KUBECONFIG_WITH_CLUSTER = (
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("", "not a kubeconfig"),
+        ("users: " + "[" * 1000, "nested too deeply"),
         ("since: 2020-13-45\n", "month must be in 1..12"),
         (_KUBECONFIG_WITH_CLUSTER % "server: 'https://[fd00'", "server: Invalid IPv6 URL"),
         ("current-context: a\ncontexts: 3\n", "no context 'a' in contexts"),

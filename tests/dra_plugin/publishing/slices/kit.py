@@ -107,17 +107,13 @@ class Cluster:
 
     def serve_slices(self, *versions: str) -> None:
         """Make the server serve slices in these versions only."""
-        kind = self._kind()
+        kind = _kind(self.server)
         kept = tuple(each for each in kind.versions if each.name in versions)
         self.server.registry.add(replace(kind, versions=kept))
 
     def drop_fields(self, drop: Callable[[Plain], None]) -> None:
         """Make the server drop fields of every slice that it receives; `drop` changes the spec."""
-        kind = self._kind()
-        self.server.registry.add(replace(kind, rules=cast("Rules", _Dropping(kind.rules, drop))))
-
-    def _kind(self) -> Any:
-        return next(kind for kind in self.server.registry if kind.plural == "resourceslices")
+        drop_fields(self.server, drop)
 
 
 class Faults:
@@ -159,6 +155,16 @@ class Faults:
 
 async def _nowhere(message: Any) -> None:
     """Drop a message."""
+
+
+def drop_fields(server: Server, drop: Callable[[Plain], None]) -> None:
+    """Make a server drop fields of every slice that it receives; `drop` changes the spec."""
+    kind = _kind(server)
+    server.registry.add(replace(kind, rules=cast("Rules", _Dropping(kind.rules, drop))))
+
+
+def _kind(server: Server) -> Any:
+    return next(kind for kind in server.registry if kind.plural == "resourceslices")
 
 
 class _Dropping:
