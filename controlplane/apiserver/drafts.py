@@ -7,7 +7,7 @@ apply. A real server does this with every write: it reads, works, and stores onl
 import asyncio
 from collections.abc import Callable, Sequence
 
-from controlplane.apiserver.admission import POLICIES
+from controlplane.apiserver.admission import GROUP, POLICIES
 from controlplane.apiserver.bodies import LARGE_BODY
 from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.kinds import Key, Kind, Plain
@@ -23,6 +23,9 @@ _MANY_VALUES = 2000
 _KINDS_WITH_EXPRESSIONS = (
     DEFINITIONS,
     POLICIES,
+    f"mutatingadmissionpolicies.{GROUP}",
+    f"mutatingwebhookconfigurations.{GROUP}",
+    f"validatingwebhookconfigurations.{GROUP}",
     "deviceclasses.resource.k8s.io",
     "resourceclaims.resource.k8s.io",
     "resourceclaimtemplates.resource.k8s.io",
