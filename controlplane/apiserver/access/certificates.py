@@ -8,7 +8,6 @@ Signing Requests"; the texts are upstream's.
 import base64
 import binascii
 import contextlib
-import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from controlplane.apiserver import columns
 from controlplane.apiserver.access.authorization import Authorizer
 from controlplane.apiserver.access.identity import MASTERS, User
+from controlplane.apiserver.access.pem import pem_blocks
 from controlplane.apiserver.access.pkcs10 import RequestError, read_request
 from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
@@ -41,7 +41,6 @@ _USAGES = (
 _MIN_EXPIRATION = 600  # seconds
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _LEGACY = "kubernetes.io/legacy-unknown"
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _CONDITIONS = "status.conditions"
 
 
@@ -231,12 +230,14 @@ def _certificate_fault(text: Any) -> str:
     if not text:
         return ""
     try:
-        blocks = _BLOCK.findall(base64.b64decode(text, validate=True))
+        blocks = list(pem_blocks(base64.b64decode(text, validate=True)))
     except (binascii.Error, TypeError):
         blocks = []
-    wrong = next((block for block in blocks if block != b"CERTIFICATE"), None)
-    if wrong is not None:
-        return f'only CERTIFICATE PEM blocks are allowed, found "{wrong.decode()}"'
+    for block in blocks:
+        if block.type != "CERTIFICATE":
+            return f'only CERTIFICATE PEM blocks are allowed, found "{block.type}"'
+        if block.has_headers:
+            return "no PEM block headers are permitted"
     return "" if blocks else "must contain at least one CERTIFICATE PEM block"
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.access.authorization import Authorizer
+from controlplane.apiserver.access.pem import pem_blocks
 from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.access.x509 import (
     Certificate,
     CertificateError,
-    pem_blocks,
     read_certificate,
     read_public_key,
     requested_key,
@@ -147,7 +147,7 @@ def _check_anchors(errors: ErrorList, text: str, path: str) -> None:
         return
     places: dict[bytes, list[int]] = {}
     faults = []
-    for index, block in enumerate(pem_blocks(text)):
+    for index, block in enumerate(pem_blocks(text.encode())):
         why = f"has bad block type: {block.type}" if block.type != _CERTIFICATE else ""
         why = why or ("has PEM block headers" if block.has_headers else _anchor_fault(block.data))
         if why:
@@ -311,7 +311,7 @@ def _issue_fault(spec: Plain, status: Plain, now: datetime) -> ErrorList | None:
     if len(chain.encode()) > _MAX_CHAIN:
         errors.too_long(_CHAIN, _MAX_CHAIN)
         return errors
-    first = next(pem_blocks(chain), None)
+    first = next(pem_blocks(chain.encode()), None)
     if first is None:
         errors.invalid(_CHAIN, chain, "issued certificate chain must contain at least one certificate")
         return errors
@@ -360,8 +360,8 @@ def _check_times(errors: ErrorList, spec: Plain, status: Plain, leaf: Certificat
             _nanoseconds(lifetime),
             f"leaf certificate lifetime must be <= spec.maxExpirationSeconds ({most})",
         ),
-        (refresh >= begin + _MARGIN, "status.beginRefreshAt", refresh, _TOO_EARLY),
-        (refresh <= end - _MARGIN, "status.beginRefreshAt", refresh, _TOO_LATE),
+        (refresh - begin >= _MARGIN, "status.beginRefreshAt", refresh, _TOO_EARLY),
+        (end - refresh >= _MARGIN, "status.beginRefreshAt", refresh, _TOO_LATE),
     )
     broken = next((rule for rule in rules if not rule[0]), None)
     if broken is not None:
@@ -369,7 +369,7 @@ def _check_times(errors: ErrorList, spec: Plain, status: Plain, leaf: Certificat
 
 
 def _check_rest_of_chain(errors: ErrorList, chain: str) -> None:
-    for block in islice(pem_blocks(chain), 1, None):
+    for block in islice(pem_blocks(chain.encode()), 1, None):
         if block.type != _CERTIFICATE:
             why = "issued certificate chain must consist entirely of CERTFICATE PEM blocks"
             errors.invalid(_CHAIN, chain, why)
