@@ -51,7 +51,14 @@ from controlplane.apiserver.patch import (
     patch_type_of,
     read_patch,
 )
-from controlplane.apiserver.pods.streams import PROXIED_KINDS, PROXY, STREAMS, proxied_name, refuse_proxy, refuse_stream
+from controlplane.apiserver.pods.streams import (
+    PROXIED_KINDS,
+    PROXY,
+    STREAMS,
+    proxied_address,
+    refuse_proxy,
+    refuse_stream,
+)
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, encode_off_loop, form_of, listed, refused, warn
 from controlplane.apiserver.rest import Outcome, Rest
@@ -285,9 +292,9 @@ class Application:
         if target.kind.id == "pods" and target.subresource in PARTS:
             return await self._unstored.write_part(request, target)
         if target.subresource == PROXY and target.kind.id in PROXIED_KINDS:
-            kind_id, name = target.kind.id, proxied_name(target.kind.id, target.name)
+            kind_id, (name, port) = target.kind.id, proxied_address(target.kind.id, target.name)
             find = partial(self._rest.get, target._replace(name=name, subresource=""))
-            refuse_proxy(kind_id, name, request.method, find)
+            refuse_proxy(kind_id, name, port, request.method, find)
         if target.kind.id == "pods" and target.subresource in STREAMS:
             pod = self._rest.get(target._replace(subresource=""))
             refuse_stream(pod, target.subresource, request.method, request.query_params.get("container", ""))

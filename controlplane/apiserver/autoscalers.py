@@ -44,7 +44,8 @@ def with_first_version(kind: Kind, fill: Callable[[Plain], Plain]) -> Kind:
 class _Rules(Rules):
     """The rules of both versions: those of v2, which is stored, with a conversion.
 
-    `fill` fills in the defaults of v2, which an object written as v1 gets when it is read back from the store.
+    `fill` fills in the defaults of v2. An object that is written as v1 gets them when it is read back from the store,
+    so that its rules are checked without them.
     """
 
     def __init__(self, new: OpenRules, old: OpenRules, fill: Callable[[Plain], Plain]) -> None:
@@ -53,7 +54,8 @@ class _Rules(Rules):
 
     def decode(self, value: Plain, version: str) -> Decoded:
         if version != _OLD:
-            return self._new.decode(value, version)
+            decoded = self._new.decode(value, version)
+            return decoded._replace(object=self._fill(decoded.object))
         decoded = self._old.decode(value, version)
         return Decoded(_as_new(decoded.object), decoded.problems)
 
@@ -313,7 +315,7 @@ def _read_behavior(text: str | None) -> Plain:
             named = {_published(name): rules.get(name.lower()) for name in _RULES}
             if named["policies"] is not None:
                 named["policies"] = [
-                    _without_nulls({_published(name): each.get(name.lower()) for name in _POLICY})
+                    _without_nulls({_published(name): (each or {}).get(name.lower()) for name in _POLICY})
                     for each in named["policies"]
                 ]
             behavior[way] = _without_nulls(named)

@@ -16,6 +16,7 @@ from controlplane.apiserver.access.pod_certificates import pod_certificate_kind,
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.definitions.custom_kinds import definition_kind
 from controlplane.apiserver.events import events_kind
+from controlplane.apiserver.finalizers import NAMESPACE_FINALIZER
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
 from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.open_rules import Part, as_written
@@ -40,7 +41,6 @@ from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # version -> minor release in which it became deprecated
 _NEW = {"DeviceTaintRule"}  # before 1.37 it has no version after v1beta2, so that is not deprecated
-_NAMESPACE_FINALIZER = "kubernetes"  # the finalizer of a namespace that still has objects
 _PROTOTYPE_FIELDS = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -247,8 +247,8 @@ def _namespace(obj: Plain) -> Plain:
 def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
     """A new namespace with the server's finalizer; an existing one with the finalizers that it has."""
     finalizers = (old or new)["spec"].get("finalizers") or []
-    if old is None and _NAMESPACE_FINALIZER not in finalizers:
-        finalizers = [*finalizers, _NAMESPACE_FINALIZER]
+    if old is None and NAMESPACE_FINALIZER not in finalizers:
+        finalizers = [*finalizers, NAMESPACE_FINALIZER]
     return {**new, "spec": {"finalizers": finalizers} if finalizers else {}}
 
 
@@ -265,7 +265,7 @@ def _check_finalizers(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 def _check_finalizer(errors: ErrorList, path: str, finalizer: str) -> None:
     label_name(errors, path, finalizer)
-    if "/" not in finalizer and finalizer != _NAMESPACE_FINALIZER:
+    if "/" not in finalizer and finalizer != NAMESPACE_FINALIZER:
         errors.invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
 
 

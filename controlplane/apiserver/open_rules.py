@@ -33,6 +33,7 @@ from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
 _WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
+_WITHOUT_METADATA = (("networking.k8s.io", "ServiceCIDR"),)
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
 _COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # changes of these labels increase the generation
 _FIELD = re.compile(r"(Go struct field \w+\.)")
@@ -115,7 +116,9 @@ class OpenRules(Rules):
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
         # built-in kinds allow it: network plugins annotate nodes so
-        self.takes_metadata_with_status = group in _WITH_METADATA and not is_validated
+        self.takes_metadata_with_status = (
+            group in _WITH_METADATA and (group, kind) not in _WITHOUT_METADATA and not is_validated
+        )
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:

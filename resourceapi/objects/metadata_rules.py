@@ -19,6 +19,11 @@ IMMUTABLE = "field is immutable"
 _OF_A_NAMESPACE, _ORPHAN, _FOREGROUND = "kubernetes", "orphan", "foregroundDeletion"
 
 
+def masked_prefix(text: str) -> str:
+    """Return the beginning of a generated name without a dash at its end, because something will follow."""
+    return text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text
+
+
 def metadata_on_create(
     errors: ErrorList,
     meta: ObjectMeta,
@@ -36,10 +41,7 @@ def metadata_on_create(
     """
     rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
-        masked = meta.generate_name
-        if len(masked) > 1 and masked.endswith("-"):
-            masked = masked[:-2] + "a"  # something will follow the dash
-        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked))
+        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked_prefix(meta.generate_name)))
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:

@@ -34,6 +34,7 @@ from resourceapi.objects import Condition, ErrorList, from_dict
 from resourceapi.objects.errors import OMITTED, Token
 from resourceapi.objects.field_rules import complaints, conditions
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.metadata_rules import masked_prefix
 from resourceapi.objects.names import dns_subdomain, label_key
 from resourceapi.objects.release import Release
 
@@ -117,9 +118,11 @@ class _BundleRules(OpenRules):
 
 def _check_bundle(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     signer, bundle = new["spec"].get("signerName") or "", new["spec"].get("trustBundle") or ""
-    name = new["metadata"].get("name") or ""
-    if name:
-        complaints(errors, "metadata.name", name, _bundle_name(name, signer))
+    for member in ("generateName", "name"):
+        name = new["metadata"].get(member) or ""
+        if name:
+            masked = masked_prefix(name) if member == "generateName" else name
+            complaints(errors, f"metadata.{member}", name, _bundle_name(masked, signer))
     if signer:
         check_signer(errors, "spec.signerName", signer)
     if old is None or bundle != (old["spec"].get("trustBundle") or ""):
@@ -382,8 +385,8 @@ def _check_rest_of_chain(errors: ErrorList, chain: str) -> None:
 
 
 def _nanoseconds(duration: timedelta) -> int:
-    """A duration as a refusal shows it."""
-    return duration // timedelta(microseconds=1) * 1000
+    """A duration as a refusal shows it: in Go it has 64 bits."""
+    return min(duration // timedelta(microseconds=1) * 1000, 2**63 - 1)
 
 
 def _bytes(text: Any) -> bytes:

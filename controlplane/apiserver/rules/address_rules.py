@@ -12,7 +12,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.placement import NO_ADDRESS, is_address
 from controlplane.apiserver.pods.spec_rules import NO_NETWORK
-from controlplane.apiserver.rules.network_addresses import EXTRA_BITS, network_of
+from controlplane.apiserver.rules.network_addresses import EXTRA_BITS, is_mapped, network_of, without_leading_zeros
 from resourceapi.objects import ErrorList
 from resourceapi.objects.field_rules import complaints
 from resourceapi.objects.json_value import json_equal
@@ -27,9 +27,11 @@ _ONE_FAMILY = "may specify no more than one IP for each IP family, i.e 192.168.0
 def address_name(name: str) -> list[str]:
     """Return what is wrong with the name of an IPAddress, which is the address in its canonical form."""
     if not is_address(name):
-        return [NO_ADDRESS]
-    address = str(ipaddress.ip_address(name))
-    return [] if name == address else [f'must be in canonical form ("{address}")']
+        return ["must not have leading 0s" if is_address(without_leading_zeros(name)) else NO_ADDRESS]
+    address = ipaddress.ip_address(name)
+    if is_mapped(address):
+        return ["must not be an IPv4-mapped IPv6 address"]
+    return [] if name == str(address) else [f'must be in canonical form ("{address}")']
 
 
 def _check_address(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
@@ -81,10 +83,14 @@ def _check_new_ranges(errors: ErrorList, spec: Plain, path: str) -> None:
     if len(ranges) > _MOST_RANGES:
         errors.invalid(path, {"CIDRs": ranges}, f"may only hold up to {_MOST_RANGES} values")
         return
-    found = [network_of(text) for text in ranges]
+    found = [network_of(without_leading_zeros(text)) for text in ranges]
     for index, network in enumerate(found):
         if network is None:
             errors.invalid(f"{path}[{index}]", ranges[index], NO_NETWORK)
+        elif is_mapped(network.network_address):
+            errors.invalid(f"{path}[{index}]", ranges[index], "must not have an IPv4-mapped IPv6 address")
+        elif ranges[index] != without_leading_zeros(ranges[index]):
+            errors.invalid(f"{path}[{index}]", ranges[index], "must not have leading 0s in IP or prefix length")
         elif ipaddress.ip_address(ranges[index].partition("/")[0]) != network.network_address:
             errors.invalid(f"{path}[{index}]", ranges[index], EXTRA_BITS)
         elif ranges[index] != str(network):

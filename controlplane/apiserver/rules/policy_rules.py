@@ -63,11 +63,10 @@ def check_policy_matching(
     old: Plain | None,
     *,
     check_more: Check | None = None,
-    has_patches: bool = False,
 ) -> dict[str, Type]:
     """Check what policies of both types have: parameters, match rules and variables. Returns the variables' types.
 
-    `check_more` checks the match constraints further. `has_patches`: variables can write patches.
+    `check_more` checks the match constraints further.
     """
     spec, path = new["spec"], "spec"
     if spec.get("failurePolicy") not in _FAILURES:
@@ -85,7 +84,7 @@ def check_policy_matching(
             check_more(errors, new, old)
     if old is None or not json_equal(spec, old["spec"]):
         check_conditions(errors, spec, f"{path}.matchConditions")
-    return _check_variables(errors, spec, f"{path}.variables", has_patches=has_patches)
+    return _check_variables(errors, spec, f"{path}.variables")
 
 
 def check_binding(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
@@ -223,8 +222,8 @@ def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
         seen.add(name)
 
 
-def _check_variables(errors: ErrorList, spec: Plain, path: str, *, has_patches: bool) -> dict[str, Type]:
-    """Check the variables; return their types. Each variable can use those before it."""
+def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Type]:
+    """Check the variables; return their types. Each variable can use those before it, and none can write patches."""
     known: dict[str, Type] = {}
     for index, each in enumerate(spec.get("variables") or ()):
         here, name, source = f"{path}[{index}]", each.get("name") or "", each.get("expression") or ""
@@ -235,9 +234,7 @@ def _check_variables(errors: ErrorList, spec: Plain, path: str, *, has_patches: 
         if not source.strip():
             errors.required(f"{here}.expression", "expression is not specified")
             continue
-        environment = environment_of(
-            known, has_params=spec.get("paramKind") is not None, has_variables=True, has_patches=has_patches
-        )
+        environment = environment_of(known, has_params=spec.get("paramKind") is not None, has_variables=True)
         known[name] = check_expression(errors, f"{here}.expression", source, environment)
     return known
 
