@@ -24,7 +24,6 @@ from controlplane.apiserver.bodies import (
     run_off_loop_if_large,
 )
 from controlplane.apiserver.decoding import decode
-from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
@@ -42,6 +41,7 @@ from controlplane.apiserver.negotiation import (
 )
 from controlplane.apiserver.observing import Observer, answered_request
 from controlplane.apiserver.openapi import OpenApi
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import (
     APPLY_PATCH,

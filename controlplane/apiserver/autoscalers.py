@@ -12,7 +12,7 @@ import msgspec
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, Rules, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.unstructured_rules import UnstructuredRules
 from resourceapi.objects import DecodeError, Quantity, QuantityError
 from resourceapi.objects.errors import JSON_ESCAPES
 
@@ -35,9 +35,10 @@ _POLICY = ("Type", "Value", "PeriodSeconds")
 
 def with_first_version(kind: Kind, fill: Callable[[Plain], Plain]) -> Kind:
     """Return the kind, which has only v2, with v1 beside it. `fill` fills in the defaults of v2."""
-    assert isinstance(kind.rules, OpenRules)
+    assert isinstance(kind.rules, UnstructuredRules)
     schema = kind_schema(f"{GROUP}/{_OLD}", _KIND, "How many copies a load of the CPU needs.")
-    rules = _Rules(kind.rules, OpenRules(GROUP, _KIND, _OLD, {_OLD: schema}, namespaced=True, fill=_with_minimum), fill)
+    old = UnstructuredRules(GROUP, _KIND, _OLD, {_OLD: schema}, namespaced=True, fill=_with_minimum)
+    rules = _Rules(kind.rules, old, fill)
     return msgspec.structs.replace(kind, versions=(*kind.versions, Served(_OLD, schema)), rules=rules, converts=True)
 
 
@@ -48,7 +49,7 @@ class _Rules(Rules):
     so that its rules are checked without them.
     """
 
-    def __init__(self, new: OpenRules, old: OpenRules, fill: Callable[[Plain], Plain]) -> None:
+    def __init__(self, new: UnstructuredRules, old: UnstructuredRules, fill: Callable[[Plain], Plain]) -> None:
         self._new, self._old, self._fill = new, old, fill
         self.takes_metadata_with_status = new.takes_metadata_with_status
 

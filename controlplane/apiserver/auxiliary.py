@@ -17,8 +17,6 @@ from controlplane.apiserver.autoscalers import with_first_version
 from controlplane.apiserver.auxiliary_columns import COLUMNS_BY_KIND
 from controlplane.apiserver.auxiliary_table import ROWS, Row
 from controlplane.apiserver.kinds import Kind, Plain, ScalePaths
-from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Advance, Check, Part, as_written
 from controlplane.apiserver.rules import (
     address_rules,
     auxiliary_rules,
@@ -47,6 +45,8 @@ from controlplane.apiserver.rules.service_rules import check_service, check_serv
 from controlplane.apiserver.rules.storage_rules import with_driver_generation
 from controlplane.apiserver.rules.traffic_rules import check_ingress_status
 from controlplane.apiserver.rules.volume_rules import accept_any_status, check_volume, with_phase_time
+from controlplane.apiserver.unstructured_kinds import unstructured_kind
+from controlplane.apiserver.unstructured_rules import Advance, Check, Part, as_written
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
@@ -103,7 +103,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
     warns = auxiliary_warnings.warning_functions(release)
     counted = (_AUTOSCALER,) if release.counts_autoscalers else ()
     for row in (each for each in ROWS if each.is_served(release)):
-        kind = open_kind(
+        kind = unstructured_kind(
             row.kind,
             _plural(row.kind),
             row.description,
@@ -159,7 +159,7 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             ("MutatingAdmissionPolicyBinding", "Where such a policy counts.", check_mutating_binding, of_bindings),
         ]
     for kind, description, check, fill in kinds:
-        yield open_kind(
+        yield unstructured_kind(
             kind,
             _plural(kind),
             description,

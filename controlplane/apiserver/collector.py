@@ -9,9 +9,9 @@ Source: k8s.io/kubernetes pkg/controller/garbagecollector.
 from collections.abc import Iterator
 from functools import partial
 
-from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.finalizers import FOREGROUND, NAMESPACE_FINALIZER, ORPHAN
 from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Rest

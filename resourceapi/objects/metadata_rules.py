@@ -7,7 +7,7 @@ from typing import Any
 from resourceapi.objects import names
 from resourceapi.objects.codec import to_dict, without_unknown
 from resourceapi.objects.errors import ErrorList, Token, WithAlpha, quoted_text
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.field_rules import add_invalid, label_name
 from resourceapi.objects.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from resourceapi.objects.release import Release
 
@@ -41,18 +41,18 @@ def metadata_on_create(
     """
     rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
-        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked_prefix(meta.generate_name)))
+        add_invalid(errors, f"{path}.generateName", meta.generate_name, rule(masked_prefix(meta.generate_name)))
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        complaints(errors, f"{path}.name", meta.name, rule(meta.name))
+        add_invalid(errors, f"{path}.name", meta.name, rule(meta.name))
     if not namespaced:
         if meta.namespace:
             errors.forbidden(f"{path}.namespace", "not allowed on this type")
     elif not meta.namespace:
         errors.required(f"{path}.namespace")
     else:
-        complaints(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
+        add_invalid(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
     if meta.generation < 0:
         errors.invalid(f"{path}.generation", meta.generation, "must be greater than or equal to 0")
     _common(errors, meta, path, release, finalizers=True)
@@ -130,12 +130,12 @@ def _common(errors: ErrorList, meta: ObjectMeta, path: str, release: Release, *,
 def _labels(errors: ErrorList, path: str, labels: Mapping[str, str]) -> None:
     for key in sorted(labels):
         label_name(errors, path, key)
-        complaints(errors, path, labels[key], names.label_value(labels[key]))
+        add_invalid(errors, path, labels[key], names.label_value(labels[key]))
 
 
 def _annotations(errors: ErrorList, path: str, annotations: Mapping[str, str]) -> None:
     for key in sorted(annotations):
-        complaints(errors, path, key, names.label_key(key.lower()))
+        add_invalid(errors, path, key, names.label_key(key.lower()))
     if sum(names.size(key) + names.size(value) for key, value in annotations.items()) > MAX_ANNOTATIONS:
         errors.too_long(path, MAX_ANNOTATIONS)
 

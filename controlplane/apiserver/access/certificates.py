@@ -20,9 +20,9 @@ from controlplane.apiserver.access.pkcs10 import RequestError, read_request
 from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.rules.signer_names import check_signer
 from controlplane.apiserver.status import forbidden, invalid
+from controlplane.apiserver.unstructured_rules import UnstructuredRules
 from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.field_rules import unique
 from resourceapi.objects.json_value import json_equal
@@ -83,7 +83,7 @@ def pem_of(request: Plain) -> bytes:
         return b""
 
 
-class _Rules(OpenRules):
+class _Rules(UnstructuredRules):
     def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Schema) -> None:
         super().__init__(
             GROUP,

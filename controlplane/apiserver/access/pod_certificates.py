@@ -27,12 +27,12 @@ from controlplane.apiserver.access.x509 import (
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules, Part, as_written
 from controlplane.apiserver.rules.signer_names import check_signer, is_own_signer
 from controlplane.apiserver.status import forbidden, invalid
+from controlplane.apiserver.unstructured_rules import Part, UnstructuredRules, as_written
 from resourceapi.objects import Condition, ErrorList, from_dict
 from resourceapi.objects.errors import OMITTED, Token
-from resourceapi.objects.field_rules import complaints, conditions
+from resourceapi.objects.field_rules import add_invalid, conditions
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import masked_prefix
 from resourceapi.objects.names import dns_subdomain, label_key
@@ -92,7 +92,7 @@ def pod_certificate_kind(clock: Callable[[], datetime], authorizer: Authorizer, 
     )
 
 
-class _BundleRules(OpenRules):
+class _BundleRules(UnstructuredRules):
     def __init__(self, authorizer: Authorizer, schema: Schema) -> None:
         super().__init__(
             GROUP, _BUNDLE, "v1", {"v1": schema}, namespaced=False, check=_check_bundle, name_rule=lambda _: []
@@ -122,7 +122,7 @@ def _check_bundle(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         name = new["metadata"].get(member) or ""
         if name:
             masked = masked_prefix(name) if member == "generateName" else name
-            complaints(errors, f"metadata.{member}", name, _bundle_name(masked, signer))
+            add_invalid(errors, f"metadata.{member}", name, _bundle_name(masked, signer))
     if signer:
         check_signer(errors, "spec.signerName", signer)
     if old is None or bundle != (old["spec"].get("trustBundle") or ""):
@@ -174,7 +174,7 @@ def _anchor_fault(data: bytes) -> str:
         return "does not parse as X.509"
 
 
-class _RequestRules(OpenRules):
+class _RequestRules(UnstructuredRules):
     def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Schema, release: Release) -> None:
         super().__init__(
             GROUP,
@@ -211,7 +211,7 @@ def _check_request(errors: ErrorList, new: Plain, old: Plain | None, *, release:
     _check_annotations(errors, spec.get("unverifiedUserAnnotations") or {}, "spec.unverifiedUserAnnotations")
     for thing in ("pod", "serviceAccount", "node"):
         name, uid = spec.get(f"{thing}Name") or "", spec.get(f"{thing}UID") or ""
-        complaints(errors, f"spec.{thing}Name", Token(name) if thing == "node" else name, dns_subdomain(name))
+        add_invalid(errors, f"spec.{thing}Name", Token(name) if thing == "node" else name, dns_subdomain(name))
         if not uid:
             errors.invalid(f"spec.{thing}UID", Token(uid), "must not be empty")
         if len(uid.encode()) > _MAX_UID:
@@ -236,7 +236,7 @@ def _check_annotations(errors: ErrorList, annotations: Plain, path: str) -> None
         if not key:
             errors.required(path)
         elif found:
-            complaints(errors, path, key, found)
+            add_invalid(errors, path, key, found)
         elif "/" not in key:
             errors.invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _MAX_ANNOTATIONS:

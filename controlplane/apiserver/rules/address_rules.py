@@ -9,18 +9,18 @@ from functools import partial
 
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.placement import NO_ADDRESS, is_address
 from controlplane.apiserver.pods.spec_rules import NO_NETWORK
 from controlplane.apiserver.rules.network_addresses import EXTRA_BITS, is_mapped, network_of, without_leading_zeros
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain, path_segment
 from resourceapi.objects.release import Release
 
 _IMMUTABLE = "field is immutable"
-_MOST_RANGES = 2
+_MAX_RANGES = 2
 _ONE_FAMILY = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
 
 
@@ -49,11 +49,11 @@ def _check_address(errors: ErrorList, new: Plain, old: Plain | None, *, release:
 def _check_parent(errors: ErrorList, parent: Plain, path: str) -> None:
     group = parent.get("group") or ""
     if group:
-        complaints(errors, f"{path}.group", group, dns_subdomain(group))
+        add_invalid(errors, f"{path}.group", group, dns_subdomain(group))
     for member in ("resource", "name", "namespace"):
         value = parent.get(member) or ""
         if value:
-            complaints(errors, f"{path}.{member}", value, path_segment(value))
+            add_invalid(errors, f"{path}.{member}", value, path_segment(value))
         elif member != "namespace":
             errors.required(f"{path}.{member}")
 
@@ -64,7 +64,7 @@ def _check_ranges(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         _check_new_ranges(errors, new["spec"], path)
         return
     before = old["spec"].get("cidrs") or []
-    is_extended = (len(before), len(after)) == (1, _MOST_RANGES)
+    is_extended = (len(before), len(after)) == (1, _MAX_RANGES)
     if len(before) != len(after) and not is_extended:
         errors.invalid(path, new["spec"].get("cidrs"), _IMMUTABLE)
         return
@@ -80,8 +80,8 @@ def _check_new_ranges(errors: ErrorList, spec: Plain, path: str) -> None:
     if not ranges:
         errors.required(path, "at least one CIDR required")
         return
-    if len(ranges) > _MOST_RANGES:
-        errors.invalid(path, {"CIDRs": ranges}, f"may only hold up to {_MOST_RANGES} values")
+    if len(ranges) > _MAX_RANGES:
+        errors.invalid(path, {"CIDRs": ranges}, f"may only hold up to {_MAX_RANGES} values")
         return
     found = [network_of(without_leading_zeros(text)) for text in ranges]
     for index, network in enumerate(found):
@@ -96,7 +96,7 @@ def _check_new_ranges(errors: ErrorList, spec: Plain, path: str) -> None:
         elif ranges[index] != str(network):
             errors.invalid(f"{path}[{index}]", ranges[index], f'must be in canonical form ("{network}")')
     families = [network.version for network in found if network is not None]
-    if len(families) == _MOST_RANGES and len({*families}) == 1:
+    if len(families) == _MAX_RANGES and len({*families}) == 1:
         errors.invalid(path, ranges, _ONE_FAMILY)
 
 

@@ -16,9 +16,9 @@ from controlplane.apiserver.definitions.embedded import check_embedded, coerce, 
 from controlplane.apiserver.definitions.expressions import check_object, has_rules
 from controlplane.apiserver.definitions.pruning import NEW, check_items, prune, with_defaults, without_nulls
 from controlplane.apiserver.definitions.schema_validation import check
+from controlplane.apiserver.explicit_empties import lost_empties, with_empties
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
-from controlplane.apiserver.sent_empties import lost_empties, with_empties
 from controlplane.apiserver.status import added_warnings, go_name, invalid
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
@@ -62,7 +62,7 @@ def as_written(new: Plain, old: Plain) -> Plain:
     return new
 
 
-class OpenRules(Rules):
+class UnstructuredRules(Rules):
     """The rules of one kind whose objects are JSON values.
 
     `fill` fills in the kind's defaults. `drop` removes what the release does not have, once the client is known.
