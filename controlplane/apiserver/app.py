@@ -24,7 +24,6 @@ from controlplane.apiserver.bodies import (
     run_off_loop_if_large,
 )
 from controlplane.apiserver.decoding import decode
-from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import manager_name
 from controlplane.apiserver.negotiation import (
@@ -42,6 +41,7 @@ from controlplane.apiserver.negotiation import (
 )
 from controlplane.apiserver.observing import Observer, answered_request
 from controlplane.apiserver.openapi import OpenApi
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import WriteOptions, delete_options, flag, list_options, write_options
 from controlplane.apiserver.patch import (
     APPLY_PATCH,
@@ -51,7 +51,14 @@ from controlplane.apiserver.patch import (
     patch_type_of,
     read_patch,
 )
-from controlplane.apiserver.pods.streams import PROXIED_KINDS, PROXY, STREAMS, proxied_name, refuse_proxy, refuse_stream
+from controlplane.apiserver.pods.streams import (
+    PROXIED_KINDS,
+    PROXY,
+    STREAMS,
+    proxied_address,
+    refuse_proxy,
+    refuse_stream,
+)
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.responses import answered, encode_off_loop, form_of, listed, refused, warn
 from controlplane.apiserver.rest import Outcome, Rest
@@ -285,9 +292,9 @@ class Application:
         if target.kind.id == "pods" and target.subresource in PARTS:
             return await self._unstored.write_part(request, target)
         if target.subresource == PROXY and target.kind.id in PROXIED_KINDS:
-            kind_id, name = target.kind.id, proxied_name(target.kind.id, target.name)
+            kind_id, (name, port) = target.kind.id, proxied_address(target.kind.id, target.name)
             find = partial(self._rest.get, target._replace(name=name, subresource=""))
-            refuse_proxy(kind_id, name, request.method, find)
+            refuse_proxy(kind_id, name, port, request.method, find)
         if target.kind.id == "pods" and target.subresource in STREAMS:
             pod = self._rest.get(target._replace(subresource=""))
             refuse_stream(pod, target.subresource, request.method, request.query_params.get("container", ""))

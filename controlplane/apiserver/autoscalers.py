@@ -12,7 +12,7 @@ import msgspec
 from controlplane.apiserver import protobuf
 from controlplane.apiserver.kinds import Decoded, Kind, Plain, Rules, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules
+from controlplane.apiserver.unstructured_rules import UnstructuredRules
 from resourceapi.objects import DecodeError, Quantity, QuantityError
 from resourceapi.objects.errors import JSON_ESCAPES
 
@@ -35,25 +35,28 @@ _POLICY = ("Type", "Value", "PeriodSeconds")
 
 def with_first_version(kind: Kind, fill: Callable[[Plain], Plain]) -> Kind:
     """Return the kind, which has only v2, with v1 beside it. `fill` fills in the defaults of v2."""
-    assert isinstance(kind.rules, OpenRules)
+    assert isinstance(kind.rules, UnstructuredRules)
     schema = kind_schema(f"{GROUP}/{_OLD}", _KIND, "How many copies a load of the CPU needs.")
-    rules = _Rules(kind.rules, OpenRules(GROUP, _KIND, _OLD, {_OLD: schema}, namespaced=True, fill=_with_minimum), fill)
+    old = UnstructuredRules(GROUP, _KIND, _OLD, {_OLD: schema}, namespaced=True, fill=_with_minimum)
+    rules = _Rules(kind.rules, old, fill)
     return msgspec.structs.replace(kind, versions=(*kind.versions, Served(_OLD, schema)), rules=rules, converts=True)
 
 
 class _Rules(Rules):
     """The rules of both versions: those of v2, which is stored, with a conversion.
 
-    `fill` fills in the defaults of v2, which an object written as v1 gets when it is read back from the store.
+    `fill` fills in the defaults of v2. An object that is written as v1 gets them when it is read back from the store,
+    so that its rules are checked without them.
     """
 
-    def __init__(self, new: OpenRules, old: OpenRules, fill: Callable[[Plain], Plain]) -> None:
+    def __init__(self, new: UnstructuredRules, old: UnstructuredRules, fill: Callable[[Plain], Plain]) -> None:
         self._new, self._old, self._fill = new, old, fill
         self.takes_metadata_with_status = new.takes_metadata_with_status
 
     def decode(self, value: Plain, version: str) -> Decoded:
         if version != _OLD:
-            return self._new.decode(value, version)
+            decoded = self._new.decode(value, version)
+            return decoded._replace(object=self._fill(decoded.object))
         decoded = self._old.decode(value, version)
         return Decoded(_as_new(decoded.object), decoded.problems)
 
@@ -313,7 +316,7 @@ def _read_behavior(text: str | None) -> Plain:
             named = {_published(name): rules.get(name.lower()) for name in _RULES}
             if named["policies"] is not None:
                 named["policies"] = [
-                    _without_nulls({_published(name): each.get(name.lower()) for name in _POLICY})
+                    _without_nulls({_published(name): (each or {}).get(name.lower()) for name in _POLICY})
                     for each in named["policies"]
                 ]
             behavior[way] = _without_nulls(named)

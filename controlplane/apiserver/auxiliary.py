@@ -17,8 +17,6 @@ from controlplane.apiserver.autoscalers import with_first_version
 from controlplane.apiserver.auxiliary_columns import COLUMNS_BY_KIND
 from controlplane.apiserver.auxiliary_table import ROWS, Row
 from controlplane.apiserver.kinds import Kind, Plain, ScalePaths
-from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Advance, Check, Part, as_written
 from controlplane.apiserver.rules import (
     address_rules,
     auxiliary_rules,
@@ -47,10 +45,13 @@ from controlplane.apiserver.rules.service_rules import check_service, check_serv
 from controlplane.apiserver.rules.storage_rules import with_driver_generation
 from controlplane.apiserver.rules.traffic_rules import check_ingress_status
 from controlplane.apiserver.rules.volume_rules import accept_any_status, check_volume, with_phase_time
+from controlplane.apiserver.unstructured_kinds import unstructured_kind
+from controlplane.apiserver.unstructured_rules import Advance, Check, Part, as_written
 from resourceapi.objects.names import dns_1035_label, dns_label, path_segment
 from resourceapi.objects.release import Release
 
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
+_AUTOSCALER = "HorizontalPodAutoscaler"
 _COORDINATED_ELECTION_FIELDS = ("strategy", "preferredHolder")
 
 
@@ -72,7 +73,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
     checks = {kind: check for each in rules for kind, check in each.checks(release).items()}
     checks |= {**core_rules.CHECKS, **quota_rules.CHECKS, **webhook_rules.CHECKS}
     checks |= {
-        "HorizontalPodAutoscaler": partial(check_autoscaler, release=release),
+        _AUTOSCALER: partial(check_autoscaler, release=release),
         "PersistentVolume": partial(check_volume, release=release),
         "PersistentVolumeClaim": check_claim,
         "Service": check_service,
@@ -87,7 +88,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
     }
     of_statuses: dict[str, Check] = {
         **workload_status_rules.CHECKS,
-        "HorizontalPodAutoscaler": check_autoscaler_status,
+        _AUTOSCALER: check_autoscaler_status,
         "Ingress": check_ingress_status,
         "Job": check_job_status,
         "PersistentVolumeClaim": check_claim_status,
@@ -100,9 +101,9 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
     status_parts["PersistentVolume"] = Part(partial(with_phase_time, clock=clock), accept_any_status)
     drops = {**workload_defaults.droppers(release), "Lease": _without_election}
     warns = auxiliary_warnings.warning_functions(release)
-    counted = ("HorizontalPodAutoscaler",) if release.counts_autoscalers else ()
+    counted = (_AUTOSCALER,) if release.counts_autoscalers else ()
     for row in (each for each in ROWS if each.is_served(release)):
-        kind = open_kind(
+        kind = unstructured_kind(
             row.kind,
             _plural(row.kind),
             row.description,
@@ -111,7 +112,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
             version=row.version,
             scale=_SCALE if row.scales else None,
             deprecation=row.deprecation,
-            fill=fills.get(row.kind, lambda obj: obj),
+            fill=fills.get(row.kind, _as_decoded) if row.kind != _AUTOSCALER else _as_decoded,
             check=checks.get(row.kind),
             drop=drops.get(row.kind),
             warn=warns.get(row.kind),
@@ -132,7 +133,7 @@ def auxiliary_kinds(release: Release, clock: Callable[[], datetime]) -> Iterator
             hides_name=row.hides_name,
             hashed_as=row.hashed_as,
         )
-        yield with_first_version(kind, fills[row.kind]) if row.kind == "HorizontalPodAutoscaler" else kind
+        yield with_first_version(kind, fills[row.kind]) if row.kind == _AUTOSCALER else kind
 
 
 def policy_kinds(release: Release) -> Iterator[Kind]:
@@ -158,7 +159,7 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             ("MutatingAdmissionPolicyBinding", "Where such a policy counts.", check_mutating_binding, of_bindings),
         ]
     for kind, description, check, fill in kinds:
-        yield open_kind(
+        yield unstructured_kind(
             kind,
             _plural(kind),
             description,
@@ -173,6 +174,11 @@ def policy_kinds(release: Release) -> Iterator[Kind]:
             categories=("api-extensions",),
             hashed_as=f"{GROUP}/v1beta1" if kind.startswith("Mutating") and release.stores_beta_policies else "",
         )
+
+
+def _as_decoded(obj: Plain) -> Plain:
+    """An object of a kind without defaults."""
+    return obj
 
 
 def _without_election(lease: Plain) -> Plain:

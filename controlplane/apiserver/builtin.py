@@ -16,9 +16,8 @@ from controlplane.apiserver.access.pod_certificates import pod_certificate_kind,
 from controlplane.apiserver.auxiliary import auxiliary_kinds, policy_kinds
 from controlplane.apiserver.definitions.custom_kinds import definition_kind
 from controlplane.apiserver.events import events_kind
+from controlplane.apiserver.finalizers import NAMESPACE_FINALIZER
 from controlplane.apiserver.kinds import Kind, Plain, Registry, Served
-from controlplane.apiserver.open_kinds import open_kind
-from controlplane.apiserver.open_rules import Part, as_written
 from controlplane.apiserver.pods.admission import with_priority_and_tolerations
 from controlplane.apiserver.pods.changes import check_pod
 from controlplane.apiserver.pods.defaults import with_addresses_in_sync, with_pod_defaults
@@ -31,6 +30,8 @@ from controlplane.apiserver.rules.core_rules import check_config_map, check_secr
 from controlplane.apiserver.rules.event_rules import check_event
 from controlplane.apiserver.rules.service_defaults import with_node_defaults
 from controlplane.apiserver.typed_rules import TypedRules
+from controlplane.apiserver.unstructured_kinds import unstructured_kind
+from controlplane.apiserver.unstructured_rules import Part, as_written
 from resourceapi.objects import ErrorList, KubernetesObject, v1, v1beta1
 from resourceapi.objects.errors import Token
 from resourceapi.objects.field_rules import label_name
@@ -40,7 +41,6 @@ from resourceapi.objects.schemas import schema_of
 
 _DEPRECATED = {"v1alpha3": 36, "v1beta1": 35, "v1beta2": 36}  # version -> minor release in which it became deprecated
 _NEW = {"DeviceTaintRule"}  # before 1.37 it has no version after v1beta2, so that is not deprecated
-_NAMESPACE_FINALIZER = "kubernetes"  # the finalizer of a namespace that still has objects
 _PROTOTYPE_FIELDS = frozenset(("spec.deviceClaims", "spec.containers.devices", "spec.initContainers.devices"))
 
 
@@ -152,7 +152,7 @@ def _core(release: Release) -> list[Kind]:
         "source": lambda event: columns.at("source", "component")(event) or event.get("reportingComponent") or "",
     }
     return [
-        open_kind(
+        unstructured_kind(
             "Namespace",
             "namespaces",
             "A name space for objects.",
@@ -170,7 +170,7 @@ def _core(release: Release) -> list[Kind]:
             name_rule=dns_label,
             fields={"status.phase": columns.at("status", "phase")},
         ),
-        open_kind(
+        unstructured_kind(
             "Node",
             "nodes",
             "A machine of the cluster.",
@@ -183,7 +183,7 @@ def _core(release: Release) -> list[Kind]:
             check=partial(check_node, release=release),
             fields={"spec.unschedulable": lambda obj: str(bool(columns.at("spec", "unschedulable")(obj))).lower()},
         ),
-        open_kind(
+        unstructured_kind(
             "Pod",
             "pods",
             "Containers that run together.",
@@ -204,7 +204,7 @@ def _core(release: Release) -> list[Kind]:
             status_part=status_part(release),
             drop=lambda pod: {**pod, "spec": without_disabled(pod["spec"], release)},
         ),
-        open_kind(
+        unstructured_kind(
             "ConfigMap",
             "configmaps",
             "Configuration for programs.",
@@ -212,7 +212,7 @@ def _core(release: Release) -> list[Kind]:
             short=("cm",),
             check=check_config_map,
         ),
-        open_kind(
+        unstructured_kind(
             "Secret",
             "secrets",
             "Something confidential.",
@@ -221,7 +221,7 @@ def _core(release: Release) -> list[Kind]:
             check=check_secret,
             fields={"type": columns.at("type")},
         ),
-        open_kind(
+        unstructured_kind(
             "Event",
             "events",
             "What happened to an object.",
@@ -247,8 +247,8 @@ def _namespace(obj: Plain) -> Plain:
 def _with_finalizer(new: Plain, old: Plain | None) -> Plain:
     """A new namespace with the server's finalizer; an existing one with the finalizers that it has."""
     finalizers = (old or new)["spec"].get("finalizers") or []
-    if old is None and _NAMESPACE_FINALIZER not in finalizers:
-        finalizers = [*finalizers, _NAMESPACE_FINALIZER]
+    if old is None and NAMESPACE_FINALIZER not in finalizers:
+        finalizers = [*finalizers, NAMESPACE_FINALIZER]
     return {**new, "spec": {"finalizers": finalizers} if finalizers else {}}
 
 
@@ -265,7 +265,7 @@ def _check_finalizers(errors: ErrorList, new: Plain, old: Plain | None) -> None:
 
 def _check_finalizer(errors: ErrorList, path: str, finalizer: str) -> None:
     label_name(errors, path, finalizer)
-    if "/" not in finalizer and finalizer != _NAMESPACE_FINALIZER:
+    if "/" not in finalizer and finalizer != NAMESPACE_FINALIZER:
         errors.invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")
 
 

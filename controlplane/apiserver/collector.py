@@ -9,9 +9,9 @@ Source: k8s.io/kubernetes pkg/controller/garbagecollector.
 from collections.abc import Iterator
 from functools import partial
 
-from controlplane.apiserver.drafts import write_off_loop
-from controlplane.apiserver.finalizers import FOREGROUND, ORPHAN
+from controlplane.apiserver.finalizers import FOREGROUND, NAMESPACE_FINALIZER, ORPHAN
 from controlplane.apiserver.kinds import Kind, Plain
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import DeleteOptions
 from controlplane.apiserver.preconditions import NAMESPACES
 from controlplane.apiserver.rest import Rest
@@ -92,8 +92,14 @@ class Collector:
                 for obj in list(self._store.objects(each_kind.id, name)):
                     is_empty = False
                     await self._delete(each_kind, obj, policy="Background")
-        if is_empty and not namespace["metadata"].get("finalizers"):
+        if not is_empty:
+            return
+        before = (namespace.get("spec") or {}).get("finalizers") or []
+        kept = [each for each in before if each != NAMESPACE_FINALIZER]
+        if not kept and not namespace["metadata"].get("finalizers"):
             self._rest.remove(kind, ("", name))
+        elif kept != before:  # those of others keep it
+            self._rest.put(kind, ("", name), {**namespace, "spec": {"finalizers": kept} if kept else {}})
 
     async def _delete(self, kind: Kind, obj: Plain, *, policy: str) -> None:
         metadata = obj["metadata"]

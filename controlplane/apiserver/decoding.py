@@ -17,7 +17,7 @@ from resourceapi.objects import DecodeError, ErrorList
 from resourceapi.objects.release import Release
 
 _TYPE = ("apiVersion", "kind")
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 """The most problems that are reported for one body. Source: sigs.k8s.io/json (saveStrictError)."""
 
 
@@ -29,7 +29,7 @@ def decode(target: Target, value: Plain, options: WriteOptions) -> Decoded:
         decoded = kind.rules.decode(value, target.version)
     except DecodeError as error:
         raise bad_request(f"{found}: {error.reason}") from None
-    problems = decoded.problems if kind.from_definition else decoded.problems[:_MOST_PROBLEMS]
+    problems = decoded.problems if kind.from_definition else decoded.problems[:_MAX_PROBLEMS]
     if options.field_validation == "Strict" and problems:
         raise bad_request(f"{found}: strict decoding error: {', '.join(problems)}")
     decoded = decoded._replace(problems=problems if options.field_validation == "Warn" else ())
@@ -79,10 +79,10 @@ def decode_patched(
             raise conversion_error(config, error.reason) from None
         errors.invalid("patch", shown(), error.reason)
         raise invalid("", "", "", errors) from None
-    of_patch = tuple(dict.fromkeys(patch.problems if patch else ()))[:_MOST_PROBLEMS]
+    of_patch = tuple(dict.fromkeys(patch.problems if patch else ()))[:_MAX_PROBLEMS]
     of_object = sorted(decoded.problems) if is_strategic else decoded.problems
     if not is_strategic and not kind.from_definition:
-        of_object = of_object[:_MOST_PROBLEMS]
+        of_object = of_object[:_MAX_PROBLEMS]
     problems = tuple(dict.fromkeys((*of_patch, *of_object)))
     if options.field_validation == "Strict" and problems:
         errors.invalid("patch", shown(), f"strict decoding error: {', '.join(problems)}")

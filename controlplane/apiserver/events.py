@@ -8,8 +8,8 @@ import re
 from controlplane.apiserver import columns, protobuf
 from controlplane.apiserver.kinds import Column, Decoded, Kind, Plain, Served
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.rules.event_rules import check_strict_event
+from controlplane.apiserver.unstructured_rules import UnstructuredRules
 
 GROUP = "events.k8s.io"
 _API_VERSION = f"{GROUP}/v1"
@@ -30,7 +30,7 @@ _NAMED_IN_CORE = re.compile(rf'(?<=field ")({"|".join(_IN_EVENTS)})\b')
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
-class EventRules(OpenRules):
+class EventRules(UnstructuredRules):
     """The rules of core/v1's events, in whose form these events are stored."""
 
     def decode(self, value: Plain, version: str) -> Decoded:

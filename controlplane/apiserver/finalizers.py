@@ -8,6 +8,8 @@ from controlplane.apiserver.options import DeleteOptions
 from resourceapi.objects import ObjectMeta, from_dict, to_dict
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+NAMESPACE_FINALIZER = "kubernetes"
+"""The finalizer of a namespace, in its spec, until it is empty."""
 _OF_POLICIES = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 _EVENTS = "events"  # the dependents of events are ignored
 

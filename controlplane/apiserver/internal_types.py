@@ -19,7 +19,7 @@ from resourceapi.objects.release import LATEST, Release
 _ZERO: dict[str, Any] = {"text": "", "bool": False, "number": 0, "quantity": "0", "time": None}
 _FIRST = 36
 """The release of the first table."""
-_MOST_LINES = 10_000
+_MAX_LINES = 10_000
 """The most lines that are compared. The time grows quadratically, and the server answers no other request meanwhile."""
 
 
@@ -91,6 +91,6 @@ def difference(before: Any, after: Any) -> str:
     """
     texts = (json.dumps(each, indent=1, ensure_ascii=False).translate(JSON_ESCAPES) for each in (before, after))
     was, now = ([f"{line}\n" for line in text.split("\n")] for text in texts)
-    if len(was) + len(now) > _MOST_LINES:
+    if len(was) + len(now) > _MAX_LINES:
         return ""
     return "".join([*difflib.unified_diff(was, now)][2:])  # without the file names

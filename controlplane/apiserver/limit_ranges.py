@@ -18,7 +18,7 @@ _RANGES = "limitranges"
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _CONTAINERS = (("containers", "container"), ("initContainers", "init container"))
 _OF_PODS = ("cpu", "memory")
-_MOST_MILLI = (2**63 - 1) // 1000
+_MAX_MILLI = (2**63 - 1) // 1000
 """Above this value, amounts are compared in whole units."""
 _ZERO = Quantity.of(0)
 
@@ -146,7 +146,7 @@ def _is_more(one: Quantity, other: Quantity) -> bool:
 
 
 def _comparable(one: Quantity, other: Quantity) -> tuple[int, int]:
-    if max(one.value(), other.value()) > _MOST_MILLI:
+    if max(one.value(), other.value()) > _MAX_MILLI:
         return one.value(), other.value()
     return one.milli_value(), other.milli_value()
 

@@ -18,6 +18,8 @@ from controlplane.apiserver.subscriptions import mark_of
 from controlplane.apiserver.target import Target
 
 _META = "meta.k8s.io/v1"
+_UNNAMED_IN_ERRORS = ("", "certificates.k8s.io")
+"""Groups whose kinds are not named in errors about field selectors."""
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
@@ -170,7 +172,7 @@ def _version(text: str) -> int:
 
 
 def _unknown_field(kind: Kind, api_version: str, field: str) -> str:
-    if kind.from_definition or kind.stored_as or (kind.fields and not kind.group):
+    if kind.from_definition or kind.stored_as or (kind.fields and kind.group in _UNNAMED_IN_ERRORS):
         return f"field label not supported: {field}"
     if kind.fields:
         return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"

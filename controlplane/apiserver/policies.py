@@ -181,13 +181,13 @@ def environment_of(
         known |= {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
     if has_params:
         known["params"] = DYN
-    fields = {**_FIELDS, _VARIABLES.name: dict(variables)}
+    fields: Mapping[str, Mapping[str, Type]] = {**_FIELDS, _VARIABLES.name: dict(variables)}
     return build_environment(
         CURRENT,
         [patches.functions()] if has_patches else (),
         more_macros=BINDINGS,
         variables=known,
-        fields=fields,
+        fields=patches.PatchFields(fields) if has_patches else fields,
         find_message=patches.find_message if has_patches else MESSAGES.get,
     )
 

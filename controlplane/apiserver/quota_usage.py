@@ -31,7 +31,7 @@ _OF_SERVICES = {"count/services", "services", "services.nodeports", "services.lo
 _OF_VOLUMES = ("persistentvolumeclaims", "requests.storage")
 _BY_STORAGE = ".storageclass.storage.k8s.io/"
 _BY_DEVICES = ".deviceclass.resource.k8s.io/devices"
-_MOST_DEVICES = 32
+_MAX_DEVICES = 32
 """The most devices that a claim with mode All can get."""
 _PLAIN = ("cpu", "memory")
 _REQUIRED_AMOUNTS = {*_PLAIN, *(f"{which}.{name}" for which in ("requests", "limits") for name in _PLAIN)}
@@ -207,7 +207,7 @@ def _whole(amount: Quantity) -> Quantity:
 
 def _devices(request: Plain) -> int:
     mode = request.get("allocationMode")
-    return int(request.get("count") or 0) if mode == v1.EXACT_COUNT else _MOST_DEVICES if mode == v1.ALL else 0
+    return int(request.get("count") or 0) if mode == v1.EXACT_COUNT else _MAX_DEVICES if mode == v1.ALL else 0
 
 
 def _owning_pod(claim: Plain) -> Plain | None:

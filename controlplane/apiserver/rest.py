@@ -16,6 +16,7 @@ from controlplane.apiserver.apply import apply, untyped_error
 from controlplane.apiserver.decoding import configuration, decode, decode_patched, in_namespace
 from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.definitions.custom_kinds import Definitions
+from controlplane.apiserver.explicit_empties import with_written_empties
 from controlplane.apiserver.fieldsets import NotInSchema
 from controlplane.apiserver.finalizers import finalizers_for, is_finished, with_finalizers
 from controlplane.apiserver.go_values import go_text, in_order
@@ -54,7 +55,6 @@ from controlplane.apiserver.preconditions import (
     without_version,
 )
 from controlplane.apiserver.quotas import QUOTAS, Charge, Quotas
-from controlplane.apiserver.sent_empties import with_written_empties
 from controlplane.apiserver.service_addresses import SERVICES, with_addresses
 from controlplane.apiserver.status import (
     ApiError,

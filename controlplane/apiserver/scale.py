@@ -11,8 +11,8 @@ from controlplane.apiserver.fieldsets import Path
 from controlplane.apiserver.go_values import go_text, go_type
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths
 from controlplane.apiserver.managed import Manager, Managers, Owned
-from controlplane.apiserver.open_kinds import open_kind
 from controlplane.apiserver.status import ApiError, bad_request, internal
+from controlplane.apiserver.unstructured_kinds import unstructured_kind
 from resourceapi.objects import ErrorList
 
 API_VERSION = "autoscaling/v1"
@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("Available", lambda obj: at("status", "replicas")(obj) or 0, "integer"),
     AGE._replace(type="date"),
 )
-SCALE: Kind = open_kind(
+SCALE: Kind = unstructured_kind(
     "Scale",
     "scales",
     "How many there are to be, and how many there are.",

@@ -15,15 +15,15 @@ import uvicorn
 from controlplane.apiserver.access.authentication import Authenticator
 from controlplane.apiserver.access.authorization import AlwaysAllow, AuthorizationMode, Rbac, first_roles
 from controlplane.apiserver.access.certificates import PLURAL
-from controlplane.apiserver.access.kept_credentials import (
-    KeptCredentials,
-    KeptCredentialsError,
-    read_credentials,
-    write_credentials,
-)
 from controlplane.apiserver.access.peers import recording_certificates
 from controlplane.apiserver.access.signers import GROUP
 from controlplane.apiserver.access.signing import Signer
+from controlplane.apiserver.access.stored_credentials import (
+    StoredCredentials,
+    StoredCredentialsError,
+    read_credentials,
+    write_credentials,
+)
 from controlplane.apiserver.access.tls import Certificate, TlsError, make_authority, make_certificate
 from controlplane.apiserver.access.tokens import Tokens
 from controlplane.apiserver.admission import Admission
@@ -154,12 +154,12 @@ class Server:
             raise
         return self
 
-    def _kept_credentials(self) -> KeptCredentials:
+    def _kept_credentials(self) -> StoredCredentials:
         if self._data is None or self._journal is None:
-            return KeptCredentials()
+            return StoredCredentials()
         try:
             return read_credentials(self._data)
-        except KeptCredentialsError as error:
+        except StoredCredentialsError as error:
             self._journal.close()
             raise ServerError(str(error)) from error
 
@@ -171,7 +171,7 @@ class Server:
         if self._is_tls and self._authority is None:
             self._authority = await asyncio.to_thread(make_authority, folder)
         token = self.token if self._makes_token else self._kept.token
-        kept = KeptCredentials(token, self._authority or self._kept.authority)
+        kept = StoredCredentials(token, self._authority or self._kept.authority)
         if self._data is not None and kept != self._kept:
             write_credentials(self._data, kept)
         if self._authority is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from controlplane.apiserver.access.authorization import Authorizer
 from controlplane.apiserver.access.claim_writers import check_status_writer
+from controlplane.apiserver.explicit_empties import empties, with_empties
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, WriteContext
-from controlplane.apiserver.sent_empties import empties, with_empties
 from controlplane.apiserver.status import invalid
 from resourceapi.device_selectors import check_device_selector
 from resourceapi.objects import (

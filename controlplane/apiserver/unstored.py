@@ -17,9 +17,9 @@ from controlplane.apiserver.access.reviews import (
 )
 from controlplane.apiserver.access.tokens import AUDIENCE
 from controlplane.apiserver.bodies import read_unstored_body
-from controlplane.apiserver.drafts import write_off_loop
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.negotiation import VIEWS, encode_answer
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import WriteOptions, write_options
 from controlplane.apiserver.pods.binding import bind
 from controlplane.apiserver.pods.eviction import evict

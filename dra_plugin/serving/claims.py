@@ -125,10 +125,10 @@ def reference_problem(ref: ClaimRef) -> str:
     if not _UID.fullmatch(ref.uid):
         rule = "must be 1 to 128 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
         return f"claim uid '{printable(ref.uid)}': {rule}"
-    for what, name, complaints in (
+    for what, name, problems in (
         ("namespace", ref.namespace, dns_label(ref.namespace)),
         ("name", ref.name, dns_subdomain(ref.name)),
     ):
-        if complaints:
-            return f"claim {what} '{printable(name)}': {complaints[0]}"
+        if problems:
+            return f"claim {what} '{printable(name)}': {problems[0]}"
     return ""

@@ -7,8 +7,8 @@ from resourceapi.objects.class_rules import CheckSelector, selectors
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import (
     MAX_CONFIGS,
+    add_invalid,
     check_items,
-    complaints,
     configuration,
     dns_label,
     fully_qualified_name,
@@ -100,7 +100,7 @@ def _wanted(
         errors.required(f"{path}.deviceClassName")
     else:
         found = names.dns_subdomain(request.device_class_name)
-        complaints(errors, f"{path}.deviceClassName", request.device_class_name, found)
+        add_invalid(errors, f"{path}.deviceClassName", request.device_class_name, found)
     selectors(errors, f"{path}.selectors", request.selectors, check)
     if request.allocation_mode == v1.ALL:
         if request.count != 0:
@@ -122,7 +122,7 @@ def toleration(errors: ErrorList, path: str, toleration: v1.DeviceToleration) ->
         if toleration.value:
             errors.invalid(f"{path}.value", toleration.value, "must be empty for operator `Exists`")
     elif toleration.operator == v1.EQUAL:
-        complaints(errors, f"{path}.value", toleration.value, names.label_value(toleration.value))
+        add_invalid(errors, f"{path}.value", toleration.value, names.label_value(toleration.value))
     elif not toleration.operator:
         errors.required(f"{path}.operator")
     else:

@@ -428,13 +428,13 @@ def is_time(text: str) -> bool:
 
 
 def micro_time_error(text: Any) -> str:
-    """Return Go's complaint about a text that is not a valid MicroTime; empty for valid ones and other types."""
+    """Return Go's error about a text that is not a valid MicroTime; empty for valid ones and other types."""
     is_right = not isinstance(text, str) or _MICRO_TIME.fullmatch(text)
     return "" if is_right else _time_error(text, _MICRO_LAYOUT)
 
 
 def _time_error(text: str, layouts: Sequence[tuple[str, str]]) -> str:
-    """Return Go's complaint about an invalid time, which names the first part of the layout that does not match."""
+    """Return Go's error about an invalid time, which names the first part of the layout that does not match."""
     rest, whole = text, "".join(layout for layout, _ in layouts)
     for layout, pattern in layouts:
         match = re.match(pattern, rest, re.ASCII)

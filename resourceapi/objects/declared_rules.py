@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from resourceapi.objects import names, v1
 from resourceapi.objects.errors import ErrorList, FieldError
-from resourceapi.objects.field_rules import MAX_CONFIGS, MAX_DRIVER_NAME, MAX_IDENTIFIER, complaints
+from resourceapi.objects.field_rules import MAX_CONFIGS, MAX_DRIVER_NAME, MAX_IDENTIFIER, add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import IMMUTABLE
 
@@ -197,19 +197,19 @@ def _at_most(limit: int) -> ValueRule:
 
 
 def _short_name(errors: ErrorList, path: str, name: str) -> None:
-    complaints(errors, path, name, names.dns_label(name, "bytes"))
+    add_invalid(errors, path, name, names.dns_label(name, "bytes"))
 
 
 def _long_name(errors: ErrorList, path: str, name: str) -> None:
-    complaints(errors, path, name, names.dns_subdomain(name, "bytes"))
+    add_invalid(errors, path, name, names.dns_subdomain(name, "bytes"))
 
 
 def _label_key(errors: ErrorList, path: str, name: str) -> None:
-    complaints(errors, path, name, names.label_key(name))
+    add_invalid(errors, path, name, names.label_key(name))
 
 
 def _driver_name(errors: ErrorList, path: str, name: str) -> None:
-    complaints(errors, path, name, names.dns_subdomain_in_any_case(name))
+    add_invalid(errors, path, name, names.dns_subdomain_in_any_case(name))
     if len(name) > MAX_DRIVER_NAME:
         errors.too_long(path, MAX_DRIVER_NAME, "characters")
 
@@ -222,7 +222,7 @@ def _pool_name(errors: ErrorList, path: str, name: str) -> None:
             errors.invalid(path, name, f"segment {number}: must not be empty")
         else:
             found = names.dns_subdomain(part, "bytes")
-            complaints(errors, path, part, (f"segment {number}: {complaint}" for complaint in found))
+            add_invalid(errors, path, part, (f"segment {number}: {reason}" for reason in found))
 
 
 def _uuid(errors: ErrorList, path: str, uid: str) -> None:
@@ -241,12 +241,12 @@ def _fully_qualified_name(errors: ErrorList, path: str, name: str) -> None:
         else:
             _at_most(MAX_DRIVER_NAME)(errors, path, parts[0])
             found = names.dns_subdomain(parts[0], "bytes")
-            complaints(errors, path, parts[0], (f"prefix: {complaint}" for complaint in found))
+            add_invalid(errors, path, parts[0], (f"prefix: {reason}" for reason in found))
         if not parts[1]:
             errors.invalid(path, "", "name must not be empty")
     if (len(parts) <= 2 and parts[-1]) or len(parts) == 1:
         _at_most(MAX_IDENTIFIER)(errors, path, parts[-1])
-        complaints(errors, path, parts[-1], names.c_identifier(parts[-1]))
+        add_invalid(errors, path, parts[-1], names.c_identifier(parts[-1]))
     if len(parts) == 1:
         errors.invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
 
@@ -258,7 +258,7 @@ def _extended_resource(errors: ErrorList, path: str, name: str) -> None:
         errors.invalid(path, name, 'must not have "kubernetes.io/" domain')
     if name.startswith(names.REQUESTS_PREFIX):
         errors.invalid(path, name, 'must not have "requests." prefix')
-    complaints(errors, path, name, names.label_key(names.REQUESTS_PREFIX + name))
+    add_invalid(errors, path, name, names.label_key(names.REQUESTS_PREFIX + name))
 
 
 _EFFECT = _one_of_values(*v1.TAINT_EFFECTS)

@@ -35,10 +35,10 @@ _MAX_KEY_SHOWN = MAX_DRIVER_NAME + 1 + MAX_IDENTIFIER
 _HEX = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}", re.ASCII)
 
 
-def complaints(errors: ErrorList, path: str, value: str, problems: Iterable[str]) -> None:
-    """Add an error for each complaint about a value."""
-    for complaint in problems:
-        errors.invalid(path, value, complaint)
+def add_invalid(errors: ErrorList, path: str, value: str, reasons: Iterable[str]) -> None:
+    """Add an error for each reason why a value is invalid."""
+    for reason in reasons:
+        errors.invalid(path, value, reason)
 
 
 def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATEST) -> None:
@@ -49,7 +49,7 @@ def driver_name(errors: ErrorList, path: str, name: str, release: Release = LATE
             return
     if names.size(name) > MAX_DRIVER_NAME:
         errors.too_long(path, MAX_DRIVER_NAME)
-    complaints(errors, path, name, names.dns_subdomain(name.lower()))
+    add_invalid(errors, path, name, names.dns_subdomain(name.lower()))
 
 
 def pool_name(errors: ErrorList, path: str, name: str) -> None:
@@ -60,17 +60,17 @@ def pool_name(errors: ErrorList, path: str, name: str) -> None:
     if names.size(name) > names.MAX_SUBDOMAIN:
         errors.too_long(path, names.MAX_SUBDOMAIN)
     for part in name.split("/"):
-        complaints(errors, path, part, names.dns_subdomain(part))
+        add_invalid(errors, path, part, names.dns_subdomain(part))
 
 
 def dns_label(errors: ErrorList, path: str, name: str) -> None:
     """Check a DNS label: the name of a device, request or counter."""
-    complaints(errors, path, name, names.dns_label(name))
+    add_invalid(errors, path, name, names.dns_label(name))
 
 
 def label_name(errors: ErrorList, path: str, name: str) -> None:
     """Check a label key: taint keys, binding conditions."""
-    complaints(errors, path, name, names.label_key(name))
+    add_invalid(errors, path, name, names.label_key(name))
 
 
 def qualified_name(errors: ErrorList, path: str, name: str) -> None:
@@ -101,7 +101,7 @@ def fully_qualified_name(errors: ErrorList, path: str, name: str) -> None:
 def _identifier(errors: ErrorList, path: str, name: str) -> None:
     if names.size(name) > MAX_IDENTIFIER:
         errors.too_long(path, MAX_IDENTIFIER)
-    complaints(errors, path, name, names.c_identifier(name))
+    add_invalid(errors, path, name, names.c_identifier(name))
 
 
 def share_id(errors: ErrorList, path: str, uid: str) -> None:
@@ -246,7 +246,7 @@ def _label_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
             errors.invalid(f"{path}.operator", Token(other), "not a valid selector operator")
     label_name(errors, f"{path}.key", requirement.key)
     for index, value in enumerate(values):
-        complaints(errors, f"{path}.values[{index}]", value, names.label_value(value))
+        add_invalid(errors, f"{path}.values[{index}]", value, names.label_value(value))
 
 
 def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRequirement) -> None:
@@ -259,7 +259,7 @@ def _field_requirement(errors: ErrorList, path: str, requirement: NodeSelectorRe
         errors.invalid(f"{path}.key", requirement.key, "not a valid field selector key")
         return
     for index, value in enumerate(requirement.values):
-        complaints(errors, f"{path}.values[{index}]", value, names.dns_subdomain(value))
+        add_invalid(errors, f"{path}.values[{index}]", value, names.dns_subdomain(value))
 
 
 def binding_conditions(
@@ -311,7 +311,7 @@ def conditions(errors: ErrorList, path: str, items: Sequence[Condition], release
         if not condition.reason:
             errors.required(f"{here}.reason")
         else:
-            complaints(errors, f"{here}.reason", condition.reason, names.condition_reason(condition.reason))
+            add_invalid(errors, f"{here}.reason", condition.reason, names.condition_reason(condition.reason))
             if names.size(condition.reason) > MAX_CONDITION_REASON:
                 errors.too_long(f"{here}.reason", MAX_CONDITION_REASON)
         if names.size(condition.message) > MAX_CONDITION_MESSAGE:

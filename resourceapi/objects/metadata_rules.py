@@ -7,7 +7,7 @@ from typing import Any
 from resourceapi.objects import names
 from resourceapi.objects.codec import to_dict, without_unknown
 from resourceapi.objects.errors import ErrorList, Token, WithAlpha, quoted_text
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.field_rules import add_invalid, label_name
 from resourceapi.objects.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from resourceapi.objects.release import Release
 
@@ -17,6 +17,11 @@ MAX_SUBRESOURCE = 256
 IMMUTABLE = "field is immutable"
 
 _OF_A_NAMESPACE, _ORPHAN, _FOREGROUND = "kubernetes", "orphan", "foregroundDeletion"
+
+
+def masked_prefix(text: str) -> str:
+    """Return the beginning of a generated name without a dash at its end, because something will follow."""
+    return text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text
 
 
 def metadata_on_create(
@@ -36,21 +41,18 @@ def metadata_on_create(
     """
     rule = name_rule or partial(names.dns_subdomain, unit="bytes" if newer else "characters")
     if meta.generate_name and not newer:
-        masked = meta.generate_name
-        if len(masked) > 1 and masked.endswith("-"):
-            masked = masked[:-2] + "a"  # something will follow the dash
-        complaints(errors, f"{path}.generateName", meta.generate_name, rule(masked))
+        add_invalid(errors, f"{path}.generateName", meta.generate_name, rule(masked_prefix(meta.generate_name)))
     if not meta.name:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        complaints(errors, f"{path}.name", meta.name, rule(meta.name))
+        add_invalid(errors, f"{path}.name", meta.name, rule(meta.name))
     if not namespaced:
         if meta.namespace:
             errors.forbidden(f"{path}.namespace", "not allowed on this type")
     elif not meta.namespace:
         errors.required(f"{path}.namespace")
     else:
-        complaints(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
+        add_invalid(errors, f"{path}.namespace", meta.namespace, names.dns_label(meta.namespace))
     if meta.generation < 0:
         errors.invalid(f"{path}.generation", meta.generation, "must be greater than or equal to 0")
     _common(errors, meta, path, release, finalizers=True)
@@ -128,12 +130,12 @@ def _common(errors: ErrorList, meta: ObjectMeta, path: str, release: Release, *,
 def _labels(errors: ErrorList, path: str, labels: Mapping[str, str]) -> None:
     for key in sorted(labels):
         label_name(errors, path, key)
-        complaints(errors, path, labels[key], names.label_value(labels[key]))
+        add_invalid(errors, path, labels[key], names.label_value(labels[key]))
 
 
 def _annotations(errors: ErrorList, path: str, annotations: Mapping[str, str]) -> None:
     for key in sorted(annotations):
-        complaints(errors, path, key, names.label_key(key.lower()))
+        add_invalid(errors, path, key, names.label_key(key.lower()))
     if sum(names.size(key) + names.size(value) for key, value in annotations.items()) > MAX_ANNOTATIONS:
         errors.too_long(path, MAX_ANNOTATIONS)
 

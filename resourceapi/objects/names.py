@@ -1,6 +1,6 @@
 """The rules for names, labels and identifiers, with the API server's messages.
 
-Each function returns the complaints about a value, none if it is valid. Lengths are in bytes of UTF-8.
+Each function returns the problems about a value, none if it is valid. Lengths are in bytes of UTF-8.
 """
 
 import re
@@ -39,29 +39,29 @@ def size(text: str) -> int:
 
 def dns_label(name: str, unit: str = "characters") -> list[str]:
     """Complaints about an RFC 1123 label: names of devices, requests, namespaces. See `dns_subdomain` for `unit`."""
-    complaints = _too_long(name, MAX_LABEL, unit)
+    problems = _too_long(name, MAX_LABEL, unit)
     if not _IS_LABEL.fullmatch(name):
         if _is_subdomain(name):
-            complaints.append("must not contain dots")
+            problems.append("must not contain dots")
         else:
             rule = (
                 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
                 " and must start and end with an alphanumeric character"
             )
-            complaints.append(_for_example(rule, _LABEL, "my-name", "123-abc"))
-    return complaints
+            problems.append(_for_example(rule, _LABEL, "my-name", "123-abc"))
+    return problems
 
 
 def dns_1035_label(name: str, unit: str = "characters") -> list[str]:
     """Complaints about an RFC 1035 label: names of kinds, of services before 1.36. See `dns_subdomain` for `unit`."""
-    complaints = _too_long(name, MAX_LABEL, unit)
+    problems = _too_long(name, MAX_LABEL, unit)
     if not _IS_LABEL_1035.fullmatch(name):
         rule = (
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-',"
             " start with an alphabetic character, and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, _LABEL_1035, "my-name", "abc-123"))
-    return complaints
+        problems.append(_for_example(rule, _LABEL_1035, "my-name", "abc-123"))
+    return problems
 
 
 def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
@@ -69,50 +69,50 @@ def dns_subdomain(name: str, unit: str = "characters") -> list[str]:
 
     The limit is in bytes, but the reference's older code calls them characters, which is why there is `unit`.
     """
-    complaints = _too_long(name, MAX_SUBDOMAIN, unit)
+    problems = _too_long(name, MAX_SUBDOMAIN, unit)
     if not _is_subdomain(name):
         rule = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, _SUBDOMAIN, "example.com"))
-    return complaints
+        problems.append(_for_example(rule, _SUBDOMAIN, "example.com"))
+    return problems
 
 
 def dns_subdomain_in_any_case(name: str) -> list[str]:
     """Complaints about an RFC 1123 subdomain that can have capitals: names of drivers, in 1.37's words."""
-    complaints = _too_long(name, MAX_SUBDOMAIN, "bytes")
+    problems = _too_long(name, MAX_SUBDOMAIN, "bytes")
     if not _is_subdomain(_lower(name)):
         rule = (
             "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, _SUBDOMAIN, "Example.com"))
-    return complaints
+        problems.append(_for_example(rule, _SUBDOMAIN, "Example.com"))
+    return problems
 
 
 def dns_subdomain_with_underscores(name: str) -> list[str]:
     """Complaints about a DNS search domain, which can have underscores."""
-    complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
+    problems = _too_long(name, MAX_SUBDOMAIN, "characters")
     if not all(_IS_LABEL_WITH_UNDERSCORES.fullmatch(label) for label in name.split(".")):
         rule = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, _SUBDOMAIN_WITH_UNDERSCORES, "example.com"))
-    return complaints
+        problems.append(_for_example(rule, _SUBDOMAIN_WITH_UNDERSCORES, "example.com"))
+    return problems
 
 
 def wildcard_subdomain(name: str) -> list[str]:
     """Complaints about a wildcard domain such as `*.example.com`: hosts of Ingresses."""
-    complaints = _too_long(name, MAX_SUBDOMAIN, "characters")
+    problems = _too_long(name, MAX_SUBDOMAIN, "characters")
     if not (name.startswith("*.") and _is_subdomain(name.removeprefix("*."))):
         rule = (
             "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist"
             " of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, rf"\*\.{_SUBDOMAIN}", "*.example.com"))
-    return complaints
+        problems.append(_for_example(rule, rf"\*\.{_SUBDOMAIN}", "*.example.com"))
+    return problems
 
 
 def path_segment(name: str) -> list[str]:
@@ -124,33 +124,33 @@ def path_segment(name: str) -> list[str]:
 
 def label_key(key: str) -> list[str]:
     """Complaints about a label's key (`name` or `domain/name`); also for taints, finalizers, condition types."""
-    complaints = []
+    problems = []
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         text = _for_example(f"a valid label key {_KEY_CHARACTERS}", _LABEL_KEY, "MyName", "my.name", "123-abc")
         return [f"{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     if slash:
         about = dns_subdomain(prefix, "bytes") if prefix else ["must be non-empty"]
-        complaints = [f"prefix part {complaint}" for complaint in about]
+        problems = [f"prefix part {problem}" for problem in about]
     if not name:
-        complaints.append("name part must be non-empty")
+        problems.append("name part must be non-empty")
     elif size(name) > MAX_LABEL:
-        complaints.append(f"name part must be no more than {MAX_LABEL} bytes")
+        problems.append(f"name part must be no more than {MAX_LABEL} bytes")
     if not _IS_LABEL_KEY.fullmatch(name):
-        complaints.append("name part " + _for_example(_KEY_CHARACTERS, _LABEL_KEY, "MyName", "my.name", "123-abc"))
-    return complaints
+        problems.append("name part " + _for_example(_KEY_CHARACTERS, _LABEL_KEY, "MyName", "my.name", "123-abc"))
+    return problems
 
 
 def label_value(value: str) -> list[str]:
     """Complaints about a label's value; also for taints and tolerations."""
-    complaints = _too_long(value, MAX_LABEL, "bytes")
+    problems = _too_long(value, MAX_LABEL, "bytes")
     if not _IS_LABEL_VALUE.fullmatch(value):
         rule = (
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
             " and must start and end with an alphanumeric character"
         )
-        complaints.append(_for_example(rule, _LABEL_VALUE, "MyValue", "my_value", "12345"))
-    return complaints
+        problems.append(_for_example(rule, _LABEL_VALUE, "MyValue", "my_value", "12345"))
+    return problems
 
 
 def c_identifier(name: str) -> list[str]:

@@ -187,9 +187,9 @@ class _LabelParser:
         if self.is_symbol or not self.peek():
             raise SelectorError(f"found '{self.peek()}', expected: identifier")
         key = self.take()
-        complaints = names.label_key(key)
-        if complaints:
-            raise SelectorError(f"<nil>: Invalid value: {quoted_text(key)}: {'; '.join(complaints)}")
+        problems = names.label_key(key)
+        if problems:
+            raise SelectorError(f"<nil>: Invalid value: {quoted_text(key)}: {'; '.join(problems)}")
         if self.peek() in ("", ","):
             return Requirement(key, "DoesNotExist" if absent else "Exists")
         if absent:
@@ -283,9 +283,9 @@ def _check_term(errors: ErrorList, path: str, term: NodeSelectorTerm) -> None:
 
 def _check_requirement(errors: ErrorList, prefix: str, requirement: Requirement) -> None:
     key, operator, values = requirement
-    complaints = names.label_key(key)
-    if complaints:
-        errors.invalid(f"{prefix}key", key, "; ".join(complaints))
+    problems = names.label_key(key)
+    if problems:
+        errors.invalid(f"{prefix}key", key, "; ".join(problems))
     if operator in ("In", "NotIn") and not values:
         errors.invalid(f"{prefix}values", values, "for 'in', 'notin' operators, values set can't be empty")
     elif operator in ("Exists", "DoesNotExist") and values:
@@ -298,9 +298,9 @@ def _check_requirement(errors: ErrorList, prefix: str, requirement: Requirement)
                 text = "for 'Gt', 'Lt' operators, the value must be an integer"
                 errors.invalid(f"{prefix}values[{index}]", value, text)
     for index, value in enumerate(values):
-        complaints = names.label_value(value)
-        if complaints:
-            errors.invalid(f"{prefix}values[{index}][{key}]", value, "; ".join(complaints))
+        problems = names.label_value(value)
+        if problems:
+            errors.invalid(f"{prefix}values[{index}][{key}]", value, "; ".join(problems))
 
 
 def _int64(text: str) -> int | None:

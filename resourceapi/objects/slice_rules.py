@@ -8,9 +8,9 @@ from resourceapi.objects import names, v1
 from resourceapi.objects.capacity_rules import capacity_of_exclusive_device, capacity_of_shared_device
 from resourceapi.objects.errors import ErrorList
 from resourceapi.objects.field_rules import (
+    add_invalid,
     binding_conditions,
     check_items,
-    complaints,
     dns_label,
     driver_name,
     each_entry,
@@ -104,7 +104,7 @@ def _slice_nodes(errors: ErrorList, path: str, spec: v1.ResourceSliceSpec) -> No
     if spec.node_name is not None:
         if spec.node_name:
             chosen.append("`nodeName`")
-            complaints(errors, f"{path}.nodeName", spec.node_name, names.dns_subdomain(spec.node_name))
+            add_invalid(errors, f"{path}.nodeName", spec.node_name, names.dns_subdomain(spec.node_name))
         else:
             errors.invalid(f"{path}.nodeName", "", "must be either unset or set to a non-empty string")
     if spec.node_selector is not None:
@@ -175,7 +175,7 @@ def _device_nodes(errors: ErrorList, path: str, device: v1.Device, *, per_device
     if device.node_name is not None:
         if device.node_name:
             chosen.append("`nodeName`")
-            complaints(errors, f"{path}.nodeName", device.node_name, names.dns_subdomain(device.node_name))
+            add_invalid(errors, f"{path}.nodeName", device.node_name, names.dns_subdomain(device.node_name))
         else:
             errors.invalid(f"{path}.nodeName", "", "must not be empty")
     if device.node_selector is not None:
@@ -239,7 +239,7 @@ def _version(errors: ErrorList, path: str, value: str) -> None:
 def _taint(errors: ErrorList, path: str, taint: v1.DeviceTaint, known_effect: str | None = None) -> None:
     label_name(errors, f"{path}.key", taint.key)
     if taint.value:
-        complaints(errors, f"{path}.value", taint.value, names.label_value(taint.value))
+        add_invalid(errors, f"{path}.value", taint.value, names.label_value(taint.value))
     if taint.effect == known_effect:
         return
     if not taint.effect:

@@ -8,7 +8,6 @@ Signing Requests"; the texts are upstream's.
 import base64
 import binascii
 import contextlib
-import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,13 +15,14 @@ from typing import Any
 from controlplane.apiserver import columns
 from controlplane.apiserver.access.authorization import Authorizer
 from controlplane.apiserver.access.identity import MASTERS, User
+from controlplane.apiserver.access.pem import pem_blocks
 from controlplane.apiserver.access.pkcs10 import RequestError, read_request
 from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules
 from controlplane.apiserver.rules.signer_names import check_signer
 from controlplane.apiserver.status import forbidden, invalid
+from controlplane.apiserver.unstructured_rules import UnstructuredRules
 from resourceapi.objects import ErrorList, ObjectMeta, format_time, from_dict, to_dict
 from resourceapi.objects.field_rules import unique
 from resourceapi.objects.json_value import json_equal
@@ -41,7 +41,6 @@ _USAGES = (
 _MIN_EXPIRATION = 600  # seconds
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _LEGACY = "kubernetes.io/legacy-unknown"
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _CONDITIONS = "status.conditions"
 
 
@@ -84,7 +83,7 @@ def pem_of(request: Plain) -> bytes:
         return b""
 
 
-class _Rules(OpenRules):
+class _Rules(UnstructuredRules):
     def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Schema) -> None:
         super().__init__(
             GROUP,
@@ -231,12 +230,14 @@ def _certificate_fault(text: Any) -> str:
     if not text:
         return ""
     try:
-        blocks = _BLOCK.findall(base64.b64decode(text, validate=True))
+        blocks = list(pem_blocks(base64.b64decode(text, validate=True)))
     except (binascii.Error, TypeError):
         blocks = []
-    wrong = next((block for block in blocks if block != b"CERTIFICATE"), None)
-    if wrong is not None:
-        return f'only CERTIFICATE PEM blocks are allowed, found "{wrong.decode()}"'
+    for block in blocks:
+        if block.type != "CERTIFICATE":
+            return f'only CERTIFICATE PEM blocks are allowed, found "{block.type}"'
+        if block.has_headers:
+            return "no PEM block headers are permitted"
     return "" if blocks else "must contain at least one CERTIFICATE PEM block"
 
 

@@ -1,18 +1,15 @@
 """Parses a certificate signing request (PKCS #10) from its DER, as far as signers need it.
 
-The signer checks the signature. Source: RFC 2986, RFC 5280 (4.2.1.6), RFC 7468; see `der`.
+The signer checks the signature. Source: RFC 2986, RFC 5280 (4.2.1.6), see `der` and `pem`.
 """
 
-import base64
-import binascii
 import ipaddress
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from controlplane.apiserver.access.der import SEQUENCE, SET, parts
+from controlplane.apiserver.access.pem import pem_blocks
 
-_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s+([A-Za-z0-9+/=\s]*)-----END \1-----")
 _ATTRIBUTES = 0xA0
 _COMMON_NAME, _ORGANIZATION = bytes.fromhex("550403"), bytes.fromhex("55040a")
 _EXTENSION_REQUEST, _ALTERNATIVE_NAMES = bytes.fromhex("2a864886f70d01090e"), bytes.fromhex("551d11")
@@ -36,12 +33,12 @@ class CertificateRequest(NamedTuple):
 
 def read_request(pem: bytes) -> CertificateRequest:
     """Return the first PEM block's request. Raises RequestError."""
-    block = _BLOCK.search(pem)
-    if block is None or block[1] != b"CERTIFICATE REQUEST":
+    block = next(pem_blocks(pem), None)
+    if block is None or block.type != "CERTIFICATE REQUEST":
         raise RequestError("PEM block type must be CERTIFICATE REQUEST")
     try:
-        return _request(base64.b64decode(b"".join(block[2].split()), validate=True))
-    except (ValueError, IndexError, StopIteration, binascii.Error) as error:
+        return _request(block.data)
+    except (ValueError, IndexError, StopIteration) as error:
         raise RequestError(f"asn1: structure error: {error or 'it ends too early'}") from None
 
 

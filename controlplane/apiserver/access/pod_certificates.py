@@ -15,11 +15,11 @@ from typing import Any
 
 from controlplane.apiserver import columns
 from controlplane.apiserver.access.authorization import Authorizer
+from controlplane.apiserver.access.pem import pem_blocks
 from controlplane.apiserver.access.signers import GROUP, may_act
 from controlplane.apiserver.access.x509 import (
     Certificate,
     CertificateError,
-    pem_blocks,
     read_certificate,
     read_public_key,
     requested_key,
@@ -27,13 +27,14 @@ from controlplane.apiserver.access.x509 import (
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Column, Kind, Plain, Schema, Served, WriteContext
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import OpenRules, Part, as_written
 from controlplane.apiserver.rules.signer_names import check_signer, is_own_signer
 from controlplane.apiserver.status import forbidden, invalid
+from controlplane.apiserver.unstructured_rules import Part, UnstructuredRules, as_written
 from resourceapi.objects import Condition, ErrorList, from_dict
 from resourceapi.objects.errors import OMITTED, Token
-from resourceapi.objects.field_rules import complaints, conditions
+from resourceapi.objects.field_rules import add_invalid, conditions
 from resourceapi.objects.json_value import json_equal
+from resourceapi.objects.metadata_rules import masked_prefix
 from resourceapi.objects.names import dns_subdomain, label_key
 from resourceapi.objects.release import Release
 
@@ -91,7 +92,7 @@ def pod_certificate_kind(clock: Callable[[], datetime], authorizer: Authorizer, 
     )
 
 
-class _BundleRules(OpenRules):
+class _BundleRules(UnstructuredRules):
     def __init__(self, authorizer: Authorizer, schema: Schema) -> None:
         super().__init__(
             GROUP, _BUNDLE, "v1", {"v1": schema}, namespaced=False, check=_check_bundle, name_rule=lambda _: []
@@ -117,9 +118,11 @@ class _BundleRules(OpenRules):
 
 def _check_bundle(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     signer, bundle = new["spec"].get("signerName") or "", new["spec"].get("trustBundle") or ""
-    name = new["metadata"].get("name") or ""
-    if name:
-        complaints(errors, "metadata.name", name, _bundle_name(name, signer))
+    for member in ("generateName", "name"):
+        name = new["metadata"].get(member) or ""
+        if name:
+            masked = masked_prefix(name) if member == "generateName" else name
+            add_invalid(errors, f"metadata.{member}", name, _bundle_name(masked, signer))
     if signer:
         check_signer(errors, "spec.signerName", signer)
     if old is None or bundle != (old["spec"].get("trustBundle") or ""):
@@ -147,7 +150,7 @@ def _check_anchors(errors: ErrorList, text: str, path: str) -> None:
         return
     places: dict[bytes, list[int]] = {}
     faults = []
-    for index, block in enumerate(pem_blocks(text)):
+    for index, block in enumerate(pem_blocks(text.encode())):
         why = f"has bad block type: {block.type}" if block.type != _CERTIFICATE else ""
         why = why or ("has PEM block headers" if block.has_headers else _anchor_fault(block.data))
         if why:
@@ -171,7 +174,7 @@ def _anchor_fault(data: bytes) -> str:
         return "does not parse as X.509"
 
 
-class _RequestRules(OpenRules):
+class _RequestRules(UnstructuredRules):
     def __init__(self, clock: Callable[[], datetime], authorizer: Authorizer, schema: Schema, release: Release) -> None:
         super().__init__(
             GROUP,
@@ -208,7 +211,7 @@ def _check_request(errors: ErrorList, new: Plain, old: Plain | None, *, release:
     _check_annotations(errors, spec.get("unverifiedUserAnnotations") or {}, "spec.unverifiedUserAnnotations")
     for thing in ("pod", "serviceAccount", "node"):
         name, uid = spec.get(f"{thing}Name") or "", spec.get(f"{thing}UID") or ""
-        complaints(errors, f"spec.{thing}Name", Token(name) if thing == "node" else name, dns_subdomain(name))
+        add_invalid(errors, f"spec.{thing}Name", Token(name) if thing == "node" else name, dns_subdomain(name))
         if not uid:
             errors.invalid(f"spec.{thing}UID", Token(uid), "must not be empty")
         if len(uid.encode()) > _MAX_UID:
@@ -233,7 +236,7 @@ def _check_annotations(errors: ErrorList, annotations: Plain, path: str) -> None
         if not key:
             errors.required(path)
         elif found:
-            complaints(errors, path, key, found)
+            add_invalid(errors, path, key, found)
         elif "/" not in key:
             errors.invalid(path, key, 'must be a domain-prefixed key (such as "acme.io/foo")')
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _MAX_ANNOTATIONS:
@@ -311,7 +314,7 @@ def _issue_fault(spec: Plain, status: Plain, now: datetime) -> ErrorList | None:
     if len(chain.encode()) > _MAX_CHAIN:
         errors.too_long(_CHAIN, _MAX_CHAIN)
         return errors
-    first = next(pem_blocks(chain), None)
+    first = next(pem_blocks(chain.encode()), None)
     if first is None:
         errors.invalid(_CHAIN, chain, "issued certificate chain must contain at least one certificate")
         return errors
@@ -360,8 +363,8 @@ def _check_times(errors: ErrorList, spec: Plain, status: Plain, leaf: Certificat
             _nanoseconds(lifetime),
             f"leaf certificate lifetime must be <= spec.maxExpirationSeconds ({most})",
         ),
-        (refresh >= begin + _MARGIN, "status.beginRefreshAt", refresh, _TOO_EARLY),
-        (refresh <= end - _MARGIN, "status.beginRefreshAt", refresh, _TOO_LATE),
+        (refresh - begin >= _MARGIN, "status.beginRefreshAt", refresh, _TOO_EARLY),
+        (end - refresh >= _MARGIN, "status.beginRefreshAt", refresh, _TOO_LATE),
     )
     broken = next((rule for rule in rules if not rule[0]), None)
     if broken is not None:
@@ -369,7 +372,7 @@ def _check_times(errors: ErrorList, spec: Plain, status: Plain, leaf: Certificat
 
 
 def _check_rest_of_chain(errors: ErrorList, chain: str) -> None:
-    for block in islice(pem_blocks(chain), 1, None):
+    for block in islice(pem_blocks(chain.encode()), 1, None):
         if block.type != _CERTIFICATE:
             why = "issued certificate chain must consist entirely of CERTFICATE PEM blocks"
             errors.invalid(_CHAIN, chain, why)
@@ -382,8 +385,8 @@ def _check_rest_of_chain(errors: ErrorList, chain: str) -> None:
 
 
 def _nanoseconds(duration: timedelta) -> int:
-    """A duration as a refusal shows it."""
-    return duration // timedelta(microseconds=1) * 1000
+    """A duration as a refusal shows it: in Go it has 64 bits."""
+    return min(duration // timedelta(microseconds=1) * 1000, 2**63 - 1)
 
 
 def _bytes(text: Any) -> bytes:

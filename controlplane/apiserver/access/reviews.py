@@ -65,8 +65,9 @@ def _check_local(question: Plain, namespace: str) -> None:
     """Check that a review is about one namespace. Raises ApiError."""
     spec, metadata, errors = question.get("spec") or {}, question.get("metadata") or {}, ErrorList()
     wanted, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    shown = None if other is None else {"Path": other.get("path") or "", "Verb": other.get("verb") or ""}
     if (wanted is None) == (other is None):
-        errors.invalid("spec", other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+        errors.invalid("spec", shown, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
     if not spec.get("user") and not spec.get("groups"):
         errors.invalid("spec.user", "", "at least one of user or group must be specified")
     own = metadata.get("namespace") or namespace
@@ -75,7 +76,7 @@ def _check_local(question: Plain, namespace: str) -> None:
             "spec.resourceAttributes.namespace", wanted.get("namespace") or "", "must match metadata.namespace"
         )
     if other is not None:
-        errors.invalid("spec.nonResourceAttributes", other, "disallowed on this kind of request")
+        errors.invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request")
     if errors:
         raise invalid(_AUTHORIZATION, "", "", errors)  # a real server names no kind
     if own != namespace:

@@ -1,6 +1,6 @@
 """The server's certificate, from an authority of its own, which other programs do not trust. openssl makes both.
 
-The certificate is made at each start, the authority only if there is no stored one (`kept_credentials`). The
+The certificate is made at each start, the authority only if there is no stored one (`stored_credentials`). The
 authority's key also signs certificate requests (`signing`).
 """
 

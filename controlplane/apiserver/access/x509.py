@@ -1,18 +1,14 @@
 """Reads certificates and their public keys, as far as the rules of the API need them. No signature is checked.
 
-Source: RFC 5280 (4.1, 4.2.1.9), RFC 7468 (PEM), RFC 1421 (headers), RFC 3279 and RFC 8410 (keys).
+Source: RFC 5280 (4.1, 4.2.1.9), RFC 3279 and RFC 8410 (keys).
 """
 
-import base64
-import binascii
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from controlplane.apiserver.access.der import SEQUENCE, parts
 
-_BLOCK = re.compile(r"^-----BEGIN ([^\n]*?)-----\s*?\n((?:[^\n:]+:[^\n]*\n)*)(.*?)-----END \1-----", re.S | re.M)
 _VERSION, _EXTENSIONS, _UTC_TIME = 0xA0, 0xA3, 0x17
 _BASIC_CONSTRAINTS = bytes.fromhex("551d13")
 _TRUE = (0x01, b"\xff")
@@ -30,14 +26,6 @@ class CertificateError(ValueError):
     """The data is no certificate, or no key of a known type."""
 
 
-class Block(NamedTuple):
-    """A PEM block."""
-
-    type: str
-    has_headers: bool
-    data: bytes
-
-
 class Certificate(NamedTuple):
     """A certificate. `is_authority` is None if it has no basic constraints."""
 
@@ -52,15 +40,6 @@ class PublicKey(NamedTuple):
 
     type: str
     bits: int = 0
-
-
-def pem_blocks(text: str) -> Iterator[Block]:
-    """Return the PEM blocks of a text, without those that are not base64."""
-    for found in _BLOCK.finditer(text):
-        try:
-            yield Block(found[1], bool(found[2]), base64.b64decode("".join(found[3].split()), validate=True))
-        except binascii.Error:
-            continue
 
 
 def read_certificate(data: bytes) -> Certificate:

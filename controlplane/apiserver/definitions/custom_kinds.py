@@ -16,9 +16,9 @@ from controlplane.apiserver.definitions.shape import shaped
 from controlplane.apiserver.definitions.warnings import definition_warnings
 from controlplane.apiserver.go_values import go_text
 from controlplane.apiserver.kinds import Column, Kind, Plain, Registry, ScalePaths, Schema, Served, version_rank
-from controlplane.apiserver.open_rules import Check, OpenRules
 from controlplane.apiserver.scale import check_scale
 from controlplane.apiserver.store import Store
+from controlplane.apiserver.unstructured_rules import Check, UnstructuredRules
 from resourceapi.objects import ErrorList, format_time
 from resourceapi.objects.codec import is_time
 from resourceapi.objects.errors import JSON_ESCAPES
@@ -89,7 +89,7 @@ _COLUMNS = (
 
 def definition_kind(release: Release) -> Kind:
     """Return the kind of definitions themselves."""
-    rules = OpenRules(
+    rules = UnstructuredRules(
         GROUP,
         KIND,
         "v1",
@@ -132,7 +132,7 @@ def kind_of(definition: Plain) -> Kind:
     storage = next((each["name"] for each in spec["versions"] if each.get("storage")), spec["versions"][0]["name"])
     namespaced = spec.get("scope") == "Namespaced"
     status = any("status" in (each.get("subresources") or {}) for each in served)
-    rules = OpenRules(
+    rules = UnstructuredRules(
         group,
         names["kind"],
         storage,
@@ -302,7 +302,7 @@ def _scale_check(versions: Iterable[Plain]) -> Check:
     return check
 
 
-_LONGEST_PATHS = 64 * 1024
+_MAX_PATHS_LENGTH = 64 * 1024
 """The most characters of all paths of a version together; the event loop parses them, in some tenths of a second."""
 
 
@@ -315,7 +315,7 @@ def _columns(version: Plain) -> tuple[Column, ...]:
     for each in defined:
         text = each.get("jsonPath", "")
         length += len(text)
-        if length > _LONGEST_PATHS:
+        if length > _MAX_PATHS_LENGTH:
             break
         try:
             path = JsonPath(text)

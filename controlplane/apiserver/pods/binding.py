@@ -10,7 +10,7 @@ from controlplane.apiserver.rest import Outcome, Rest
 from controlplane.apiserver.status import ApiError, bad_request, conflict
 from controlplane.apiserver.target import Target
 from resourceapi.objects import ErrorList, ObjectMeta, from_dict, to_dict
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_subdomain
 
 _SCHEDULED = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
@@ -64,7 +64,7 @@ def _check_node(kind: str, name: str, *, is_name_checked: bool) -> None:
     if not name:
         errors.required("target.name")
     elif not errors and is_name_checked:
-        complaints(errors, "target.name", name, dns_subdomain(name))
+        add_invalid(errors, "target.name", name, dns_subdomain(name))
     if errors:
         texts = list(map(str, errors))
         raise ApiError(500, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")

@@ -23,7 +23,7 @@ _FIXED = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
-_MOST_SECONDS = 2**31 - 1
+_MAX_SECONDS = 2**31 - 1
 _ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
 _NO_OTHER_TERMS = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
 
@@ -80,8 +80,8 @@ def _check_deadline(errors: ErrorList, after: Plain, before: Plain) -> bool:
         if was is not None:
             errors.invalid(f"spec.{path}", None, "must not update from a positive integer to nil value")
         return True
-    if not 0 <= now <= _MOST_SECONDS:
-        errors.invalid(f"spec.{path}", now, f"must be between 0 and {_MOST_SECONDS}, inclusive")
+    if not 0 <= now <= _MAX_SECONDS:
+        errors.invalid(f"spec.{path}", now, f"must be between 0 and {_MAX_SECONDS}, inclusive")
         return False
     if was is not None and now > was:
         errors.invalid(f"spec.{path}", now, "must be less than or equal to previous value")

@@ -15,7 +15,7 @@ from controlplane.apiserver.rules.choices import check_choice
 from controlplane.apiserver.rules.ports import check_port, port_name
 from controlplane.apiserver.rules.resource_rules import check_requirements
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, dns_label
+from resourceapi.objects.field_rules import add_invalid, dns_label
 
 PROTOCOLS = ["SCTP", "TCP", "UDP"]
 _PULL = ["Always", "IfNotPresent", "Never"]
@@ -25,7 +25,7 @@ _RESIZE = ["NotRequired", "RestartContainer"]
 _RESTART = ["Always", "Never", "OnFailure"]
 _ACTIONS = ["Restart", "RestartAllContainers"]
 _OPERATORS = ["In", "NotIn"]
-_MOST_RULES, _MOST_CODES = 20, 255
+_MAX_RULES, _MAX_CODES = 20, 255
 _NOT_IN_EPHEMERAL = ("ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules")
 _NO_PROBES_IN_EPHEMERAL = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _NOT_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
@@ -146,7 +146,7 @@ def _check_ports(errors: ErrorList, ports: Sequence[Plain], path: str) -> None:
     for index, port in enumerate(ports):
         here, name = f"{path}[{index}]", port.get("name") or ""
         problems = port_name(name) if name else []
-        complaints(errors, f"{here}.name", name, problems)
+        add_invalid(errors, f"{here}.name", name, problems)
         if not problems and name and name in names:
             errors.duplicate(f"{here}.name", name)
         names.add(name)
@@ -193,8 +193,8 @@ def _check_restart(errors: ErrorList, container: Plain, path: str) -> None:
             errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
     elif policy not in _RESTART:
         errors.not_supported(f"{path}.restartPolicy", policy, _RESTART)
-    if len(rules) > _MOST_RULES:
-        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MOST_RULES)
+    if len(rules) > _MAX_RULES:
+        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MAX_RULES)
     for index, rule in enumerate(rules):
         here, codes = f"{path}.restartPolicyRules[{index}]", rule.get("exitCodes")
         if rule.get("action") not in _ACTIONS:
@@ -204,5 +204,5 @@ def _check_restart(errors: ErrorList, container: Plain, path: str) -> None:
             continue
         if codes.get("operator") not in _OPERATORS:
             errors.not_supported(f"{here}.exitCodes.operator", codes.get("operator") or "", _OPERATORS)
-        if len(codes.get("values") or ()) > _MOST_CODES:
-            errors.too_many(f"{here}.exitCodes.values", len(codes["values"]), _MOST_CODES)
+        if len(codes.get("values") or ()) > _MAX_CODES:
+            errors.too_many(f"{here}.exitCodes.values", len(codes["values"]), _MAX_CODES)

@@ -27,7 +27,7 @@ _DISRUPTED = {
     "message": "Eviction API: evicting",
 }
 _UNGUARDED = ("Pending", "Succeeded", "Failed")  # phases in which an eviction disrupts nothing
-_MOST_UNCONFIRMED = 2000
+_MAX_UNCONFIRMED = 2000
 _RETRY = 10  # seconds
 
 
@@ -75,7 +75,7 @@ def _charge(rest: Rest, pod: Plain, *, is_dry_run: bool) -> None:
         return
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
         raise _refusal(f"The disruption budget {name} is still being processed by the server.", _RETRY)
-    if len(status.get("disruptedPods") or {}) > _MOST_UNCONFIRMED:
+    if len(status.get("disruptedPods") or {}) > _MAX_UNCONFIRMED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise forbidden("policy", "poddisruptionbudget", name, why)
     allowed = status.get("disruptionsAllowed") or 0

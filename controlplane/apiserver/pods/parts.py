@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Part
 from controlplane.apiserver.pods.admission import quality_of
 from controlplane.apiserver.pods.annotations import MIRROR
 from controlplane.apiserver.pods.changes import check_whole_pod
+from controlplane.apiserver.unstructured_rules import Part
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.json_value import json_equal
 

@@ -12,13 +12,13 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.label_rules import check_selector
 from resourceapi.objects import ErrorList, from_dict
 from resourceapi.objects.core import NodeSelector
-from resourceapi.objects.field_rules import complaints, label_name, node_selector
+from resourceapi.objects.field_rules import add_invalid, label_name, node_selector
 from resourceapi.objects.names import dns_label, dns_subdomain, dns_subdomain_with_underscores
 
 REQUIRED, PREFERRED = (f"{way}DuringSchedulingIgnoredDuringExecution" for way in ("required", "preferred"))
 _ACTIONS = ["DoNotSchedule", "ScheduleAnyway"]
 _POLICIES = ["Honor", "Ignore"]
-_MOST_SERVERS, _MOST_SEARCHES, _LONGEST_SEARCH = 3, 32, 2048
+_MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_LENGTH = 3, 32, 2048
 NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
@@ -54,7 +54,7 @@ def _pod_term(errors: ErrorList, term: Plain, path: str) -> None:
     for name in ("labelSelector", "namespaceSelector"):
         check_selector(errors, f"{path}.{name}", term.get(name))
     for namespace in term.get("namespaces") or ():
-        complaints(errors, f"{path}.namespace", namespace, dns_label(namespace))
+        add_invalid(errors, f"{path}.namespace", namespace, dns_label(namespace))
     _check_keys(errors, term, path)
     if not term.get("topologyKey"):
         errors.required(f"{path}.topologyKey", "can not be empty")
@@ -155,19 +155,19 @@ def check_names(errors: ErrorList, spec: Plain, path: str) -> None:
             errors.required(f"{here}.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
             return
     servers, searches = ((config or {}).get(name) or [] for name in ("nameservers", "searches"))
-    if len(servers) > _MOST_SERVERS:
-        errors.invalid(f"{here}.nameservers", servers, f"must not have more than {_MOST_SERVERS} nameservers")
+    if len(servers) > _MAX_SERVERS:
+        errors.invalid(f"{here}.nameservers", servers, f"must not have more than {_MAX_SERVERS} nameservers")
     for index, server in enumerate(servers):
         check_address(errors, f"{here}.nameservers[{index}]", server)
-    if len(searches) > _MOST_SEARCHES:
-        errors.invalid(f"{here}.searches", searches, f"must not have more than {_MOST_SEARCHES} search paths")
-    if len(" ".join(searches)) > _LONGEST_SEARCH:
-        why = f"must not have more than {_LONGEST_SEARCH} characters (including spaces) in the search list"
+    if len(searches) > _MAX_SEARCHES:
+        errors.invalid(f"{here}.searches", searches, f"must not have more than {_MAX_SEARCHES} search paths")
+    if len(" ".join(searches)) > _MAX_SEARCH_LENGTH:
+        why = f"must not have more than {_MAX_SEARCH_LENGTH} characters (including spaces) in the search list"
         errors.invalid(f"{here}.searches", searches, why)
     for index, search in enumerate(searches):
         domain = search.removesuffix(".")
         if search != ".":
-            complaints(errors, f"{here}.searches[{index}]", domain, dns_subdomain_with_underscores(domain))
+            add_invalid(errors, f"{here}.searches[{index}]", domain, dns_subdomain_with_underscores(domain))
     for index, option in enumerate((config or {}).get("options") or ()):
         if not option.get("name"):
             errors.required(f"{here}.options[{index}]", "must not be empty")
@@ -178,7 +178,7 @@ def check_aliases(errors: ErrorList, aliases: list[Plain], path: str) -> None:
     for index, each in enumerate(aliases):
         check_address(errors, f"{path}[{index}].ip", each.get("ip") or "")
         for number, name in enumerate(each.get("hostnames") or ()):
-            complaints(errors, f"{path}[{index}].hostnames[{number}]", name, dns_subdomain(name))
+            add_invalid(errors, f"{path}[{index}].hostnames[{number}]", name, dns_subdomain(name))
 
 
 def check_address(errors: ErrorList, path: str, text: Any) -> None:

@@ -14,18 +14,18 @@ from controlplane.apiserver.rules.paths import check_relative_path
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
 
-_MOST_ID = 2**31 - 1
+_MAX_ID = 2**31 - 1
 _OF_PODS = ("fsGroup", "runAsUser", "runAsGroup")
 _PROC_MOUNTS = ["Default", "Unmasked"]
 _SECCOMP = ["Localhost", "RuntimeDefault", "Unconfined"]
 _CHANGES = ["Always", "OnRootMismatch"]
 _GROUPS = ["Merge", "Strict"]
 _RELABELLING = ["MountOption", "Recursive"]
-_LONGEST_PROFILE = 4095  # bytes of a path on Linux
+_MAX_PROFILE_LENGTH = 4095  # bytes of a path on Linux
 _SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _IS_SYSCTL = re.compile(_SYSCTL)
-_LONGEST_SYSCTL = 253
-_NO_SYSCTL = f"must have at most {_LONGEST_SYSCTL} characters and match regex ^{_SYSCTL}$"
+_MAX_SYSCTL_LENGTH = 253
+_NO_SYSCTL = f"must have at most {_MAX_SYSCTL_LENGTH} characters and match regex ^{_SYSCTL}$"
 _SWAPPED = str.maketrans("./", "/.")
 _OF_IPC = {
     *("kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"),
@@ -60,7 +60,7 @@ def _check_sysctls(errors: ErrorList, spec: Plain, sysctls: Sequence[Plain], pat
         here, name = f"{path}[{index}].name", each.get("name") or ""
         if not name:
             errors.required(here)
-        elif len(name) > _LONGEST_SYSCTL or not _IS_SYSCTL.fullmatch(name):
+        elif len(name) > _MAX_SYSCTL_LENGTH or not _IS_SYSCTL.fullmatch(name):
             errors.invalid(here, name, _NO_SYSCTL)
         elif name in seen:
             errors.duplicate(here, name)
@@ -83,8 +83,8 @@ def check_armor(errors: ErrorList, profile: Plain | None, path: str) -> None:
             errors.invalid(here, local, "must not be padded with whitespace")
         elif not local:
             errors.required(here, "must be set when AppArmor type is Localhost")
-        if len((local or "").encode()) > _LONGEST_PROFILE:
-            errors.too_long(here, _LONGEST_PROFILE)
+        if len((local or "").encode()) > _MAX_PROFILE_LENGTH:
+            errors.too_long(here, _MAX_PROFILE_LENGTH)
     elif not kind:
         errors.required(f"{path}.type", "type is required when appArmorProfile is set")
     elif kind not in _SECCOMP:
@@ -118,8 +118,8 @@ def _check_ids(errors: ErrorList, context: Plain, path: str, names: tuple[str, .
     """Check ids of users and groups."""
     for name in names:
         number = context.get(name)
-        if number is not None and not 0 <= number <= _MOST_ID:
-            errors.invalid(f"{path}.{name}", number, f"must be between 0 and {_MOST_ID}, inclusive")
+        if number is not None and not 0 <= number <= _MAX_ID:
+            errors.invalid(f"{path}.{name}", number, f"must be between 0 and {_MAX_ID}, inclusive")
 
 
 def _check_seccomp(errors: ErrorList, profile: Plain | None, path: str) -> None:

@@ -19,7 +19,7 @@ from controlplane.apiserver.rules.label_rules import check_labels
 from controlplane.apiserver.rules.resource_rules import check_amount, check_requirements
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
-from resourceapi.objects.field_rules import complaints, dns_label, label_name
+from resourceapi.objects.field_rules import add_invalid, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain, label_value
 from resourceapi.objects.release import Release
 
@@ -30,8 +30,8 @@ NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _DUAL = (2, False, True)
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _COMPARED = ["Lt", "Gt"]
-_MOST_SECONDS = 2**31 - 1
-_LONGEST_HOST_NAME = 64
+_MAX_SECONDS = 2**31 - 1
+_MAX_HOST_NAME_LENGTH = 64
 _WHICH_CLAIM = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
 _TWO_CLAIMS = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 
@@ -87,7 +87,7 @@ def _check_taints(errors: ErrorList, taints: Sequence[Plain]) -> None:
     for index, taint in enumerate(taints):
         path, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect") or ""
         label_name(errors, f"{path}.key", key)
-        complaints(errors, f"{path}.value", taint.get("value") or "", label_value(taint.get("value") or ""))
+        add_invalid(errors, f"{path}.value", taint.get("value") or "", label_value(taint.get("value") or ""))
         check_choice(errors, f"{path}.effect", effect, _EFFECTS)
         if (key, effect) in seen:
             shown = {"Key": key, "Value": taint.get("value") or "", "Effect": effect}
@@ -124,10 +124,10 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
     _host_name(errors, spec, f"{path}.hostnameOverride")
     for member in ("serviceAccountName", "nodeName"):
         if spec.get(member):
-            complaints(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
+            add_invalid(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
     deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _MOST_SECONDS:
-        errors.invalid(f"{path}.activeDeadlineSeconds", deadline, f"must be between 1 and {_MOST_SECONDS}, inclusive")
+    if deadline is not None and not 1 <= deadline <= _MAX_SECONDS:
+        errors.invalid(f"{path}.activeDeadlineSeconds", deadline, f"must be between 1 and {_MAX_SECONDS}, inclusive")
     for member in ("hostname", "subdomain"):
         if spec.get(member):
             dns_label(errors, f"{path}.{member}", spec[member])
@@ -136,7 +136,7 @@ def check_pod_spec(errors: ErrorList, spec: Plain, path: str = "spec", *, pod: s
     check_aliases(errors, spec.get("hostAliases") or [], f"{path}.hostAliases")
     for member in ("priorityClassName", "runtimeClassName"):
         if spec.get(member) or (member == "runtimeClassName" and spec.get(member) is not None):
-            complaints(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
+            add_invalid(errors, f"{path}.{member}", spec[member], dns_subdomain(spec[member]))
     if spec.get("preemptionPolicy") is not None:
         check_choice(errors, f"{path}.preemptionPolicy", spec["preemptionPolicy"], _PREEMPTION)
     if spec.get("overhead") is not None:
@@ -168,9 +168,9 @@ def _host_name(errors: ErrorList, spec: Plain, path: str) -> None:
     for member in ("setHostnameAsFQDN", "hostNetwork"):
         if spec.get(member):
             errors.forbidden(path, f"may not be specified when {member} is true")
-    if len(name) > _LONGEST_HOST_NAME:
-        errors.too_long(path, _LONGEST_HOST_NAME)
-    complaints(errors, path, name, dns_subdomain(name))
+    if len(name) > _MAX_HOST_NAME_LENGTH:
+        errors.too_long(path, _MAX_HOST_NAME_LENGTH)
+    add_invalid(errors, path, name, dns_subdomain(name))
 
 
 def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> set[str]:
@@ -192,7 +192,7 @@ def _claims(errors: ErrorList, claims: Sequence[Plain], path: str) -> set[str]:
             errors.invalid(here, shown, _WHICH_CLAIM)
         for member, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
             if value is not None:
-                complaints(errors, f"{here}.{member}", value, dns_subdomain(value))
+                add_invalid(errors, f"{here}.{member}", value, dns_subdomain(value))
         names.add(name)
     return names - {""}
 
@@ -218,7 +218,7 @@ def check_toleration(errors: ErrorList, toleration: Plain, path: str) -> None:
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         errors.invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator in ("", "Equal"):
-        complaints(errors, f"{path}.operator", value, label_value(value))
+        add_invalid(errors, f"{path}.operator", value, label_value(value))
     elif operator == "Exists":
         if value:
             errors.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")

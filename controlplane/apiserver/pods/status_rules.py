@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Part
 from controlplane.apiserver.pods.annotations import check_annotations, check_changed_annotations
 from controlplane.apiserver.pods.health_rules import check_health
 from controlplane.apiserver.pods.placement import check_address
+from controlplane.apiserver.unstructured_rules import Part
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, dns_label, label_name
+from resourceapi.objects.field_rules import add_invalid, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain
 from resourceapi.objects.release import Release
 
@@ -23,7 +23,7 @@ _EXTENDED = "extendedResourceClaimStatus"
 _OF_CLAIMS = ("resourceClaimStatuses", _EXTENDED, "nodeAllocatableResourceClaimStatuses")
 _KUBELET_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _ENDED = "may not be transitioned to non-terminated state"
-_MOST_ADDRESSES = 2
+_MAX_ADDRESSES = 2
 _FAMILIES = "may specify no more than one IP for each IP family"
 _MAPPED = ("containerName", "resourceName", "requestName")
 _NO_REQUEST = (
@@ -59,7 +59,7 @@ def _check_status(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             label_name(errors, f"{here}.Type", each.get("type") or "")
     node = status.get("nominatedNodeName") or ""
     if node and node != before.get("nominatedNodeName"):
-        complaints(errors, "status.nominatedNodeName", node, dns_subdomain(node))
+        add_invalid(errors, "status.nominatedNodeName", node, dns_subdomain(node))
         if spec.get("nodeName"):
             why = "may not be set on pods that are already bound to a node"
             errors.forbidden("status.nominatedNodeName", why)
@@ -120,7 +120,7 @@ def _check_claims(errors: ErrorList, spec: Plain, statuses: Sequence[Plain]) -> 
             errors.duplicate(f"{here}.name", name)
         seen.add(name)
         if claim is not None:
-            complaints(errors, f"{here}.resourceClaimName", claim, dns_subdomain(claim))
+            add_invalid(errors, f"{here}.resourceClaimName", claim, dns_subdomain(claim))
 
 
 def _check_extended(errors: ErrorList, spec: Plain, status: Plain | None, path: str) -> None:
@@ -145,7 +145,7 @@ def _check_extended(errors: ErrorList, spec: Plain, status: Plain | None, path: 
                 errors.duplicate(f"{here}.{member}", each.get(member) or "")
         seen.add((name, resource, request))
     if claim:
-        complaints(errors, f"{path}.resourceClaimName", claim, dns_subdomain(claim))
+        add_invalid(errors, f"{path}.resourceClaimName", claim, dns_subdomain(claim))
     else:
         errors.required(f"{path}.resourceClaimName")
 
@@ -158,7 +158,7 @@ def _check_addresses(errors: ErrorList, status: Plain, member: str, *, has_both:
         errors.invalid(f"{path}[0].ip", several[0], f"must be equal to `{member}`")
     for index, text in enumerate(several):
         check_address(errors, f"{path}[{index}]", text)
-    if len(several) > 1 and (len(several) > _MOST_ADDRESSES or not _is_dual(several)):
+    if len(several) > 1 and (len(several) > _MAX_ADDRESSES or not _is_dual(several)):
         errors.invalid(path, [{"IP": text} for text in several], _FAMILIES)
     if has_both and bool(one) != bool(several):
         shown = [{"IP": text} for text in several] or None
@@ -169,7 +169,7 @@ def _check_addresses(errors: ErrorList, status: Plain, member: str, *, has_both:
 
 def _is_dual(texts: Sequence[str]) -> bool:
     try:
-        return len({ipaddress.ip_address(text).version for text in texts}) == _MOST_ADDRESSES
+        return len({ipaddress.ip_address(text).version for text in texts}) == _MAX_ADDRESSES
     except ValueError:
         return False
 

@@ -6,6 +6,7 @@ Errors that need no kubelet are the reference's. Every other request is refused 
 Source: the API's operations "get pod log" and "connect exec, attach, portforward, proxy"; the reference's texts.
 """
 
+import re
 from collections.abc import Callable
 
 from controlplane.apiserver.kinds import Plain
@@ -14,6 +15,7 @@ from controlplane.apiserver.status import bad_request, internal, method_not_allo
 LOG = "log"
 PROXY = "proxy"
 PROXIED_KINDS = frozenset({"nodes", "pods", "services"})
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _PROXIED = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 STREAMS = frozenset({LOG, "exec", "attach", "portforward"})
 
@@ -34,14 +36,18 @@ def refuse_stream(pod: Plain, part: str, method: str, container: str) -> None:
         raise bad_request(f"pod {name} does not have a host assigned")
 
 
-def refuse_proxy(kind: str, name: str, method: str, find: Callable[[], Plain]) -> None:
+def refuse_proxy(kind: str, name: str, port: str, method: str, find: Callable[[], Plain]) -> None:
     """Refuse a request to be forwarded to a node, a pod or a service of this kind. Raises ApiError.
 
-    `find` returns the object. That of a service is not needed: without endpoints nothing tells whether it exists.
+    `find` returns the object. A real server reads a service only if the request has the number of a port.
     """
     if method not in _PROXIED:
         raise method_not_allowed()
     if kind == "services":
+        if _NUMBER.fullmatch(port):
+            ports = [each.get("port") for each in (find().get("spec") or {}).get("ports") or ()]
+            if int(port) not in ports:
+                raise unavailable(f'no service port {int(port)} found for service "{name}"')
         raise unavailable(f'no endpoints available for service "{name}"')
     if kind == "pods" and not (find().get("status") or {}).get("podIP"):
         raise bad_request("address not allowed")
@@ -49,12 +55,16 @@ def refuse_proxy(kind: str, name: str, method: str, find: Callable[[], Plain]) -
     raise internal(f"{kind} {name}: proxy is that address's to answer, and this stand-in for an API server asks none")
 
 
-def proxied_name(kind: str, text: str) -> str:
-    """Return the object's name in the path of a proxy: `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`. Raises ApiError."""
+def proxied_address(kind: str, text: str) -> tuple[str, str]:
+    """Return the object's name and the port in the path of a proxy. Raises ApiError.
+
+    The text is `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`.
+    """
     steps = text.split(":")
     if len(steps) > 3 or (len(steps) == 3 and steps[0] not in ("", "http", "https")):
         raise bad_request(f'invalid {kind.removesuffix("s")} request "{text}"')
-    return steps[1] if len(steps) == 3 else steps[0]
+    name, port = (*steps, "")[:2] if len(steps) < 3 else steps[1:]
+    return name, port
 
 
 def _check_container(pod: str, spec: Plain, container: str) -> None:

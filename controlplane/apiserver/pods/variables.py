@@ -9,7 +9,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.core_rules import config_key
 from controlplane.apiserver.rules.paths import check_no_parent_steps
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, dns_label, label_name
+from resourceapi.objects.field_rules import add_invalid, dns_label, label_name
 from resourceapi.objects.names import dns_subdomain
 
 _NAME = re.compile(r"[ -<>-~]+")
@@ -52,7 +52,7 @@ def check_variables(errors: ErrorList, container: Plain, path: str) -> None:
         for member in found:
             name = each[member].get("name") or ""
             if name:
-                complaints(errors, f"{here}.{member}.name", name, dns_subdomain(name))
+                add_invalid(errors, f"{here}.{member}.name", name, dns_subdomain(name))
             else:
                 errors.required(f"{here}.{member}.name")
         if len(found) != 1:
@@ -71,7 +71,7 @@ def _source(errors: ErrorList, source: Plain, path: str, *, has_value: bool) -> 
         elif name == "fileKeyRef":
             _file(errors, each, here)
         else:
-            complaints(errors, f"{here}.name", each.get("name") or "", dns_subdomain(each.get("name") or ""))
+            add_invalid(errors, f"{here}.name", each.get("name") or "", dns_subdomain(each.get("name") or ""))
             if each.get("key"):
                 config_key(errors, f"{here}.key", each["key"])
             else:

@@ -10,14 +10,14 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.paths import check_relative_path
 from controlplane.apiserver.rules.volume_sources import RULES
 from resourceapi.objects import ErrorList, quoted_text
-from resourceapi.objects.field_rules import complaints, dns_label
+from resourceapi.objects.field_rules import add_invalid, dns_label
 from resourceapi.objects.names import dns_subdomain
 
 Volumes = Mapping[str, Plain]
 """The valid volumes by name."""
 _SHOWN = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}  # in errors about a second source
 _SHOWN_INSIDE = {"gcePersistentDisk": "persistentDisk"}
-_LONGEST_INITIATOR = 64
+_MAX_INITIATOR_LENGTH = 64
 _PROPAGATIONS = ["Bidirectional", "HostToContainer", "None"]
 _RECURSIVE = ["Disabled", "Enabled", "IfPossible"]
 _OPTIONS = ["nodev", "noexec", "nosuid"]
@@ -61,13 +61,13 @@ def _check_source(errors: ErrorList, volume: Plain, path: str, pod: str) -> None
         if member == "ephemeral" and not index and pod and name:
             claim = f"{pod}-{name}"
             problems = (f"PVC name {quoted_text(claim)}: {text}" for text in dns_subdomain(claim))
-            complaints(errors, f"{path}.name", name, problems)
+            add_invalid(errors, f"{path}.name", name, problems)
     if not sources:
         errors.required(path, "must specify a volume type")
 
 
 def _check_length(errors: ErrorList, name: str, portal: str, path: str) -> None:
-    if len(f"{name}:{portal}") > _LONGEST_INITIATOR:
+    if len(f"{name}:{portal}") > _MAX_INITIATOR_LENGTH:
         why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is"
         errors.invalid(path, name, f"{why} specified.")
 

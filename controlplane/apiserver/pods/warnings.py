@@ -8,12 +8,12 @@ from functools import partial
 from itertools import chain
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Warn
 from controlplane.apiserver.pods.annotations import SECCOMP, SECCOMP_OF
 from controlplane.apiserver.pods.placement import PREFERRED, REQUIRED
 from controlplane.apiserver.pods.port_warnings import port_warnings
 from controlplane.apiserver.pods.profiles import armor_warning
 from controlplane.apiserver.rules.overlaps import overlap_warnings
+from controlplane.apiserver.unstructured_rules import Warn
 from resourceapi.objects import Quantity, QuantityError, quoted_text
 from resourceapi.objects.names import dns_label, label_value
 

@@ -7,11 +7,11 @@ import re
 
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_subdomain
 
-_LONGEST_SPEC = 64 * 1024
-_LONGEST_DOMAIN, _LONGEST_USER = 256, 104
+_MAX_SPEC_LENGTH = 64 * 1024
+_MAX_DOMAIN_LENGTH, _MAX_USER_LENGTH = 256, 104
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _IS_NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
 _DNS_PART = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
@@ -26,11 +26,11 @@ def check_windows_options(errors: ErrorList, options: Plain | None, path: str) -
         (options or {}).get(x) for x in ("gmsaCredentialSpecName", "gmsaCredentialSpec", "runAsUserName")
     )
     if name is not None:
-        complaints(errors, f"{path}.gmsaCredentialSpecName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.gmsaCredentialSpecName", name, dns_subdomain(name))
     if text == "":
         errors.invalid(f"{path}.gmsaCredentialSpec", text, "gmsaCredentialSpec cannot be an empty string")
-    elif text is not None and len(text.encode()) > _LONGEST_SPEC:
-        why = f"gmsaCredentialSpec size must be under {_LONGEST_SPEC // 1024} KiB"
+    elif text is not None and len(text.encode()) > _MAX_SPEC_LENGTH:
+        why = f"gmsaCredentialSpec size must be under {_MAX_SPEC_LENGTH // 1024} KiB"
         errors.invalid(f"{path}.gmsaCredentialSpec", text, why)
     for why in _user_name_fault(user) if user is not None else ():
         errors.invalid(f"{path}.runAsUserName", user, f"runAsUserName{why}")
@@ -46,14 +46,14 @@ def _user_name_fault(text: str) -> list[str]:
     if len(more) > 1:
         return [" cannot contain more than one backslash"]
     user, found = more[0] if more else domain, []
-    if more and len(domain) >= _LONGEST_DOMAIN:
-        found.append(f"'s Domain length must be under {_LONGEST_DOMAIN} characters")
+    if more and len(domain) >= _MAX_DOMAIN_LENGTH:
+        found.append(f"'s Domain length must be under {_MAX_DOMAIN_LENGTH} characters")
     if more and not (_IS_NETBIOS.fullmatch(domain) or _IS_DNS.fullmatch(domain)):
         found.append("'s Domain doesn't match the NetBios nor the DNS format")
     if not user:
         found.append("'s User cannot be empty")
-    elif len(user) > _LONGEST_USER:
-        found.append(f"'s User length must not be longer than {_LONGEST_USER} characters")
+    elif len(user) > _MAX_USER_LENGTH:
+        found.append(f"'s User length must not be longer than {_MAX_USER_LENGTH} characters")
     if _IS_BLANK.fullmatch(user):
         found.append("'s User cannot contain only periods or spaces")
     if _NOT_OF_USERS.search(user):

@@ -13,14 +13,14 @@ from controlplane.apiserver.rules.references import check_reference
 from controlplane.apiserver.rules.resource_rules import container_resource
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints, dns_label
+from resourceapi.objects.field_rules import add_invalid, dns_label
 from resourceapi.objects.names import path_segment
 from resourceapi.objects.release import Release
 
 _SELECTIONS = ["Disabled", "Max", "Min"]
 _POLICIES = ["Percent", "Pods"]
 _TARGETS = ("Utilization", "Value", "AverageValue")
-_LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_MAX_WINDOW, _MAX_PERIOD = 3600, 1800
 _NO_UTILIZATION = "must set either a target raw value or a target utilization"
 _BOTH_UTILIZATIONS = "may not set both a target raw value and a target utilization"
 
@@ -78,8 +78,8 @@ def _rules(errors: ErrorList, rules: Plain, path: str) -> None:
     window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
     if window is not None and window < 0:
         errors.invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
-    if window is not None and window > _LONGEST_WINDOW:
-        why = f"must be less than or equal to {_LONGEST_WINDOW}"
+    if window is not None and window > _MAX_WINDOW:
+        why = f"must be less than or equal to {_MAX_WINDOW}"
         errors.invalid(f"{path}.stabilizationWindowSeconds", window, why)
     check_optional_choice(errors, f"{path}.selectPolicy", rules.get("selectPolicy"), _SELECTIONS)
     if not policies:
@@ -92,8 +92,8 @@ def _rules(errors: ErrorList, rules: Plain, path: str) -> None:
             errors.invalid(f"{here}.value", value, "must be greater than zero")
         if period <= 0:
             errors.invalid(f"{here}.periodSeconds", period, "must be greater than zero")
-        if period > _LONGEST_PERIOD:
-            errors.invalid(f"{here}.periodSeconds", period, f"must be less than or equal to {_LONGEST_PERIOD}")
+        if period > _MAX_PERIOD:
+            errors.invalid(f"{here}.periodSeconds", period, f"must be less than or equal to {_MAX_PERIOD}")
     not_below_zero(errors, f"{path}.tolerance", rules.get("tolerance"))
 
 
@@ -119,7 +119,7 @@ def _metric(errors: ErrorList, metric: Plain, path: str) -> None:
 def _identifier(errors: ErrorList, source: Plain, path: str) -> None:
     name = (source.get("metric") or {}).get("name") or ""
     if name:
-        complaints(errors, f"{path}.metric.name", name, path_segment(name))
+        add_invalid(errors, f"{path}.metric.name", name, path_segment(name))
     else:
         errors.required(f"{path}.metric.name", "must specify a metric name")
 

@@ -11,18 +11,18 @@ from functools import partial
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.label_rules import check_selector
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain
 from resourceapi.objects.release import Release
 
 _EXEMPT = "Exempt"
-_MOST_PRECEDENCE = 10000
-_MOST_OF_GROUP, _MOST_OF_VERSION = 20000, 1000
+_MAX_PRECEDENCE = 10000
+_MAX_GROUP_PRIORITY, _MAX_VERSION_PRIORITY = 20000, 1000
 _PORTS = range(1, 65536)
 _EVICTION = ["AlwaysAllow", "IfHealthyBudget"]
 _DIGITS = 18  # of a percentage that are read; one with more digits exceeds 100% anyway
@@ -100,10 +100,10 @@ def _api_service(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     if name != wanted:
         errors.invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{wanted}"')
     if group:
-        complaints(errors, "spec.group", group, dns_subdomain(group))
+        add_invalid(errors, "spec.group", group, dns_subdomain(group))
     elif version != "v1":
         errors.required("spec.group", "only v1 may have an empty group and it better be legacy kube")
-    for field, most in (("groupPriorityMinimum", _MOST_OF_GROUP), ("versionPriority", _MOST_OF_VERSION)):
+    for field, most in (("groupPriorityMinimum", _MAX_GROUP_PRIORITY), ("versionPriority", _MAX_VERSION_PRIORITY)):
         if not 0 < spec.get(field, 0) <= most:
             errors.invalid(f"spec.{field}", spec.get(field, 0), f"must be positive and less than {most}")
     is_unchecked, authority = bool(spec.get("insecureSkipTLSVerify")), spec.get("caBundle")
@@ -130,8 +130,8 @@ def _flow_schema(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     precedence, path = spec.get("matchingPrecedence", 0), "spec.matchingPrecedence"
     if precedence <= 0:
         errors.invalid(path, precedence, "must be a positive value")
-    if precedence > _MOST_PRECEDENCE:
-        errors.invalid(path, precedence, f"must not be greater than {_MOST_PRECEDENCE}")
+    if precedence > _MAX_PRECEDENCE:
+        errors.invalid(path, precedence, f"must not be greater than {_MAX_PRECEDENCE}")
     if precedence == 1 and new["metadata"].get("name") != "exempt":
         errors.invalid(path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
     method = spec.get("distinguisherMethod")
@@ -140,7 +140,7 @@ def _flow_schema(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     level = (spec.get("priorityLevelConfiguration") or {}).get("name") or ""
     path = "spec.priorityLevelConfiguration.name"
     if level:
-        complaints(errors, path, level, dns_subdomain(level))
+        add_invalid(errors, path, level, dns_subdomain(level))
     else:
         errors.required(path, "must reference a priority level")
 

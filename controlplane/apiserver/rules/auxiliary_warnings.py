@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Warn
 from controlplane.apiserver.pods import warnings as pod_warnings
+from controlplane.apiserver.unstructured_rules import Warn
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.release import Release
 

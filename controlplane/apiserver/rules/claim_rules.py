@@ -8,7 +8,7 @@ from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.rules.label_rules import check_selector
 from resourceapi.objects import ErrorList, ObjectMeta, Quantity, QuantityError, from_dict
 from resourceapi.objects.errors import InOrder
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.metadata_rules import template_metadata
 from resourceapi.objects.names import dns_label, dns_subdomain
@@ -114,7 +114,7 @@ def check_claim_spec(errors: ErrorList, spec: Plain, path: str, *, had_source: b
 def _check_class(errors: ErrorList, spec: Plain, path: str) -> None:
     name = spec.get(path.rpartition(".")[2])
     if name:
-        complaints(errors, path, name, dns_subdomain(name))
+        add_invalid(errors, path, name, dns_subdomain(name))
 
 
 def _check_access(errors: ErrorList, modes: list[str], path: str) -> None:
@@ -152,9 +152,9 @@ def _check_sources(errors: ErrorList, spec: Plain, path: str, *, is_any_group: b
         if not group and kind != _CLAIM:
             errors.invalid(here, kind, f"must be '{_CLAIM}' when referencing the default apiGroup")
         if group and not is_any_group:
-            complaints(errors, f"{here}.apiGroup", group, dns_subdomain(group))
+            add_invalid(errors, f"{here}.apiGroup", group, dns_subdomain(group))
         if source.get("namespace"):
-            complaints(errors, f"{here}.namespace", source["namespace"], dns_label(source["namespace"]))
+            add_invalid(errors, f"{here}.namespace", source["namespace"], dns_label(source["namespace"]))
     one, other = spec.get("dataSource"), spec.get("dataSourceRef")
     if one is not None and other is not None:
         if other.get("namespace"):

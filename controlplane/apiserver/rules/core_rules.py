@@ -11,10 +11,10 @@ import msgspec
 
 from controlplane.apiserver.json_faults import json_fault
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
 from controlplane.apiserver.rules.choices import check_choice
 from controlplane.apiserver.status import go_name
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
 from resourceapi.objects.json_value import json_equal
@@ -24,8 +24,8 @@ _NO_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME', "
     " or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
-_LONGEST_KEY = 253
-_MOST_BYTES = 1024 * 1024  # of all values together
+_MAX_KEY_LENGTH = 253
+_MAX_BYTES = 1024 * 1024  # of all values together
 _SET = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _NEEDED = {
@@ -48,8 +48,8 @@ def _keys(errors: ErrorList, path: str, data: Plain | None) -> None:
 
 def config_key(errors: ErrorList, path: str, key: str) -> None:
     """Check a key of a ConfigMap or a Secret."""
-    if len(key) > _LONGEST_KEY:
-        errors.invalid(path, key, f"must be no more than {_LONGEST_KEY} characters")
+    if len(key) > _MAX_KEY_LENGTH:
+        errors.invalid(path, key, f"must be no more than {_MAX_KEY_LENGTH} characters")
     if not _KEY.fullmatch(key):
         errors.invalid(path, key, _NO_KEY)
     if key in (".", ".."):
@@ -77,8 +77,8 @@ def check_config_map(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     _keys(errors, "binaryData", new.get("binaryData"))
     texts, bytes_ = (new.get(name) or {} for name in ("data", "binaryData"))
-    if sum(len(text.encode()) for text in texts.values()) + _decoded_size(bytes_) > _MOST_BYTES:
-        errors.too_long("[]", _MOST_BYTES)  # Go's form of the root path
+    if sum(len(text.encode()) for text in texts.values()) + _decoded_size(bytes_) > _MAX_BYTES:
+        errors.too_long("[]", _MAX_BYTES)  # Go's form of the root path
 
 
 def _decoded_size(data: Plain) -> int:
@@ -93,8 +93,8 @@ def check_secret(errors: ErrorList, new: Plain, old: Plain | None) -> None:
         errors.invalid("type", Token(kind or ""), _FIXED)
     _check_immutable(errors, new, old, "data")
     _keys(errors, "data", data)
-    if _decoded_size(data) > _MOST_BYTES:
-        errors.too_long("data", _MOST_BYTES)
+    if _decoded_size(data) > _MAX_BYTES:
+        errors.too_long("data", _MAX_BYTES)
     if kind == "kubernetes.io/service-account-token":
         if not (new["metadata"].get("annotations") or {}).get(_ACCOUNT):
             errors.required(f"metadata.annotations[{_ACCOUNT}]")

@@ -70,13 +70,13 @@ def zone_fault(zone: str) -> list[str]:
     return [] if _is_zone(zone) else [unknown]
 
 
-_MOST_STEPS = 2  # slashes in the name of a zone, such as America/Argentina/Salta
+_MAX_STEPS = 2  # slashes in the name of a zone, such as America/Argentina/Salta
 
 
 def _is_zone(zone: str) -> bool:
     if zone in ("", "UTC", "Local"):
         return True
-    if zone.count("/") > _MOST_STEPS:  # ZoneInfo would import each part as a package
+    if zone.count("/") > _MAX_STEPS:  # ZoneInfo would import each part as a package
         return False
     try:
         ZoneInfo(zone)

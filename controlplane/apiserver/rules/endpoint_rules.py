@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from functools import partial
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.placement import NO_ADDRESS, is_address
 from controlplane.apiserver.rules.label_rules import check_labels
 from controlplane.apiserver.rules.network_addresses import check_reachable
 from controlplane.apiserver.rules.ports import check_port
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints, dns_label
+from resourceapi.objects.field_rules import add_invalid, dns_label
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain, label_key, label_value
 from resourceapi.objects.release import Release
 
 _TYPES = ["FQDN", "IPv4", "IPv6"]
 _PROTOCOLS = ["SCTP", "TCP", "UDP"]
-_MOST_ENDPOINTS, _MOST_ADDRESSES, _MOST_PORTS, _MOST_HINTS, _MOST_LABELS = 1000, 100, 20_000, 8, 16
+_MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_PORTS, _MAX_HINTS, _MAX_LABELS = 1000, 100, 20_000, 8, 16
 
 
 def _slice(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
@@ -32,8 +32,8 @@ def _slice(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release
         errors.not_supported("addressType", kind, _TYPES)
     _check_ports(errors, new.get("ports") or [])
     endpoints, found = new.get("endpoints") or [], ErrorList()
-    if len(endpoints) > _MOST_ENDPOINTS:
-        found.too_many("endpoints", len(endpoints), _MOST_ENDPOINTS)
+    if len(endpoints) > _MAX_ENDPOINTS:
+        found.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
     else:
         for index, endpoint in enumerate(endpoints):
             _check_endpoint(found, endpoint, f"endpoints[{index}]", kind, release)
@@ -44,8 +44,8 @@ def _slice(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release
 
 
 def _check_ports(errors: ErrorList, ports: list[Plain]) -> None:
-    if len(ports) > _MOST_PORTS:
-        errors.too_many("ports", len(ports), _MOST_PORTS)
+    if len(ports) > _MAX_PORTS:
+        errors.too_many("ports", len(ports), _MAX_PORTS)
         return
     names: set[str] = set()
     for index, port in enumerate(ports):
@@ -57,7 +57,7 @@ def _check_ports(errors: ErrorList, ports: list[Plain]) -> None:
         names.add(name)
         _check_protocol(errors, f"{path}.protocol", protocol)
         if port.get("appProtocol") is not None:
-            complaints(errors, f"{path}.appProtocol", port["appProtocol"], label_key(port["appProtocol"]))
+            add_invalid(errors, f"{path}.appProtocol", port["appProtocol"], label_key(port["appProtocol"]))
 
 
 def _check_protocol(errors: ErrorList, path: str, protocol: str | None) -> None:
@@ -69,29 +69,29 @@ def _check_endpoint(errors: ErrorList, endpoint: Plain, path: str, kind: str, re
     addresses = endpoint.get("addresses") or []
     if not addresses:
         errors.required(f"{path}.addresses", "" if release.has_declared_rules else "must contain at least 1 address")
-    elif len(addresses) > _MOST_ADDRESSES:
-        errors.too_many(f"{path}.addresses", len(addresses), _MOST_ADDRESSES)
+    elif len(addresses) > _MAX_ADDRESSES:
+        errors.too_many(f"{path}.addresses", len(addresses), _MAX_ADDRESSES)
     for index, text in enumerate(addresses):
         _check_address(errors, f"{path}.addresses", index, text or "", kind)
     if endpoint.get("nodeName") is not None:
-        complaints(errors, f"{path}.nodeName", endpoint["nodeName"], dns_subdomain(endpoint["nodeName"]))
+        add_invalid(errors, f"{path}.nodeName", endpoint["nodeName"], dns_subdomain(endpoint["nodeName"]))
     topology = endpoint.get("deprecatedTopology") or {}
-    if len(topology) > _MOST_LABELS:
-        errors.too_many(f"{path}.deprecatedTopology", len(topology), _MOST_LABELS)
+    if len(topology) > _MAX_LABELS:
+        errors.too_many(f"{path}.deprecatedTopology", len(topology), _MAX_LABELS)
     check_labels(errors, f"{path}.deprecatedTopology", topology)
     if endpoint.get("hostname") is not None:
         dns_label(errors, f"{path}.hostname", endpoint["hostname"])
     for member, rule in (("forZones", label_value), ("forNodes", dns_subdomain)):
         hints, here, seen = (endpoint.get("hints") or {}).get(member) or [], f"{path}.hints.{member}", set[str]()
-        if len(hints) > _MOST_HINTS:
-            errors.too_many(here, len(hints), _MOST_HINTS)
+        if len(hints) > _MAX_HINTS:
+            errors.too_many(here, len(hints), _MAX_HINTS)
             return
         for index, each in enumerate(hints):
             name = each.get("name") or ""
             if name in seen:
                 errors.duplicate(f"{here}[{index}].name", name)
             seen.add(name)
-            complaints(errors, f"{here}[{index}].name", name, rule(name))
+            add_invalid(errors, f"{here}[{index}].name", name, rule(name))
 
 
 def _check_address(errors: ErrorList, path: str, index: int, text: str, kind: str) -> None:
@@ -117,7 +117,7 @@ def _check_domain(errors: ErrorList, path: str, text: str) -> None:
     if not text:
         errors.required(path)
     elif found := dns_subdomain(name):
-        complaints(errors, path, name, found)
+        add_invalid(errors, path, name, found)
     elif "." not in name:
         errors.invalid(path, name, "should be a domain with at least two segments separated by dots")
     else:
@@ -146,7 +146,7 @@ def _check_place(errors: ErrorList, address: Plain, path: str) -> None:
     if address.get("hostname"):
         dns_label(errors, f"{path}.hostname", address["hostname"])
     if name is not None:
-        complaints(errors, f"{path}.nodeName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.nodeName", name, dns_subdomain(name))
     if is_address(text):
         check_reachable(errors, f"{path}.ip", text)
     else:
@@ -164,7 +164,7 @@ def _check_port(errors: ErrorList, port: Plain, path: str, *, is_alone: bool) ->
     else:
         _check_protocol(errors, f"{path}.protocol", port["protocol"])
     if port.get("appProtocol") is not None:
-        complaints(errors, f"{path}.appProtocol", port["appProtocol"], label_key(port["appProtocol"]))
+        add_invalid(errors, f"{path}.appProtocol", port["appProtocol"], label_key(port["appProtocol"]))
 
 
 def checks(release: Release) -> Mapping[str, Check]:

@@ -13,7 +13,7 @@ _STEP = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
 _REFERENCE = re.compile(rf"{_HOST}/(?P<path>{_STEP}(?:/{_STEP})*)(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?")
-_LONGEST_PATH = 255
+_MAX_PATH_LENGTH = 255
 _DIGITS = {"sha256": 64, "sha384": 96, "sha512": 128}  # algorithm -> number of hexadecimal digits
 _IS_HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
@@ -26,7 +26,7 @@ def pull_policy(image: str) -> str:
 def tag_of(image: str) -> str:
     """Return the tag of an image, `latest` if it has none; empty with only a digest, or for an invalid name."""
     found = None if _IS_IDENTIFIER.fullmatch(image) else _REFERENCE.fullmatch(_whole(image))
-    if found is None or len(found["path"]) > _LONGEST_PATH:
+    if found is None or len(found["path"]) > _MAX_PATH_LENGTH:
         return ""
     digest = found["digest"] or ""
     if digest and not _is_digest(digest):

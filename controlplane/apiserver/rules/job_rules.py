@@ -14,7 +14,7 @@ from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.prefixed_paths import check_prefixed
 from resourceapi.objects import ErrorList, quoted_text
 from resourceapi.objects.errors import OMITTED, Token
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_label, label_key
 from resourceapi.objects.release import Release
@@ -27,7 +27,7 @@ _COUNTS = (
 _ACTIONS = ["Count", "FailIndex", "FailJob", "Ignore"]
 _STATUSES = ["False", "True", "Unknown"]
 _REPLACEMENTS = ["Failed", "TerminatingOrFailed"]
-_MOST_RULES, _MOST_CODES, _MOST_PATTERNS, _LONGEST_MANAGER = 20, 255, 20, 63
+_MAX_RULES, _MAX_CODES, _MAX_PATTERNS, _MAX_MANAGER_LENGTH = 20, 255, 20, 63
 _MAX_PARALLELISM, _MANY_COMPLETIONS, _MAX_IF_MANY_COMPLETIONS = 100_000, 100_000, 10_000
 """Most parallel pods of an indexed Job; completions that count as many; limit of other values with that many."""
 _IF_MANY_COMPLETIONS = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
@@ -43,8 +43,8 @@ def check_job_spec(errors: ErrorList, spec: Plain, path: str, release: Release) 
     manager = spec.get("managedBy")
     if manager is not None:
         check_prefixed(errors, f"{path}.managedBy", manager)
-        if len(manager.encode()) > _LONGEST_MANAGER:
-            errors.too_long(f"{path}.managedBy", _LONGEST_MANAGER)
+        if len(manager.encode()) > _MAX_MANAGER_LENGTH:
+            errors.too_long(f"{path}.managedBy", _MAX_MANAGER_LENGTH)
     mode = spec.get("completionMode")
     check_optional_choice(errors, f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])
     if mode == "Indexed":
@@ -112,8 +112,8 @@ def _check_indexed(errors: ErrorList, spec: Plain, path: str) -> None:
 
 def _check_failures(errors: ErrorList, spec: Plain, path: str) -> None:
     rules, pod = spec["podFailurePolicy"].get("rules") or [], spec["template"].get("spec") or {}
-    if len(rules) > _MOST_RULES:
-        errors.too_many(path, len(rules), _MOST_RULES)
+    if len(rules) > _MAX_RULES:
+        errors.too_many(path, len(rules), _MAX_RULES)
     names = {each.get("name") for member in ("containers", "initContainers") for each in pod.get(member) or ()}
     for index, rule in enumerate(rules):
         here, action = f"{path}[{index}]", rule.get("action") or ""
@@ -150,8 +150,8 @@ def _check_codes(errors: ErrorList, codes: Plain, path: str, names: Set[Any]) ->
         errors.invalid(f"{path}.containerName", codes["containerName"], why)
     if not values:
         errors.invalid(f"{path}.values", codes.get("values"), "at least one value is required")
-    elif len(values) > _MOST_CODES:
-        errors.too_many(f"{path}.values", len(values), _MOST_CODES)
+    elif len(values) > _MAX_CODES:
+        errors.too_many(f"{path}.values", len(values), _MAX_CODES)
     seen: set[int] = set()
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
@@ -164,11 +164,11 @@ def _check_codes(errors: ErrorList, codes: Plain, path: str, names: Set[Any]) ->
 
 
 def _check_patterns(errors: ErrorList, patterns: list[Plain], path: str) -> None:
-    if len(patterns) > _MOST_PATTERNS:
-        errors.too_many(path, len(patterns), _MOST_PATTERNS)
+    if len(patterns) > _MAX_PATTERNS:
+        errors.too_many(path, len(patterns), _MAX_PATTERNS)
     for index, pattern in enumerate(patterns):
         kind, status, here = pattern.get("type") or "", pattern.get("status") or "", f"{path}[{index}]"
-        complaints(errors, f"{here}.type", kind, label_key(kind))
+        add_invalid(errors, f"{here}.type", kind, label_key(kind))
         if not status:
             errors.required(f"{here}.status", f"valid values: {_listed(_STATUSES)}")
         elif status not in _STATUSES:
@@ -178,8 +178,8 @@ def _check_patterns(errors: ErrorList, patterns: list[Plain], path: str) -> None
 def _check_success(errors: ErrorList, rules: list[Plain], completions: int, path: str) -> None:
     if not rules:
         errors.required(path, "at least one rules must be specified when the successPolicy is specified")
-    if len(rules) > _MOST_RULES:
-        errors.too_many(path, len(rules), _MOST_RULES)
+    if len(rules) > _MAX_RULES:
+        errors.too_many(path, len(rules), _MAX_RULES)
     for index, rule in enumerate(rules):
         here, count = f"{path}[{index}]", rule.get("succeededCount")
         if count is None and rule.get("succeededIndexes") is None:

@@ -3,7 +3,7 @@
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.field_rules import add_invalid, label_name
 from resourceapi.objects.names import label_key, label_value
 
 
@@ -11,13 +11,13 @@ def check_labels(errors: ErrorList, path: str, labels: Plain | None) -> None:
     """Check labels."""
     for name, value in (labels or {}).items():
         label_name(errors, path, name)
-        complaints(errors, path, value, label_value(value))
+        add_invalid(errors, path, value, label_value(value))
 
 
 def check_annotation_keys(errors: ErrorList, path: str, annotations: Plain | None) -> None:
     """Check the keys of annotations."""
     for key in annotations or ():
-        complaints(errors, path, key, label_key(key.lower()))
+        add_invalid(errors, path, key, label_key(key.lower()))
 
 
 def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None:
@@ -36,4 +36,4 @@ def check_selector(errors: ErrorList, path: str, selector: Plain | None) -> None
             errors.invalid(f"{here}.operator", Token(operator or ""), "not a valid selector operator")
         label_name(errors, f"{here}.key", each.get("key") or "")
         for number, value in enumerate(values):
-            complaints(errors, f"{here}.values[{number}]", value, label_value(value))
+            add_invalid(errors, f"{here}.values[{number}]", value, label_value(value))

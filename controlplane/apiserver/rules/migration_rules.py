@@ -8,7 +8,7 @@ import re
 from controlplane.apiserver.internal_types import published
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.pods.conditions import condition
-from resourceapi.objects import Condition, ErrorList, from_dict
+from resourceapi.objects import Condition, ErrorList, InOrder, from_dict, to_dict
 from resourceapi.objects.field_rules import conditions
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_1035_label, dns_subdomain
@@ -39,17 +39,18 @@ def check_migration_status(errors: ErrorList, new: Plain, old: Plain | None, *, 
     version, was = status.get("resourceVersion") or "", before.get("resourceVersion") or ""
     if version and not _VERSION.fullmatch(version):
         errors.invalid("status.resourceVersion", version, f"resource version is not well formed: {version}")
-    found = status.get("conditions") or []
-    conditions(errors, "status.conditions", [from_dict(Condition, each) for each in found], release)
+    found = [from_dict(Condition, each) for each in status.get("conditions") or ()]
+    shown = InOrder([published(to_dict(each)) for each in found])
+    conditions(errors, "status.conditions", found, release)
     if was and version != was:
         errors.invalid("status.resourceVersion", version, _IMMUTABLE)
     if _is_true(status, _SUCCEEDED) and _is_true(status, _FAILED):
         why = "Both success and failed conditions cannot be true at the same time"
-        errors.invalid("status.conditions", published(found), why)
+        errors.invalid("status.conditions", shown, why)
     for kind, name in ((_SUCCEEDED, "Success"), (_FAILED, "Failed")):
         if _is_true(before, kind) and not _is_true(status, kind):
             why = f"{name} condition cannot be set to false once it is true"
-            errors.invalid("status.conditions", published(found), why)
+            errors.invalid("status.conditions", shown, why)
 
 
 def _is_true(status: Plain, kind: str) -> bool:

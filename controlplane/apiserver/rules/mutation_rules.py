@@ -19,7 +19,7 @@ _REINVOCATIONS = ["IfNeeded", "Never"]
 def check_mutating_policy(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     """Check a policy, whose expressions must compile."""
     spec, path = new["spec"], "spec"
-    known = check_policy_matching(errors, new, old, check_more=_check_constraints, has_patches=True)
+    known = check_policy_matching(errors, new, old, check_more=_check_constraints)
     mutations = spec.get("mutations") or []
     if not mutations:
         errors.required(f"{path}.mutations", "mutations must contain at least one item")

@@ -4,6 +4,7 @@ Source: k8s.io/apimachinery pkg/util/validation/ip.go; k8s.io/kubernetes pkg/api
 """
 
 import ipaddress
+import re
 
 from controlplane.apiserver.pods.spec_rules import NO_NETWORK
 from resourceapi.objects import ErrorList
@@ -11,6 +12,7 @@ from resourceapi.objects.release import Release
 
 _LINK_LOCAL = {4: ipaddress.ip_network("169.254.0.0/16"), 6: ipaddress.ip_network("fe80::/10")}
 _LINK_LOCAL_GROUPS = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+_LEADING_ZEROS = re.compile(r"(?:^(?=[0-9]+\.)|(?<=[./]))0+(?=[0-9])")
 EXTRA_BITS = "must not have bits set beyond the prefix length"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -24,6 +26,16 @@ def network_of(text: str) -> Network | None:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
+
+
+def is_mapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether an address is an IPv4 address that is written as an IPv6 one."""
+    return address.version == 6 and address.ipv4_mapped is not None
+
+
+def without_leading_zeros(text: str) -> str:
+    """Return an address or range without leading zeros in the parts of IPv4 addresses and in the length of a prefix."""
+    return _LEADING_ZEROS.sub("", text)
 
 
 def check_range(errors: ErrorList, path: str, text: str, release: Release) -> None:

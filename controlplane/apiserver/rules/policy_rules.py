@@ -6,14 +6,14 @@ Source: k8s.io/kubernetes pkg/apis/admissionregistration/validation/validation.g
 import re
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.policies import compiled_as, environment_of
 from controlplane.apiserver.rules.label_rules import check_selector
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.cel import CelError, Environment
 from resourceapi.cel.types import BOOL, DYN, NULL, STRING, Type
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints, label_name
+from resourceapi.objects.field_rules import add_invalid, label_name
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_1035_label, dns_subdomain, path_segment
 from resourceapi.objects.release import Release
@@ -24,8 +24,8 @@ _OPERATIONS = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
 _SCOPES = ["*", "Cluster", "Namespaced"]
 _REASONS = ["Forbidden", "Invalid", "RequestEntityTooLarge"]
 _ACTIONS = ["Audit", "Deny", "Warn"]
-_MOST_CONDITIONS, _MOST_ANNOTATIONS = 64, 20
-_LONGEST_ANNOTATION = 5 * 1024
+_MAX_CONDITIONS, _MAX_ANNOTATIONS = 64, 20
+_MAX_ANNOTATION_LENGTH = 5 * 1024
 _ONE_AT_LEAST = "validations or auditAnnotations must contain at least one item"
 _DENY_AND_WARN = (
     "must not contain both Deny and Warn (repeating the same validation failure information in the API response and"
@@ -63,11 +63,10 @@ def check_policy_matching(
     old: Plain | None,
     *,
     check_more: Check | None = None,
-    has_patches: bool = False,
 ) -> dict[str, Type]:
     """Check what policies of both types have: parameters, match rules and variables. Returns the variables' types.
 
-    `check_more` checks the match constraints further. `has_patches`: variables can write patches.
+    `check_more` checks the match constraints further.
     """
     spec, path = new["spec"], "spec"
     if spec.get("failurePolicy") not in _FAILURES:
@@ -85,7 +84,7 @@ def check_policy_matching(
             check_more(errors, new, old)
     if old is None or not json_equal(spec, old["spec"]):
         check_conditions(errors, spec, f"{path}.matchConditions")
-    return _check_variables(errors, spec, f"{path}.variables", has_patches=has_patches)
+    return _check_variables(errors, spec, f"{path}.variables")
 
 
 def check_binding(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release) -> None:
@@ -103,7 +102,7 @@ def check_binding_target(errors: ErrorList, new: Plain, old: Plain | None) -> No
     spec, path = new["spec"], "spec"
     name = spec.get("policyName") or ""
     if name:
-        complaints(errors, f"{path}.policyName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.policyName", name, dns_subdomain(name))
     else:
         errors.required(f"{path}.policyName")
     if spec.get("paramRef") is not None:
@@ -147,7 +146,7 @@ def check_rule(errors: ErrorList, rule: Plain, path: str) -> None:
     """Check a rule that selects requests."""
     names: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
-        complaints(errors, f"{path}.resourceNames[{index}]", name, path_segment(name))
+        add_invalid(errors, f"{path}.resourceNames[{index}]", name, path_segment(name))
         if name in names:
             errors.duplicate(f"{path}.resourceNames[{index}]", name)
         names.add(name)
@@ -205,8 +204,8 @@ def _check_resources(errors: ErrorList, resources: list[str], path: str) -> None
 def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
     """Check the match conditions, which all have to be true for a request."""
     conditions, seen = spec.get("matchConditions") or (), set[str]()
-    if len(conditions) > _MOST_CONDITIONS:
-        errors.too_many(path, len(conditions), _MOST_CONDITIONS)
+    if len(conditions) > _MAX_CONDITIONS:
+        errors.too_many(path, len(conditions), _MAX_CONDITIONS)
     environment = environment_of({}, has_params=spec.get("paramKind") is not None)
     for index, each in enumerate(conditions):
         here, name, source = f"{path}[{index}]", each.get("name") or "", (each.get("expression") or "").strip()
@@ -223,8 +222,8 @@ def check_conditions(errors: ErrorList, spec: Plain, path: str) -> None:
         seen.add(name)
 
 
-def _check_variables(errors: ErrorList, spec: Plain, path: str, *, has_patches: bool) -> dict[str, Type]:
-    """Check the variables; return their types. Each variable can use those before it."""
+def _check_variables(errors: ErrorList, spec: Plain, path: str) -> dict[str, Type]:
+    """Check the variables; return their types. Each variable can use those before it, and none can write patches."""
     known: dict[str, Type] = {}
     for index, each in enumerate(spec.get("variables") or ()):
         here, name, source = f"{path}[{index}]", each.get("name") or "", each.get("expression") or ""
@@ -235,9 +234,7 @@ def _check_variables(errors: ErrorList, spec: Plain, path: str, *, has_patches: 
         if not source.strip():
             errors.required(f"{here}.expression", "expression is not specified")
             continue
-        environment = environment_of(
-            known, has_params=spec.get("paramKind") is not None, has_variables=True, has_patches=has_patches
-        )
+        environment = environment_of(known, has_params=spec.get("paramKind") is not None, has_variables=True)
         known[name] = check_expression(errors, f"{here}.expression", source, environment)
     return known
 
@@ -265,11 +262,11 @@ def _check_validation(
 
 def _check_annotations(errors: ErrorList, policy: Plain, path: str, environment: Environment) -> None:
     annotations, name, seen = policy["spec"].get("auditAnnotations") or [], policy["metadata"].get("name"), set[str]()
-    if len(annotations) > _MOST_ANNOTATIONS:
+    if len(annotations) > _MAX_ANNOTATIONS:
         shown = [
             {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")} for each in annotations
         ]
-        errors.invalid(path, shown, f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations")
+        errors.invalid(path, shown, f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations")
     for index, each in enumerate(annotations):
         here, key, source = f"{path}[{index}]", each.get("key") or "", (each.get("valueExpression") or "").strip()
         if name:
@@ -278,8 +275,8 @@ def _check_annotations(errors: ErrorList, policy: Plain, path: str, environment:
             errors.invalid(f"{here}.key", key, "requires metadata.name be non-empty")
         if not source:
             errors.required(f"{here}.valueExpression", "valueExpression is not specified")
-        elif len(source.encode()) > _LONGEST_ANNOTATION:
-            why = f"must not exceed {_LONGEST_ANNOTATION} bytes in length"
+        elif len(source.encode()) > _MAX_ANNOTATION_LENGTH:
+            why = f"must not exceed {_MAX_ANNOTATION_LENGTH} bytes in length"
             errors.required(f"{here}.valueExpression", why)
         else:
             check_expression(errors, f"{here}.valueExpression", source, environment, STRING, NULL)
@@ -291,7 +288,7 @@ def _check_annotations(errors: ErrorList, policy: Plain, path: str, environment:
 def _check_param_ref(errors: ErrorList, reference: Plain, path: str) -> None:
     name, selector, action = (reference.get(member) for member in ("name", "selector", "parameterNotFoundAction"))
     if name:
-        complaints(errors, f"{path}.name", name, path_segment(name))
+        add_invalid(errors, f"{path}.name", name, path_segment(name))
         if selector is not None:
             errors.forbidden(f"{path}.name", _NAME_AND_SELECTOR)
     if selector is not None:

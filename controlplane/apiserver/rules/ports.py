@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 
 
 def check_port(errors: ErrorList, path: str, port: Any) -> None:
@@ -16,7 +16,7 @@ def check_port(errors: ErrorList, path: str, port: Any) -> None:
 def check_port_or_name(errors: ErrorList, path: str, port: Any) -> None:
     """Check a port number, or the name of a container's port."""
     if isinstance(port, str):
-        complaints(errors, path, port, port_name(port))
+        add_invalid(errors, path, port, port_name(port))
     else:
         check_port(errors, path, port or 0)
 

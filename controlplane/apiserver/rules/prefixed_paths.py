@@ -3,7 +3,7 @@
 import re
 
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_subdomain
 
 _PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
@@ -18,6 +18,6 @@ def check_prefixed(errors: ErrorList, path: str, text: str) -> None:
     elif not domain or not rest:
         errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
     else:
-        complaints(errors, path, domain, dns_subdomain(domain))
+        add_invalid(errors, path, domain, dns_subdomain(domain))
         if not _IS_PATH.fullmatch(rest):
             errors.invalid(path, rest, f"Invalid path (regex used for validation is '{_PATH}')")

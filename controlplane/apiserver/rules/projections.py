@@ -13,13 +13,13 @@ from controlplane.apiserver.rules.paths import check_local
 from controlplane.apiserver.rules.signer_names import check_signer, is_own_signer
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_subdomain
 
-_MOST_RIGHTS = 0o777
+_MAX_RIGHTS = 0o777
 _FIELDS = ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"]
-_SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32  # seconds
-_SHORTEST_CERTIFICATE, _LONGEST_CERTIFICATE, _LONGEST_OF_OWN = 3600, 91 * 24 * 3600, 24 * 3600  # seconds
+_MIN_TOKEN, _MAX_TOKEN = 600, 2**32  # seconds
+_MIN_CERTIFICATE, _MAX_CERTIFICATE, _MAX_OWN_CERTIFICATE = 3600, 91 * 24 * 3600, 24 * 3600  # seconds
 _KEYS = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"]
 _TWICE = "conflicting duplicate paths"
 _SHOWN_BUNDLE = ("Name", "SignerName", "LabelSelector", "Optional", "Path", "User")
@@ -27,7 +27,7 @@ _SHOWN_BUNDLE = ("Name", "SignerName", "LabelSelector", "Optional", "Path", "Use
 
 def check_mode(errors: ErrorList, path: str, mode: Any) -> None:
     """Check the mode of a file."""
-    if mode is not None and not 0 <= mode <= _MOST_RIGHTS:
+    if mode is not None and not 0 <= mode <= _MAX_RIGHTS:
         errors.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")
 
 
@@ -102,9 +102,9 @@ def _token(errors: ErrorList, token: Plain, path: str, volume: str) -> None:
     seconds = token.get("expirationSeconds")
     if seconds is None:
         errors.required(f"{path}.expirationSeconds")
-    elif seconds < _SHORTEST_TOKEN:
+    elif seconds < _MIN_TOKEN:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
-    elif seconds > _LONGEST_TOKEN:
+    elif seconds > _MAX_TOKEN:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     if not token.get("path"):
         errors.required(f"{volume}.path")  # upstream's path is that of the volume
@@ -123,7 +123,7 @@ def _bundle(errors: ErrorList, bundle: Plain, path: str) -> None:
             errors.required(f"{path}.name", "must be a valid object name")
         own = name.rpartition(":")[2]
         problems = (f"not a valid clustertrustbundlename: {text}" for text in dns_subdomain(own))
-        complaints(errors, f"{path}.name", name, problems)
+        add_invalid(errors, f"{path}.name", name, problems)
         if selector is not None:
             errors.invalid(f"{path}.labelSelector", selector, "labelSelector must be unset if name is specified")
     elif signer is not None:
@@ -144,9 +144,9 @@ def _certificate(errors: ErrorList, certificate: Plain, path: str) -> None:
     if certificate.get("keyType") not in _KEYS:
         errors.not_supported(f"{path}.keyType", certificate.get("keyType") or "", _KEYS)
     if seconds is not None:
-        most, here = _LONGEST_OF_OWN if is_own_signer(signer) else _LONGEST_CERTIFICATE, f"{path}.maxExpirationSeconds"
-        if seconds < _SHORTEST_CERTIFICATE:
-            errors.invalid(here, seconds, f"if provided, maxExpirationSeconds must be >= {_SHORTEST_CERTIFICATE}")
+        most, here = _MAX_OWN_CERTIFICATE if is_own_signer(signer) else _MAX_CERTIFICATE, f"{path}.maxExpirationSeconds"
+        if seconds < _MIN_CERTIFICATE:
+            errors.invalid(here, seconds, f"if provided, maxExpirationSeconds must be >= {_MIN_CERTIFICATE}")
         if seconds > most:
             errors.invalid(here, seconds, f"if provided, maxExpirationSeconds must be <= {most}")
     members = [f"{name}Path" for name in ("credentialBundle", "key", "certificateChain")]

@@ -9,7 +9,6 @@ from typing import Any
 
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.resource_rules import (
     COUNTED,
     HUGE_PAGES,
@@ -18,9 +17,10 @@ from controlplane.apiserver.rules.resource_rules import (
     quantity,
     standard_resource,
 )
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList, Quantity
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import REQUESTS_PREFIX, is_native_resource, label_key
 
 _COMPUTE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -141,7 +141,7 @@ def _limits(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     for index, limit in enumerate(new["spec"].get("limits") or ()):
         path, kind = f"spec.limits[{index}]", limit.get("type") or ""
         found = label_key(kind)
-        complaints(errors, f"{path}.type", Token(kind), found)
+        add_invalid(errors, f"{path}.type", Token(kind), found)
         if not found and "/" not in kind and kind not in _LIMIT_TYPES:
             errors.invalid(f"{path}.type", Token(kind), "must be a standard limit type or fully qualified")
         if kind in kinds:

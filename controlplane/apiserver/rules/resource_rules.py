@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Plain
 from resourceapi.objects import ErrorList, Quantity, QuantityError
-from resourceapi.objects.field_rules import complaints, dns_label
+from resourceapi.objects.field_rules import add_invalid, dns_label
 from resourceapi.objects.names import REQUESTS_PREFIX, is_extended_resource, is_native_resource, label_key
 
 HUGE_PAGES = "hugepages-"
@@ -47,7 +47,7 @@ def pod_resource(errors: ErrorList, path: str, name: str) -> None:
 def standard_resource(errors: ErrorList, path: str, name: str) -> None:
     """Check the name of a resource: a standard name, or a qualified one."""
     found = label_key(name)
-    complaints(errors, path, name, found)
+    add_invalid(errors, path, name, found)
     is_known = name in _STANDARD or name.removeprefix(REQUESTS_PREFIX).startswith(HUGE_PAGES)
     if not found and "/" not in name and not is_known:
         errors.invalid(path, name, "must be a standard resource type or fully qualified")

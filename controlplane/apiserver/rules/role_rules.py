@@ -5,10 +5,10 @@ from functools import partial
 
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.label_rules import check_selector
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain, path_segment
 from resourceapi.objects.release import Release
@@ -64,7 +64,7 @@ def _binding(errors: ErrorList, new: Plain, old: Plain | None, *, kinds: list[st
     if not role.get("name"):
         errors.required("roleRef.name")
     else:
-        complaints(errors, "roleRef.name", role["name"], path_segment(role["name"]))
+        add_invalid(errors, "roleRef.name", role["name"], path_segment(role["name"]))
     for index, subject in enumerate(new.get("subjects") or ()):
         _check_subject(errors, subject, f"subjects[{index}]", is_namespaced=len(kinds) > 1)
     if old is not None and not json_equal(role, old.get("roleRef")):
@@ -78,7 +78,7 @@ def _check_subject(errors: ErrorList, subject: Plain, path: str, *, is_namespace
         errors.required(f"{path}.name")
     if kind == "ServiceAccount":
         if name:
-            complaints(errors, f"{path}.name", name, dns_subdomain(name))
+            add_invalid(errors, f"{path}.name", name, dns_subdomain(name))
         if group:
             errors.not_supported(f"{path}.apiGroup", group, [""], is_named=False)
         if not is_namespaced and not subject.get("namespace"):

@@ -6,12 +6,12 @@ from typing import Any
 
 from controlplane.apiserver.internal_types import internal_form
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.spec_rules import check_toleration
 from controlplane.apiserver.rules.label_rules import check_labels
 from controlplane.apiserver.rules.resource_rules import check_requirements
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
 
@@ -25,7 +25,7 @@ def _runtime(errors: ErrorList, new: Plain, old: Plain | None, *, release: Relea
         errors.invalid("handler", None if release.has_declared_rules else name, "field is immutable")
     if name:
         is_declared = release.has_declared_rules and not is_changed  # after a change, declared rules are not evaluated
-        complaints(errors, "handler", name, dns_label(name, "bytes" if is_declared else "characters"))
+        add_invalid(errors, "handler", name, dns_label(name, "bytes" if is_declared else "characters"))
     else:
         errors.required("handler")
     if new.get("overhead") is not None:

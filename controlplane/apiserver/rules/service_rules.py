@@ -16,7 +16,7 @@ from controlplane.apiserver.rules.network_addresses import check_reachable
 from controlplane.apiserver.rules.ports import check_port, check_port_or_name
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import Token
-from resourceapi.objects.field_rules import complaints, dns_label, label_name
+from resourceapi.objects.field_rules import add_invalid, dns_label, label_name
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain
 
@@ -82,7 +82,7 @@ def check_service_status(errors: ErrorList, new: Plain, old: Plain | None) -> No
         elif mode is not None and mode not in _MODES:
             errors.not_supported(f"{here}.ipMode", mode, _MODES)
         if name:
-            complaints(errors, f"{here}.hostname", name, dns_subdomain(name))
+            add_invalid(errors, f"{here}.hostname", name, dns_subdomain(name))
             if is_address(name):
                 errors.invalid(f"{here}.hostname", name, "must be a DNS name, not an IP address")
 
@@ -227,7 +227,7 @@ def _check_external_name(errors: ErrorList, spec: Plain) -> None:
             errors.forbidden(f"spec.{member}", _NOT_FOR_EXTERNAL_NAME)
     name = (spec.get("externalName") or "").removesuffix(".")
     if name:
-        complaints(errors, "spec.externalName", name, dns_subdomain(name))
+        add_invalid(errors, "spec.externalName", name, dns_subdomain(name))
     else:
         errors.required("spec.externalName")
 

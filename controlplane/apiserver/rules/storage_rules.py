@@ -9,12 +9,12 @@ from typing import Any
 
 from controlplane.apiserver.internal_types import internal_form, published
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.quantity_rules import not_below_zero
 from controlplane.apiserver.rules.volume_rules import check_volume_spec
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import MAX_DRIVER_NAME, complaints, driver_name, label_name
+from resourceapi.objects.field_rules import MAX_DRIVER_NAME, add_invalid, driver_name, label_name
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_subdomain, dns_subdomain_in_any_case, label_key
 from resourceapi.objects.release import Release
@@ -24,10 +24,10 @@ _BINDING = ["Immediate", "WaitForFirstConsumer"]
 _RECLAIM = ["Delete", "Retain"]
 _LIFECYCLES = ["Persistent", "Ephemeral"]
 _GROUP_POLICIES = ["File", "None", "ReadWriteOnceWithFSType"]
-_MOST_PARAMETERS, _MOST_BYTES = 512, 256 * 1024
-_LONGEST_NODE_ID, _LONGEST_MESSAGE = 256, 1024
-_SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 1 << 32
-_SHORTEST_PERIOD = 10
+_MAX_PARAMETERS, _MAX_BYTES = 512, 256 * 1024
+_MAX_NODE_ID_LENGTH, _MAX_MESSAGE_LENGTH = 256, 1024
+_MIN_TOKEN, _MAX_TOKEN = 600, 1 << 32
+_MAX__PERIOD_LENGTH = 10
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 _NO_REQUESTS = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
 
@@ -50,14 +50,14 @@ def _class(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release
 
 def _check_provisioner(errors: ErrorList, path: str, name: str) -> None:
     if name:
-        complaints(errors, path, name.lower(), label_key(name.lower()))
+        add_invalid(errors, path, name.lower(), label_key(name.lower()))
     else:
         errors.required(path)
 
 
 def _check_parameters(errors: ErrorList, parameters: Plain) -> None:
-    if len(parameters) > _MOST_PARAMETERS:
-        errors.too_long("parameters", _MOST_PARAMETERS)
+    if len(parameters) > _MAX_PARAMETERS:
+        errors.too_long("parameters", _MAX_PARAMETERS)
         return
     if "" in parameters:
         errors.invalid("parameters", "", "field can not be empty.")
@@ -65,8 +65,8 @@ def _check_parameters(errors: ErrorList, parameters: Plain) -> None:
 
 
 def _check_size(errors: ErrorList, path: str, texts: Plain) -> None:
-    if sum(len(key.encode()) + len(str(value).encode()) for key, value in texts.items()) > _MOST_BYTES:
-        errors.too_long(path, _MOST_BYTES)
+    if sum(len(key.encode()) + len(str(value).encode()) for key, value in texts.items()) > _MAX_BYTES:
+        errors.too_long(path, _MAX_BYTES)
 
 
 def _check_topologies(errors: ErrorList, terms: list[Plain]) -> None:
@@ -116,16 +116,16 @@ def _driver(errors: ErrorList, new: Plain, old: Plain | None) -> None:
             errors.duplicate(f"{here}.audience", audience)
             continue
         seen.add(audience)
-        if seconds is not None and seconds < _SHORTEST_TOKEN:
+        if seconds is not None and seconds < _MIN_TOKEN:
             errors.invalid(f"{here}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
-        if seconds is not None and seconds > _LONGEST_TOKEN:
+        if seconds is not None and seconds > _MAX_TOKEN:
             errors.invalid(f"{here}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
     for mode in spec.get("volumeLifecycleModes") or ():
         if mode not in _LIFECYCLES:
             errors.not_supported(f"{path}.volumeLifecycleModes", mode, _LIFECYCLES)
     period = spec.get("nodeAllocatableUpdatePeriodSeconds")
-    if period is not None and period < _SHORTEST_PERIOD:
-        why = f"must be greater than or equal to {_SHORTEST_PERIOD} seconds"
+    if period is not None and period < _MAX__PERIOD_LENGTH:
+        why = f"must be greater than or equal to {_MAX__PERIOD_LENGTH} seconds"
         errors.invalid(f"{path}.nodeAllocatableUpdatePeriodSeconds", period, why)
     in_secrets = spec.get("serviceAccountTokenInSecrets")
     if in_secrets is not None and not spec.get("tokenRequests"):
@@ -149,8 +149,8 @@ def _node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release)
         driver_name(errors, f"{path}.name", name)
         if not node:
             errors.required(f"{path}.nodeID")
-        if len(node.encode()) > _LONGEST_NODE_ID:
-            errors.invalid(f"{path}.nodeID", node, f"must be {_LONGEST_NODE_ID} characters or less")
+        if len(node.encode()) > _MAX_NODE_ID_LENGTH:
+            errors.invalid(f"{path}.nodeID", node, f"must be {_MAX_NODE_ID_LENGTH} characters or less")
         count = (driver.get("allocatable") or {}).get("count")
         if count is not None and count < 0:
             errors.invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0")
@@ -164,7 +164,7 @@ def _node(errors: ErrorList, new: Plain, old: Plain | None, *, release: Release)
             if key in keys:
                 errors.duplicate(path, key)
             keys.add(key)
-            complaints(errors, path, key, label_key(key))
+            add_invalid(errors, path, key, label_key(key))
     _check_known_drivers(errors, new["spec"], (old or {}).get("spec") or {}, release)
 
 
@@ -180,7 +180,7 @@ def _check_known_drivers(errors: ErrorList, spec: Plain, before: Plain, release:
 def _capacity(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     check_selector(errors, "nodeTopology", new.get("nodeTopology"))
     name = new.get("storageClassName") or ""
-    complaints(errors, "storageClassName", name, dns_subdomain(name))
+    add_invalid(errors, "storageClassName", name, dns_subdomain(name))
     not_below_zero(errors, "capacity", new.get("capacity"))
     for member in ("nodeTopology", "storageClassName"):
         if old is not None and not json_equal(new.get(member), old.get(member)):
@@ -199,10 +199,10 @@ def _attachment(errors: ErrorList, new: Plain, old: Plain | None, *, release: Re
         check_volume_spec(errors, inline, f"{path}.inlineVolumeSpec", "", is_inline=True)
     elif not name:
         errors.required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")
-    complaints(errors, "spec.nodeName", spec.get("nodeName") or "", dns_subdomain(spec.get("nodeName") or ""))
+    add_invalid(errors, "spec.nodeName", spec.get("nodeName") or "", dns_subdomain(spec.get("nodeName") or ""))
     _check_attached(errors, new.get("status") or {}, release)
     if name is not None:
-        complaints(errors, f"{path}.persistentVolumeName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.persistentVolumeName", name, dns_subdomain(name))
     if old is not None and not json_equal(spec, old["spec"]):
         shown: Any = (
             None if release.has_declared_rules else internal_form("storage.VolumeAttachmentSpec", spec, release)
@@ -214,7 +214,7 @@ def _check_attacher(errors: ErrorList, name: str, *, is_declared: bool) -> None:
     if not is_declared or not name:
         driver_name(errors, "spec.attacher", name)
         return
-    complaints(errors, "spec.attacher", name, dns_subdomain_in_any_case(name))
+    add_invalid(errors, "spec.attacher", name, dns_subdomain_in_any_case(name))
     if len(name) > MAX_DRIVER_NAME:
         errors.too_long("spec.attacher", MAX_DRIVER_NAME, "characters")
 
@@ -223,8 +223,8 @@ def _check_attached(errors: ErrorList, status: Plain, release: Release) -> None:
     _check_size(errors, "status.attachmentMetadata", status.get("attachmentMetadata") or {})
     for member in ("attachError", "detachError"):
         error = status.get(member) or {}
-        if len((error.get("message") or "").encode()) > _LONGEST_MESSAGE:
-            most = _LONGEST_MESSAGE if release.has_declared_rules else _MOST_BYTES  # a mistake in older upstream rules
+        if len((error.get("message") or "").encode()) > _MAX_MESSAGE_LENGTH:
+            most = _MAX_MESSAGE_LENGTH if release.has_declared_rules else _MAX_BYTES  # a mistake of older rules
             errors.too_long(f"status.{member}.message", most)
         if (error.get("errorCode") or 0) < 0:
             errors.invalid(

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.placement import check_address, is_address
 from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.label_rules import check_selector
@@ -17,8 +16,9 @@ from controlplane.apiserver.rules.network_addresses import check_range, network_
 from controlplane.apiserver.rules.ports import check_port, port_name
 from controlplane.apiserver.rules.prefixed_paths import check_prefixed
 from controlplane.apiserver.rules.references import check_reference
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.names import dns_1035_label, dns_label, dns_subdomain, wildcard_subdomain
 from resourceapi.objects.release import Release
 
@@ -26,7 +26,7 @@ _CLASS = "kubernetes.io/ingress.class"
 _PATHS = ["Exact", "ImplementationSpecific", "Prefix"]
 _NEVER_WITHIN, _NEVER_AT_END = ("//", "/./", "/../", "%2f", "%2F"), ("/..", "/.")
 _PROTOCOLS = ["TCP", "UDP", "SCTP"]
-_LONGEST_CONTROLLER = 250
+_MAX_CONTROLLER_LENGTH = 250
 _NO_NAME = "must be a DNS name, not an IP address"
 
 
@@ -49,10 +49,10 @@ def _ingress(errors: ErrorList, new: Plain, old: Plain | None, *, release: Relea
             _check_host(errors, f"spec.tls[{index}].hosts[{number}]", host)
         if each.get("secretName"):
             name = each["secretName"]
-            complaints(errors, f"spec.tls[{index}].secretName", name, dns_subdomain(name))
+            add_invalid(errors, f"spec.tls[{index}].secretName", name, dns_subdomain(name))
     name = spec.get("ingressClassName")
     if name is not None:
-        complaints(errors, "spec.ingressClassName", name, dns_subdomain(name))
+        add_invalid(errors, "spec.ingressClassName", name, dns_subdomain(name))
     by_annotation = (new["metadata"].get("annotations") or {}).get(_CLASS)
     if old is None and name is not None and by_annotation not in (None, name):
         why = "must match `ingressClassName` when both are specified"
@@ -60,7 +60,7 @@ def _ingress(errors: ErrorList, new: Plain, old: Plain | None, *, release: Relea
 
 
 def _check_host(errors: ErrorList, path: str, host: str) -> None:
-    complaints(errors, path, host, wildcard_subdomain(host) if "*" in host else dns_subdomain(host))
+    add_invalid(errors, path, host, wildcard_subdomain(host) if "*" in host else dns_subdomain(host))
 
 
 def _check_paths(errors: ErrorList, paths: list[Plain], path: str, release: Release) -> None:
@@ -78,7 +78,7 @@ def _check_paths(errors: ErrorList, paths: list[Plain], path: str, release: Rele
         if kind in ("Exact", "Prefix"):
             found = [f"must not contain '{part}'" for part in _NEVER_WITHIN if part in text]
             found += [f"cannot end with '{part}'" for part in _NEVER_AT_END if text.endswith(part)]
-            complaints(errors, f"{here}.path", text, found)
+            add_invalid(errors, f"{here}.path", text, found)
         _backend(errors, each.get("backend") or {}, f"{here}.backend", release)
 
 
@@ -98,13 +98,13 @@ def _check_service(errors: ErrorList, service: Plain, path: str, release: Releas
     name, port = service.get("name") or "", service.get("port") or {}
     rule = dns_label if release.relaxes_service_names else dns_1035_label
     if name:
-        complaints(errors, f"{path}.service.name", name, rule(name))
+        add_invalid(errors, f"{path}.service.name", name, rule(name))
     else:
         errors.required(f"{path}.service.name")
     if port.get("name") and port.get("number"):
         errors.invalid(path, "", "cannot set both port name & port number")
     elif port.get("name"):
-        complaints(errors, f"{path}.service.port.name", port["name"], port_name(port["name"]))
+        add_invalid(errors, f"{path}.service.port.name", port["name"], port_name(port["name"]))
     elif port.get("number"):
         check_port(errors, f"{path}.service.port.number", port["number"])
     else:
@@ -114,7 +114,7 @@ def _check_service(errors: ErrorList, service: Plain, path: str, release: Releas
 def _reference(errors: ErrorList, reference: Plain, path: str) -> None:
     """Check a reference to an object of any kind, with its group."""
     if reference.get("apiGroup") is not None:
-        complaints(errors, f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
+        add_invalid(errors, f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
     check_reference(errors, reference, path)
 
 
@@ -126,7 +126,7 @@ def check_ingress_status(errors: ErrorList, new: Plain, old: Plain | None) -> No
         if address and address not in known:
             check_address(errors, f"{path}.ip", address)
         if host:
-            complaints(errors, f"{path}.hostname", host, dns_subdomain(host))
+            add_invalid(errors, f"{path}.hostname", host, dns_subdomain(host))
             if is_address(host):
                 errors.invalid(f"{path}.hostname", host, _NO_NAME)
 
@@ -139,8 +139,8 @@ def _class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     spec, name = new["spec"], new["spec"].get("controller") or ""
     if old is not None and name != (old["spec"].get("controller") or ""):
         errors.invalid("spec.controller", name, "field is immutable")
-    if len(name.encode()) > _LONGEST_CONTROLLER:
-        errors.too_long("spec.controller", _LONGEST_CONTROLLER)
+    if len(name.encode()) > _MAX_CONTROLLER_LENGTH:
+        errors.too_long("spec.controller", _MAX_CONTROLLER_LENGTH)
     check_prefixed(errors, "spec.controller", name)
     parameters, path = spec.get("parameters"), "spec.parameters"
     if parameters is None:
@@ -152,7 +152,7 @@ def _class(errors: ErrorList, new: Plain, old: Plain | None) -> None:
     elif scope == "Namespace" and space is None:
         errors.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
     elif scope == "Namespace":
-        complaints(errors, f"{path}.namespace", space, dns_label(space))
+        add_invalid(errors, f"{path}.namespace", space, dns_label(space))
     elif space is not None:
         errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
@@ -190,7 +190,7 @@ def _policy_port(errors: ErrorList, port: Plain, path: str, release: Release) ->
     elif isinstance(number, str):
         if last is not None:
             errors.invalid(f"{path}.endPort", last, "may not be specified when `port` is non-numeric")
-        complaints(errors, f"{path}.port", number, port_name(number))
+        add_invalid(errors, f"{path}.port", number, port_name(number))
     else:
         check_port(errors, f"{path}.port", number)
         if last is not None and last < number:

@@ -17,7 +17,7 @@ from controlplane.apiserver.rules.volume_sources import RULES as OF_PODS
 from controlplane.apiserver.rules.volume_sources import Rule
 from resourceapi.objects import ErrorList, format_time, from_dict
 from resourceapi.objects.core import NodeSelector
-from resourceapi.objects.field_rules import complaints, dns_label, driver_name, node_selector
+from resourceapi.objects.field_rules import add_invalid, dns_label, driver_name, node_selector
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_label as dns_label_problem
 from resourceapi.objects.names import dns_subdomain
@@ -191,7 +191,7 @@ def _check_classes(errors: ErrorList, spec: Plain, path: str, *, is_inline: bool
     if name and is_inline:
         errors.forbidden(f"{path}.storageClassName", f"may not be specified {_INLINE}")
     elif name:
-        complaints(errors, f"{path}.storageClassName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.storageClassName", name, dns_subdomain(name))
     if mode is not None and is_inline and mode != "Filesystem":
         errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {_INLINE}")
     elif mode is not None and not is_inline and mode not in _MODES:
@@ -200,7 +200,7 @@ def _check_classes(errors: ErrorList, spec: Plain, path: str, *, is_inline: bool
     if name is None or is_inline:
         return
     if name:
-        complaints(errors, f"{path}.volumeAttributesClassName", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.volumeAttributesClassName", name, dns_subdomain(name))
     else:
         errors.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
     if spec.get("csi") is None:
@@ -210,7 +210,7 @@ def _check_classes(errors: ErrorList, spec: Plain, path: str, *, is_inline: bool
 def _secret(errors: ErrorList, secret: Plain, path: str) -> None:
     for member, rule in (("name", dns_subdomain), ("namespace", dns_label_problem)):
         if secret.get(member):
-            complaints(errors, f"{path}.{member}", secret[member], rule(secret[member]))
+            add_invalid(errors, f"{path}.{member}", secret[member], rule(secret[member]))
         else:
             errors.required(f"{path}.{member}")
 

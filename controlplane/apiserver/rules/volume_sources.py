@@ -13,7 +13,7 @@ from controlplane.apiserver.rules.claim_rules import check_claim_template
 from controlplane.apiserver.rules.paths import check_no_parent_steps, check_relative_path
 from controlplane.apiserver.rules.projections import check_items, check_mode, check_projected, check_variables_as_files
 from resourceapi.objects import ErrorList, Quantity, QuantityError
-from resourceapi.objects.field_rules import complaints, dns_label, driver_name
+from resourceapi.objects.field_rules import add_invalid, dns_label, driver_name
 from resourceapi.objects.names import dns_subdomain
 
 _PULL = ["Always", "IfNotPresent", "Never"]
@@ -23,7 +23,7 @@ _DISKS = ["Dedicated", "Managed", "Shared"]
 _MANAGED = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 _BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 _MAX_NUMBER = 255  # of partitions and logical units
-_LONGEST_TENANT = 64
+_MAX_TENANT_LENGTH = 64
 _PAIRS = "must be a host:port pair or multiple pairs separated by commas"
 _IS_PAIR = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
 _INITIATORS = {
@@ -136,7 +136,7 @@ def _quobyte(errors: ErrorList, source: Plain, path: str) -> None:
     registry = source.get("registry") or ""
     if not registry:
         errors.required(f"{path}.registry", _PAIRS)
-    elif len(source.get("tenant") or "") > _LONGEST_TENANT:
+    elif len(source.get("tenant") or "") > _MAX_TENANT_LENGTH:
         errors.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
         for pair in registry.split(","):
@@ -196,7 +196,7 @@ def _csi(errors: ErrorList, source: Plain, path: str) -> None:
     _secret_of(errors, source, path, member="nodePublishSecretRef")
     name = (source.get("nodePublishSecretRef") or {}).get("name") or ""
     if name:
-        complaints(errors, f"{path}.name", name, dns_subdomain(name))
+        add_invalid(errors, f"{path}.name", name, dns_subdomain(name))
 
 
 def _ephemeral(errors: ErrorList, source: Plain, path: str) -> None:

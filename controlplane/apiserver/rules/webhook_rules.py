@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.choices import check_optional_choice
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.policy_rules import check_conditions, check_rule
 from controlplane.apiserver.rules.webhook_clients import REVIEWS, check_client, check_reviews
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.json_value import canonical
 from resourceapi.objects.names import dns_subdomain
@@ -19,7 +19,7 @@ from resourceapi.objects.names import dns_subdomain
 _FAILURES, _MATCHES = ["Fail", "Ignore"], ["Equivalent", "Exact"]
 _EFFECTS = ["None", "NoneOnDryRun"]
 _REINVOCATION_POLICIES = ["IfNeeded", "Never"]
-_LONGEST_WAIT = 30
+_MAX_WAIT = 30
 _NO_REVIEW = f"must specify one of {', '.join(REVIEWS)}"
 
 
@@ -59,8 +59,8 @@ def _check_words(errors: ErrorList, webhook: Plain, path: str, *, is_mutating: b
         errors.required(f"{path}.sideEffects", f"must specify one of {', '.join(_EFFECTS)}")
     check_optional_choice(errors, f"{path}.sideEffects", webhook.get("sideEffects"), _EFFECTS)
     seconds = webhook.get("timeoutSeconds")
-    if seconds is not None and not 1 <= seconds <= _LONGEST_WAIT:
-        why = f"the timeout value must be between 1 and {_LONGEST_WAIT} seconds"
+    if seconds is not None and not 1 <= seconds <= _MAX_WAIT:
+        why = f"the timeout value must be between 1 and {_MAX_WAIT} seconds"
         errors.invalid(f"{path}.timeoutSeconds", seconds, why)
     for member in ("namespaceSelector", "objectSelector"):
         check_selector(errors, f"{path}.{member}", webhook.get(member))

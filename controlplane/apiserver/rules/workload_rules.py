@@ -11,7 +11,6 @@ from controlplane.apiserver.go_values import in_order
 from controlplane.apiserver.internal_types import internal_form, published
 from controlplane.apiserver.kinds import Plain
 from controlplane.apiserver.labels import is_selected
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.pods.templates import check_pod_template
 from controlplane.apiserver.rules.auxiliary_rules import int_or_percent, not_above_all, not_negative, percent
 from controlplane.apiserver.rules.claim_rules import check_claim_spec
@@ -19,9 +18,10 @@ from controlplane.apiserver.rules.cron_schedules import schedule_fault, zone_fau
 from controlplane.apiserver.rules.job_rules import check_job_change, check_job_spec, check_names_of_pods
 from controlplane.apiserver.rules.label_rules import check_selector
 from controlplane.apiserver.rules.workload_defaults import NAME_LABELS, UID_LABELS
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
 from resourceapi.objects.errors import InOrder
-from resourceapi.objects.field_rules import complaints
+from resourceapi.objects.field_rules import add_invalid
 from resourceapi.objects.json_value import json_equal
 from resourceapi.objects.names import dns_label
 from resourceapi.objects.release import Release
@@ -42,7 +42,7 @@ _FIXED_SET = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy',"
     " 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
-_LONGEST_OF_CRON_JOB = 52  # characters of a name, to which its jobs' names add eleven
+_MAX_CRON_JOB_NAME = 52  # characters of a name, to which its jobs' names add eleven
 _ORDERS = ("OrderedReady", "Parallel")
 
 
@@ -80,7 +80,7 @@ def _stateful_set(errors: ErrorList, new: Plain, old: Plain | None, *, names_fie
     not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds"))
     not_negative(errors, "spec.ordinals.start", (spec.get("ordinals") or {}).get("start"))
     if old is None and spec.get("serviceName"):
-        complaints(errors, "spec.serviceName", spec["serviceName"], dns_label(spec["serviceName"]))
+        add_invalid(errors, "spec.serviceName", spec["serviceName"], dns_label(spec["serviceName"]))
     _check_own_selector(errors, spec, "statefulset")
     _check_template(errors, _with_claims(spec), "StatefulSet")
     if old is not None:
@@ -272,7 +272,7 @@ def _cron_job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
     not_negative(errors, "spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     zone = spec.get("timeZone")
     if zone is not None and zone != before.get("timeZone"):
-        complaints(errors, "spec.timeZone", zone, zone_fault(zone))
+        add_invalid(errors, "spec.timeZone", zone, zone_fault(zone))
     policies = ["Allow", "Forbid", "Replace"]
     if spec.get("concurrencyPolicy") not in policies:
         errors.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy") or "", policies)
@@ -280,8 +280,8 @@ def _cron_job(errors: ErrorList, new: Plain, old: Plain | None, *, release: Rele
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         not_negative(errors, f"spec.{name}", spec.get(name))
     name = new["metadata"].get("name", "")
-    if old is None and len(name) > _LONGEST_OF_CRON_JOB:
-        errors.invalid("metadata.name", name, f"must be no more than {_LONGEST_OF_CRON_JOB} characters")
+    if old is None and len(name) > _MAX_CRON_JOB_NAME:
+        errors.invalid("metadata.name", name, f"must be no more than {_MAX_CRON_JOB_NAME} characters")
 
 
 def _check_schedule(errors: ErrorList, spec: Plain, before: Plain) -> None:

@@ -6,8 +6,8 @@ Source: k8s.io/kubernetes pkg/apis/apps/validation/validation.go and policy/vali
 from collections.abc import Mapping, Sequence
 
 from controlplane.apiserver.kinds import Plain
-from controlplane.apiserver.open_rules import Check
 from controlplane.apiserver.rules.auxiliary_rules import not_negative
+from controlplane.apiserver.unstructured_rules import Check
 from resourceapi.objects import ErrorList
 
 _REPLICAS = "cannot be greater than status.replicas"

@@ -8,7 +8,7 @@ pkg/cel/library/jsonpatch.go.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from resourceapi.cel.declarations import Function, Overload, group
 from resourceapi.cel.messages import ANY, MESSAGES, Field, Message
@@ -16,6 +16,7 @@ from resourceapi.cel.types import DYN, STRING, Kind, Type
 
 _OBJECT = "Object"
 OBJECT, JSON_PATCH = (Type(Kind.STRUCT, name) for name in (_OBJECT, "JSONPatch"))
+_T = TypeVar("_T")
 _TEXT = Field(STRING, "string")
 
 
@@ -32,13 +33,13 @@ class Operation(NamedTuple):
     fields: dict[str, Any]
 
 
-class _Fields(Mapping[str, Field]):
-    """Fields by name; those of all other names are the same."""
+class _Fields(Mapping[str, _T]):
+    """Fields, or their types, by name; those of all other names are the same."""
 
-    def __init__(self, other: Field, known: Mapping[str, Field]) -> None:
+    def __init__(self, other: _T, known: Mapping[str, _T]) -> None:
         self._other, self._known = other, known
 
-    def __getitem__(self, name: str) -> Field:
+    def __getitem__(self, name: str) -> _T:
         return self._known.get(name, self._other)
 
     def __iter__(self) -> Iterator[str]:
@@ -49,6 +50,7 @@ class _Fields(Mapping[str, Field]):
 
 
 _ANYTHING = Field(DYN, ANY)
+_EVERY_FIELD = _Fields(DYN, {})
 _NOTHING = Field(Type(Kind.STRUCT, ""), ANY)  # no value has this type
 _OPERATION = Message(
     JSON_PATCH,
@@ -57,9 +59,29 @@ _OPERATION = Message(
 )
 
 
+class PatchFields(Mapping[str, Mapping[str, Type]]):
+    """The fields of types by name: also those of operations, and of the parts of objects, which have every field."""
+
+    def __init__(self, others: Mapping[str, Mapping[str, Type]]) -> None:
+        self._others = {**others, JSON_PATCH.name: {"op": STRING, "from": STRING, "path": STRING, "value": DYN}}
+
+    def __getitem__(self, name: str) -> Mapping[str, Type]:
+        return _EVERY_FIELD if _is_object_part(name) else self._others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._others)
+
+    def __len__(self) -> int:
+        return len(self._others)
+
+
+def _is_object_part(name: str) -> bool:
+    return name == _OBJECT or name.startswith(f"{_OBJECT}.")
+
+
 def find_message(name: str) -> Message | None:
     """Return the message of a literal's name, among them the parts of objects and the operations."""
-    if name == _OBJECT or name.startswith(f"{_OBJECT}."):
+    if _is_object_part(name):
         return Message(Type(Kind.STRUCT, name), _Fields(_ANYTHING, {}), lambda values: ObjectPart(name, values))
     return _OPERATION if name == JSON_PATCH.name else MESSAGES.get(name)
 

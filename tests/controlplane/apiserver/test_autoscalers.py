@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.controlplane.apiserver.running import APPLY, MERGE, Http, Plain
 
 OLD = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
@@ -95,3 +97,17 @@ def test_field_owners_are_those_of_the_version_of_each_write(api: Http) -> None:
     changed = api.ok("PATCH", f"{NEW}/a", {"spec": {"metrics": [CPU]}}, content=MERGE)
     first, second = (each["fieldsV1"]["f:spec"] for each in changed["metadata"]["managedFields"])
     assert (sorted(first), sorted(second)) == (["f:maxReplicas", "f:scaleTargetRef"], ["f:metrics"])
+
+
+@pytest.mark.parametrize(
+    "behavior", [{"ScaleUp": {}}, {"ScaleUp": {"Policies": []}}, {"ScaleUp": {"Policies": [None]}}]
+)
+def test_behavior_in_v1_must_have_policies(api: Http, behavior: Plain) -> None:
+    """In v2, missing policies get defaults; v1 has none."""
+    value = autoscaler()
+    value["metadata"]["annotations"] = {f"{PREFIX}/behavior": json.dumps(behavior)}
+    refused = api.send("POST", OLD, value)
+    assert (refused.status, "spec.behavior.scaleUp.policies" in refused.message) == (422, True)
+    new = {**autoscaler(), "apiVersion": "autoscaling/v2"}
+    new["spec"]["behavior"] = {"scaleUp": {}}
+    assert len(api.ok("POST", NEW, new)["spec"]["behavior"]["scaleUp"]["policies"]) == 2

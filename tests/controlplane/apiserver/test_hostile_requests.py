@@ -21,11 +21,12 @@ from resourceapi.objects.json_value import MAX_DEPTH
 from resourceapi.objects.release import LATEST
 from tests.controlplane.apiserver.definitions.test_definitions import DEFINITIONS, DRIVERS, SPEC, definition
 from tests.controlplane.apiserver.running import APPLY, CLASSES, MERGE, Http, Running, device_class
-from tests.controlplane.apiserver.test_admission import POLICIES, create_policy, policy
+from tests.controlplane.apiserver.test_admission import POLICIES, REGISTRATION, create_policy, policy
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 YAML = "application/yaml"
+MUTATING_POLICIES = f"{REGISTRATION}/mutatingadmissionpolicies"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -267,7 +268,18 @@ def test_expressions_do_not_block_other_requests(server: Running, api: Http) -> 
     many = " && ".join(f"object.metadata.name != 'x{number}'" for number in range(1500))
     texts = (f"device.driver == 'x{number}' || " * 150 + "true" for number in range(10))
     selective = device_class("c") | {"spec": {"selectors": [{"cel": {"expression": text}} for text in texts]}}
-    for path, made in ((POLICIES, policy("many", validations=[{"expression": many}])), (CLASSES, selective)):
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": f"{many} ? [JSONPatch{{}}] : []"}}
+    changing = policy("many", mutations=[mutation], reinvocationPolicy="Never")
+    changing["spec"]["matchConstraints"]["resourceRules"][0]["operations"] = ["CREATE"]
+    webhook: dict[str, Any] = {"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    webhook |= {"clientConfig": {"url": "https://a.b/c"}, "matchConditions": [{"name": "a", "expression": many}]}
+    for path, made in (
+        (POLICIES, policy("many", validations=[{"expression": many}])),
+        (MUTATING_POLICIES, changing),
+        (f"{REGISTRATION}/validatingwebhookconfigurations", {"metadata": {"name": "many"}, "webhooks": [webhook]}),
+        (f"{REGISTRATION}/mutatingwebhookconfigurations", {"metadata": {"name": "many"}, "webhooks": [webhook]}),
+        (CLASSES, selective),
+    ):
         answered, status = send_and_count_other_answers(server, "POST", path, made)
         assert (answered > 5, status) == (True, 201), f"the event loop was blocked by {path}"
     hundred = str([*range(100)])

@@ -58,9 +58,14 @@ INVALID_VALUES = [
     ),
     ("NetworkPolicy/talk", "spec.ingress.0.from.1.ipBlock.cidr", "10.0.0.1/8", "must not have bits set beyond"),
     ("IPAddress/10.96.200.7", "metadata.name", "2001:DB8::1", 'must be in canonical form ("2001:db8::1")'),
+    ("IPAddress/10.96.200.7", "metadata.name", "::ffff:1.2.3.4", "must not be an IPv4-mapped IPv6 address"),
+    ("IPAddress/10.96.200.7", "metadata.name", "10.96.200.07", "must not have leading 0s"),
+    ("IPAddress/10.96.200.7", "metadata.name", "10.96.200.0256", "must be a valid IP address"),
     ("IPAddress/10.96.200.7", "spec.parentRef.resource", "", "spec.parentRef.resource: Required value"),
     ("ServiceCIDR/more", "spec.cidrs", ["10.97.0.0/24", "10.98.0.0/24"], "may specify no more than one IP for each IP"),
     ("ServiceCIDR/more", "spec.cidrs.0", "10.97.0.1/24", "must not have bits set beyond the prefix length"),
+    ("ServiceCIDR/more", "spec.cidrs.0", "10.97.0.0/024", "must not have leading 0s in IP or prefix length"),
+    ("ServiceCIDR/more", "spec.cidrs.1", "::ffff:10.0.0.0/112", "must not have an IPv4-mapped IPv6 address"),
     ("StorageVersionMigration/again", "spec.resource.resource", "A", "a DNS-1035 label must consist of"),
     (
         "ClusterTrustBundle/example.com:signer:all",
@@ -97,6 +102,18 @@ INVALID_VALUES = [
         "expected type of field 'what' is '' but provided type is 'int'",
     ),
     ("MutatingAdmissionPolicy/change", "spec.variables", None, "undefined field 'node'"),
+    (
+        "MutatingAdmissionPolicy/change",
+        "spec.variables.0.expression",
+        "Object{}",
+        "undeclared reference to 'Object' (in container '')",
+    ),
+    (
+        "ClusterTrustBundle/example.com:signer:all",
+        "metadata",
+        {"generateName": "example.com:signer:"},
+        'metadata.generateName: Invalid value: "example.com:signer:": a lowercase RFC 1123 subdomain',
+    ),
     ("MutatingAdmissionPolicyBinding/changes", "spec.matchResources.resourceRules.0.operations", ["DELETE"], "DELETE"),
     (
         "ValidatingAdmissionPolicy/policy",
@@ -278,3 +295,28 @@ def test_error_texts_before_1_37() -> None:
         api.ok("POST", classes, SEEDS["StorageClass/fast"])
         answer = api.send("PATCH", f"{classes}/fast", {"parameters": {"a": "c"}}, content=MERGE)
         assert 'parameters: Invalid value: {"a":"c"}: field is immutable' in answer.message
+
+
+def test_status_of_service_range_cannot_change_labels(api: Http) -> None:
+    path = "/apis/networking.k8s.io/v1/servicecidrs"
+    api.ok("POST", path, SEEDS["ServiceCIDR/more"])
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    assert "labels" not in api.ok("PATCH", f"{path}/more/status", labels, content=MERGE)["metadata"]
+
+
+def test_migration_cannot_both_succeed_and_fail(api: Http) -> None:
+    path = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
+    api.ok("POST", path, SEEDS["StorageVersionMigration/again"])
+    rest = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"conditions": [{"type": "Succeeded", **rest}, {"type": "Failed", **rest}]}
+    refused = api.send("PATCH", f"{path}/again/status", {"status": status}, content=MERGE)
+    shown = (
+        '[{"type":"Succeeded","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"R","message":"m"},'
+    )
+    assert f"status.conditions: Invalid value: {shown}" in refused.message
+
+
+@pytest.mark.parametrize("resource", ["clustertrustbundles", "podcertificaterequests", "certificatesigningrequests"])
+def test_unknown_field_of_certificates_is_refused_without_the_kind(api: Http, resource: str) -> None:
+    refused = api.send("GET", f"/apis/certificates.k8s.io/v1/{resource}?fieldSelector=spec.x%3Dy")
+    assert (refused.status, refused.message) == (400, "field label not supported: spec.x")

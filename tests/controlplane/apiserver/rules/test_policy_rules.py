@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.apiserver.mutated_objects import objects
 from tests.controlplane.apiserver.running import Http
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -152,3 +153,12 @@ def test_invalid_role_rule_is_refused(api: Http, kind: str, rule: Any, expected:
     path = f"{RIGHTS}/{space}{kind.lower()}s"
     answer = api.send("POST", path, {"metadata": {"name": "r"}, "rules": [rule]})
     assert answer.message == f'{kind}.rbac.authorization.k8s.io "r" is invalid: {expected}'
+
+
+def test_mutations_can_read_fields_of_patches(api: Http) -> None:
+    policy = next(each for each in objects() if each["kind"] == "MutatingAdmissionPolicy")
+    expressions = ("Object{a: Object{b: 1}.b.c}", "Object{a: has(Object.spec{}.x)}", "Object{a: JSONPatch{}.op}")
+    policy["spec"]["mutations"] = [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": each}} for each in expressions
+    ]
+    api.ok("POST", f"{REGISTRATION}/mutatingadmissionpolicies", policy)

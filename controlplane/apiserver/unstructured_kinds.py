@@ -5,10 +5,10 @@ from typing import Any
 
 from controlplane.apiserver.kinds import Column, Kind, Plain, ScalePaths, Served
 from controlplane.apiserver.message_schemas import kind_schema
-from controlplane.apiserver.open_rules import Advance, Check, OpenRules, Part, Warn
+from controlplane.apiserver.unstructured_rules import Advance, Check, Part, UnstructuredRules, Warn
 
 
-def open_kind(
+def unstructured_kind(
     kind: str,
     plural: str,
     description: str,
@@ -42,9 +42,12 @@ def open_kind(
     put_back: Callable[[Plain, Plain], None] | None = None,
     hashed_as: str = "",
 ) -> Kind:
-    """Return a kind of one version. `Kind` and `OpenRules` describe members. `deletes`: a delete returns the object."""
+    """Return a kind of one version. `Kind` and `UnstructuredRules` describe members.
+
+    `deletes`: a delete returns the object.
+    """
     schema = kind_schema(f"{group}/{version}" if group else version, kind, description, kept)
-    rules = OpenRules(
+    rules = UnstructuredRules(
         group,
         kind,
         version,

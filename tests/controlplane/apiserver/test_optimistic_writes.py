@@ -10,7 +10,7 @@ import pytest
 from controlplane.apiserver import Server
 from controlplane.apiserver.bodies import LARGE_BODY
 from controlplane.apiserver.collector import Collector
-from controlplane.apiserver.drafts import write_off_loop
+from controlplane.apiserver.optimistic_writes import write_off_loop
 from controlplane.apiserver.options import DeleteOptions, WriteOptions
 from controlplane.apiserver.patch import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Patch
 from controlplane.apiserver.pods.eviction import evict
@@ -75,9 +75,9 @@ def with_concurrent_write(
     async def run(change: Callable[[], Any]) -> None:
         change()
 
-    def run_both(draft: Rest) -> Outcome:
-        outcome = write(draft)
-        if left and draft is not rest:
+    def run_both(attempt: Rest) -> Outcome:
+        outcome = write(attempt)
+        if left and attempt is not rest:
             asyncio.run_coroutine_threadsafe(run(left.pop()), loop).result(30)
         return outcome
 

@@ -16,9 +16,9 @@ from controlplane.apiserver.definitions.embedded import check_embedded, coerce, 
 from controlplane.apiserver.definitions.expressions import check_object, has_rules
 from controlplane.apiserver.definitions.pruning import NEW, check_items, prune, with_defaults, without_nulls
 from controlplane.apiserver.definitions.schema_validation import check
+from controlplane.apiserver.explicit_empties import lost_empties, with_empties
 from controlplane.apiserver.go_values import in_order, numbers_as_read
 from controlplane.apiserver.kinds import Decoded, Plain, Rules, Schema, WriteContext
-from controlplane.apiserver.sent_empties import lost_empties, with_empties
 from controlplane.apiserver.status import added_warnings, go_name, invalid
 from resourceapi.objects import DecodeError, ErrorList, ObjectMeta, from_dict, to_dict, without_unknown
 from resourceapi.objects.codec import json_fields
@@ -33,6 +33,7 @@ from resourceapi.objects.strict import problems
 
 _TYPE = ("apiVersion", "kind", "metadata")
 _WITH_METADATA = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy")
+_WITHOUT_METADATA = (("networking.k8s.io", "ServiceCIDR"),)
 _FREE_FINALIZERS = (("coordination.k8s.io", "Lease"), ("apiextensions.k8s.io", "CustomResourceDefinition"))
 _COUNTED_LABELS = (("discovery.k8s.io", "EndpointSlice"),)  # changes of these labels increase the generation
 _FIELD = re.compile(r"(Go struct field \w+\.)")
@@ -61,7 +62,7 @@ def as_written(new: Plain, old: Plain) -> Plain:
     return new
 
 
-class OpenRules(Rules):
+class UnstructuredRules(Rules):
     """The rules of one kind whose objects are JSON values.
 
     `fill` fills in the kind's defaults. `drop` removes what the release does not have, once the client is known.
@@ -115,7 +116,9 @@ class OpenRules(Rules):
         self._has_rules = is_validated and has_rules(schemas[storage])
         self._has_embedded = is_validated and any(map(has_embedded, schemas.values()))
         # built-in kinds allow it: network plugins annotate nodes so
-        self.takes_metadata_with_status = group in _WITH_METADATA and not is_validated
+        self.takes_metadata_with_status = (
+            group in _WITH_METADATA and (group, kind) not in _WITHOUT_METADATA and not is_validated
+        )
         self._checks_finalizers = not is_validated and (group, kind) not in _FREE_FINALIZERS
 
     def decode(self, value: Plain, version: str) -> Decoded:

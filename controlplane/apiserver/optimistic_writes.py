@@ -7,7 +7,7 @@ apply. A real server does this with every write: it reads, works, and stores onl
 import asyncio
 from collections.abc import Callable, Sequence
 
-from controlplane.apiserver.admission import POLICIES
+from controlplane.apiserver.admission import GROUP, POLICIES
 from controlplane.apiserver.bodies import LARGE_BODY
 from controlplane.apiserver.definitions.custom_kinds import KIND_ID as DEFINITIONS
 from controlplane.apiserver.kinds import Key, Kind, Plain
@@ -23,6 +23,9 @@ _MANY_VALUES = 2000
 _KINDS_WITH_EXPRESSIONS = (
     DEFINITIONS,
     POLICIES,
+    f"mutatingadmissionpolicies.{GROUP}",
+    f"mutatingwebhookconfigurations.{GROUP}",
+    f"validatingwebhookconfigurations.{GROUP}",
     "deviceclasses.resource.k8s.io",
     "resourceclaims.resource.k8s.io",
     "resourceclaimtemplates.resource.k8s.io",
@@ -42,14 +45,14 @@ async def write_off_loop(rest: Rest, target: Target, size: int, write: Write) ->
     if not (is_large or is_compiled or rest.may_match_policy(target.kind)):
         return write(rest)
     for _ in range(_MAX_TRIES):
-        draft = _Draft(rest)
-        outcome = await asyncio.to_thread(write, draft)
-        if draft.is_current():
-            return draft.finish(target, outcome)
+        attempt = _Attempt(rest)
+        outcome = await asyncio.to_thread(write, attempt)
+        if attempt.is_current():
+            return attempt.finish(target, outcome)
     return write(rest)
 
 
-class _Draft(Rest):
+class _Attempt(Rest):
     """Verbs that store nothing yet. It keeps what they have read, and what they would store or remove."""
 
     def __init__(self, rest: Rest) -> None:
@@ -67,7 +70,7 @@ class _Draft(Rest):
         return self._found.setdefault((kind.table, key), super().find(kind, key))
 
     def updated_quotas(self, charge: Charge) -> list[Plain]:
-        self._charge = charge  # charged when the write is stored: several drafts could each fit alone
+        self._charge = charge  # charged when the write is stored: several attempts could each fit alone
         return []
 
     def put(self, kind: Kind, key: Key, obj: Plain, charged: Sequence[Plain] = ()) -> Plain:
@@ -88,7 +91,7 @@ class _Draft(Rest):
         )
 
     def finish(self, target: Target, outcome: Outcome) -> Outcome:
-        """Store the result of the draft."""
+        """Store the result of the attempt."""
         if outcome.is_new:
             check_namespace(self.store, target, outcome.object["metadata"]["name"])  # which can be terminating by now
         returns_removed = outcome.object is self._removed
