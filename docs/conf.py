@@ -34,6 +34,7 @@ SHORT = {
     "kubectl-walkthrough": "A claim with kubectl",
     "apiserver": "The API server",
     "k8srm": "The k8srm prototype",
+    "contributing": "Contributing",
     "security": "Reporting a vulnerability",
 }
 """Words of the navigation for pages whose title needs more than a line there."""
