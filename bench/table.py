@@ -51,13 +51,17 @@ def show(table: Table) -> None:
 
 
 def markdown(table: Table) -> Iterator[str]:
-    """Yield a table's lines in Markdown."""
+    """Yield a table's lines in Markdown; numbers are right-aligned."""
     yield _line(table.header)
-    yield _line(["---"] * len(table.header))
+    yield _line(["---:" if _is_numeric(column) else "---" for column in zip(*table.rows, strict=True)])
     yield from map(_line, table.rows)
     for note in table.notes:
         yield ""
         yield note
+
+
+def _is_numeric(column: Sequence[Cell]) -> bool:
+    return not any(isinstance(value, str) for value in column) and any(value is not None for value in column)
 
 
 def cell(value: Cell) -> str:

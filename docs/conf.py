@@ -7,7 +7,7 @@ Nothing is loaded from elsewhere when a page is read.
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -15,24 +15,29 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 NAVIGATION = {
     "Start here": ["start-laptop", "start-edge-box", "start-cluster", "testing-a-plugin"],
-    "Guides": [
-        "recipes",
-        "install",
-        "nvidia-gpus",
-        "network-functions",
-        "virtual-machines",
-        "claims",
-        "operating",
-        "monitoring",
-        "troubleshooting",
-        "migration",
-    ],
+    "Offering devices": ["recipes", "nvidia-gpus", "network-functions", "virtual-machines", "claims", "migration"],
+    "Running nodeplug": ["install", "operating", "monitoring", "troubleshooting"],
+    "Reference": ["configuration", "device-classes", "commands", "support", "promises", "benchmarks"],
     "How it works": ["concepts", "architecture", "transport", "threat-model"],
-    "Reference": ["configuration", "device-classes", "commands", "support", "benchmarks", "promises"],
     "Without a cluster": ["kubectl-walkthrough", "apiserver", "k8srm"],
-    "The project": ["release-notes", "contributing", "add-a-device-class", "security"],
+    "The project": ["contributing", "add-a-device-class", "release-notes", "security"],
 }
 """Captions and their pages in order. A page that stands nowhere here is listed at the end: none can be missing."""
+
+SHORT = {
+    "testing-a-plugin": "Testing a plugin or driver",
+    "migration": "From another plugin",
+    "network-functions": "Network cards",
+    "virtual-machines": "Virtual machines",
+    "claims": "Claims (DRA)",
+    "promises": "Guarantees",
+    "kubectl-walkthrough": "A claim with kubectl",
+    "apiserver": "The API server",
+    "k8srm": "The k8srm prototype",
+    "contributing": "Contributing",
+    "security": "Reporting a vulnerability",
+}
+"""Words of the navigation for pages whose title needs more than a line there."""
 
 INCLUDED = {"release-notes": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
 """Pages that are a title and a link here, and on the site the file that they link to."""
@@ -63,6 +68,10 @@ def navigation(pages: set[str]) -> dict[str, list[str]]:
     return named | ({"More": rest} if rest else {})
 
 
+def _entry(name: str) -> str:
+    return f"{SHORT[name]} <{name}>" if name in SHORT else name
+
+
 def _read(_app: "Sphinx", name: str, source: list[str]) -> None:
     """Give the first page the table of contents, included pages their text, links out of docs/ their words alone.
 
@@ -71,7 +80,8 @@ def _read(_app: "Sphinx", name: str, source: list[str]) -> None:
     if name == root_doc:
         pages = {path.stem for path in HERE.glob("*.md")}
         for caption, names in navigation(pages).items():
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(names) + "\n```\n"
+            entries = "\n".join(map(_entry, names))
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
     if name in INCLUDED:
         source[0] = (HERE.parent / INCLUDED[name]).read_text()
         source[0] = re.sub(r"\]\(docs/", "](", source[0])
@@ -92,6 +102,17 @@ def _titled(link: re.Match[str]) -> str:
     return f"[{title}]("
 
 
+def _breakable(_app: "Sphinx", _name: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
+    """Let long code break after its punctuation and between its words; options stay whole."""
+    body = re.sub(r'(?<=<span class="pre)(?=">-[^<]{,30}<)', " option", context.get("body", ""))
+    context["body"] = re.sub(r'(?<=<span class="pre">)[^<]{12,}', _broken, body)
+
+
+def _broken(code: re.Match[str]) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[\w;)\]}*][_/.,:=])(?=[\w{(\[*&])", "<wbr>", code[0])
+
+
 def setup(app: "Sphinx") -> None:
     """Let Sphinx read pages through us."""
     app.connect("source-read", _read)
+    app.connect("html-page-context", _breakable)

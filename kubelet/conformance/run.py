@@ -244,7 +244,7 @@ class Run(ABC):
         if code is None:
             self.note("stops on SIGTERM", "fail", f"had to be killed after {took}")
             return False
-        message = _exit_message(code) if code >= 0 else f"{_exit_message(code)}, which it does not handle,"
+        message = _exit_message(code) if code >= 0 else f"ended by {_exit_message(code)}, which it does not handle,"
         self.note("stops on SIGTERM", "pass" if code == 0 else "warn", f"{message} after {took}")
         return True
 

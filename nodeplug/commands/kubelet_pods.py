@@ -54,7 +54,7 @@ def admit(directory: Path, output: Output, files: tuple[Path, ...]) -> None:
         view = next(each for each in reversed(found.pods) if each.name == name)
         admitted.append(view)
         if output in ("table", "wide"):  # data is one answer, at the end
-            click.echo(escaped(f"{name} {_phase(view, is_whole=True)}"))
+            click.echo(escaped(f"{name} {view.pod_status.phase} {_reason(view)}".rstrip()))
         if output == "wide":
             for container, devices in _devices(view):
                 click.echo(escaped(f"  {container}  {devices or 'no devices'}"))
@@ -107,19 +107,22 @@ def _lines(found: ControlReply, *, is_wide: bool) -> Iterator[str]:
     yield from aligned(("RESOURCE", "CAPACITY", "ALLOCATABLE", "DEVICES"), rows)
     yield ""
     has_uids = is_wide or len({pod.name for pod in found.pods}) < len(found.pods)  # else names distinguish them
-    header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES", *(("POD UID",) if has_uids else ()))
-    yield from aligned(header, _pod_rows(found, is_wide=is_wide, has_uids=has_uids))
+    has_reasons = any(pod.pod_status.reason for pod in found.pods)
+    header = ("POD", "PHASE", "CONTAINER", "STATE", "DEVICES")
+    more = (*(("POD UID",) if has_uids else ()), *(("REASON",) if has_reasons else ()))  # reasons are long: the last
+    yield from aligned((*header, *more), _pod_rows(found, has_uids=has_uids, has_reasons=has_reasons))
     if is_wide:
         yield ""
         yield from aligned(("DRA DRIVER",), ((driver,) for driver in found.drivers))
 
 
-def _pod_rows(found: ControlReply, *, is_wide: bool, has_uids: bool) -> Iterator[tuple[str, ...]]:
+def _pod_rows(found: ControlReply, *, has_uids: bool, has_reasons: bool) -> Iterator[tuple[str, ...]]:
     for pod in found.pods:
-        states = {each.name: _state_in_words(each.state) for each in pod.pod_status.all_containers}
+        status = pod.pod_status
+        more = (*((pod.uid,) if has_uids else ()), *((_reason(pod),) if has_reasons else ()))
+        states = {each.name: _state_in_words(each.state) for each in status.all_containers}
         for container, devices in _devices(pod):
-            uid = (pod.uid,) if has_uids else ()
-            yield (pod.name, _phase(pod, is_whole=is_wide), container, states.get(container, ""), devices, *uid)
+            yield (pod.name, status.phase, container, states.get(container, ""), devices, *more)
 
 
 def _state_in_words(state: ContainerState) -> str:
@@ -131,11 +134,10 @@ def _state_in_words(state: ContainerState) -> str:
     )
 
 
-def _phase(pod: PodView, *, is_whole: bool) -> str:
-    """Return the state of a pod: its phase, or why it was rejected; both if `is_whole`."""
+def _reason(pod: PodView) -> str:
+    """Return why a pod was rejected or has failed; empty if it was not."""
     found = pod.pod_status
-    why = f"{found.reason}: {found.message}" if found.reason else ""
-    return f"{found.phase} {why}".rstrip() if is_whole else why or found.phase
+    return f"{found.reason}: {found.message}" if found.reason else ""
 
 
 def _devices(pod: PodView) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from hostdevices.printable import escaped
 from kubelet import DEFAULT_VERSION, RELEASES, KubeletError, NodeError, Version
@@ -209,7 +210,13 @@ class _CheckPrinter:
             self._group = check.group
             self._console.print(f"[bold]{escape(check.group)}[/]")
         detail = f"  {escape(escaped(check.detail))}" if check.detail else ""
-        self._console.print(f"  [{_COLOURS[check.outcome]}]{check.outcome:4}[/] {escape(check.name)}{detail}")
+        outcome, text = f"[{_COLOURS[check.outcome]}]{check.outcome:4}[/]", f"{escape(check.name)}{detail}"
+        if self._console.is_terminal:
+            lines = Table.grid(padding=(0, 1))
+            lines.add_row(" ", outcome, text)
+            self._console.print(lines)
+        else:
+            self._console.print(f"  {outcome} {text}")
 
 
 def junit(checks: Sequence[Check]) -> str:

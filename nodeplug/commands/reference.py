@@ -37,7 +37,7 @@ def _command(command: click.Command, words: str) -> Iterator[str]:
     yield inspect.cleandoc(command.help or "").replace("\b\n", "").strip() + "\n"
     options = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
     if shown := [record for record in options if record]:
-        yield "| option | |\n|---|---|"
+        yield "| option | meaning |\n|---|---|"
         yield from (f"| `{_cell(names)}` | {_cell(says)} |" for names, says in shown)
         yield ""
     examples = [line.strip() for line in (command.epilog or "").splitlines()[2:]]

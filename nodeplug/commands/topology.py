@@ -19,9 +19,9 @@ from nodeplug.commands.structured import as_text
 from nodeplug.config import node_name
 from nodeplug.control import client
 from nodeplug.control.client import NotRunning
+from nodeplug.control.picture import Answer, Question
 from nodeplug.control.protocol import Refusal
-from nodeplug.control.status import Answer, Question
-from nodeplug.topology.layout import NumaNode, layout
+from nodeplug.topology.layout import Item, NumaNode, arranged, layout
 from nodeplug.topology.svg import draw
 from nodeplug.topology.text import lines
 
@@ -47,28 +47,37 @@ class _Shown(Struct, frozen=True):
 def topology(form: str, is_all: bool, output: Output, root: Path, state: Path) -> None:
     """Show NUMA nodes, PCI roots and devices, with health and holders.
 
-    The running daemon provides resources, health and holders. Without a daemon, and for a file of `nodeplug capture`,
-    the command shows all devices of the host.
+    The running daemon provides the devices, their resources, health and holders. Without a daemon, and with --root, the
+    command shows all devices of the host.
     """
     if form == "svg" and output != "table":
         raise click.UsageError(f"--svg and -o {output} exclude each other: leave one out")
-    try:
-        devices = scan(Host(root)).devices
-    except HostDevicesError as error:
-        raise click.ClickException(str(error)) from None
-    status: Answer | None = None
-    try:
-        if not root.is_file():  # the daemon knows nothing about the machine of a recording
-            status = client.ask(state, Question(), Answer)
-    except (NotRunning, Refusal) as error:
-        click.echo(f"leases and resources are not shown: {error}", err=True)
-    nodes = layout(devices, status, is_all=is_all)
+    name, nodes = _of_daemon(state, is_all=is_all) if root == Path("/") else ("", ())
+    if not name:
+        try:
+            name, nodes = node_name(), layout(scan(Host(root)).devices, None)
+        except HostDevicesError as error:
+            raise click.ClickException(str(error)) from None
     if form == "svg":
-        click.echo(draw(nodes, node_name()), nl=False)
+        click.echo(draw(nodes, name), nl=False)
     elif output in ("json", "yaml"):
         click.echo(as_text(_Shown(nodes), output), nl=False)
     else:
         click.echo("\n".join(_rows(nodes) if output == "wide" else lines(nodes)))
+
+
+def _of_daemon(state: Path, *, is_all: bool) -> tuple[str, tuple[NumaNode, ...]]:
+    """Return the node's name and its devices; without a daemon no name, and a line on standard error."""
+    try:
+        found = client.ask(state, Question(), Answer)
+    except (NotRunning, Refusal) as error:
+        click.echo(f"leases and resources are not shown: {error}", err=True)
+        return "", ()
+    return found.about.node, arranged(
+        (x.numa, x.root, Item(x.id, x.kind, x.state, x.reason, x.resources, x.holders, x.is_leased))
+        for x in found.tiles
+        if is_all or x.resources
+    )
 
 
 def _rows(nodes: Sequence[NumaNode]) -> Iterator[str]:

@@ -74,7 +74,7 @@ def _keys() -> Iterator[str]:
     for title, struct in _SECTIONS:
         yield f"### {title}\n"
         yield f"{inspect.cleandoc(struct.__doc__ or '')}\n"
-        yield "| key | value | default | |"
+        yield "| key | value | default | meaning |"
         yield "|---|---|---|---|"
         info = mi.type_info(struct)
         assert isinstance(info, mi.StructType)

@@ -94,7 +94,7 @@ def _tiles(devices: Mapping[str, Device], found: Status) -> tuple[Tile, ...]:
             holders=item.holders,
             is_leased=item.is_leased,
         )
-        for numa in layout(devices, found, is_all=True)
+        for numa in layout(devices, found)
         for root in numa.roots
         for item in root.items
     )

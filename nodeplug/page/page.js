@@ -1,6 +1,7 @@
 "use strict";
 // What the daemon says arrives as messages (feed.py); everything is put on the page as text, never as markup.
 const PER_ROOT = 60, PER_TABLE = 100, MAX_EVENTS = 100, RETRY_INTERVAL = 10000;
+const UNREPORTED_POD = "a pod that the kubelet has not reported yet";
 const MARKS = { healthy: "", unavailable: "– ", unhealthy: "⚠ " };
 const RANK = { unhealthy: 0, unavailable: 1, healthy: 2 };
 const $ = (id) => document.getElementById(id);
@@ -24,7 +25,7 @@ function count(number, one, many) { return `${number} ${number === 1 ? one : man
 function clock(seconds) { return seconds ? new Date(seconds * 1000).toLocaleString() : ""; }
 function state(tile) { return tile.state || "healthy"; }
 function isOffered(tile) { return Boolean(tile.resources && tile.resources.length); }
-function holders(tile) { return tile.isLeased ? (tile.holders || []).join(", ") || "a pod that is not named yet" : ""; }
+function holders(tile) { return tile.isLeased ? (tile.holders || []).join(", ") || UNREPORTED_POD : ""; }
 
 function words(tile) {
   const offered = isOffered(tile) ? `offered as ${tile.resources.join(", ")}` : "not offered";
@@ -128,10 +129,10 @@ function tableOf(key, caption, header, all, cells, what) {
 
 function drawTable(tiles) {
   return tableOf("table", `${sums(tiles)}; what is not healthy comes first`,
-    ["Device", "Health", "Leased to", "Resources", "Kind", "NUMA node", "PCI root", "Why "], tiles, (tile) => ({
+    ["Device", "Health", "Reason ", "Leased to", "Resources", "Kind", "NUMA node", "PCI root"], tiles, (tile) => ({
       isWarning: state(tile) === "unhealthy", heads: 0,
-      cells: [tile.id, state(tile), holders(tile), (tile.resources || []).join(", "), tile.kind, tile.numa, tile.root,
-        tile.reason || ""],
+      cells: [tile.id, state(tile), tile.reason || "", holders(tile), (tile.resources || []).join(", "), tile.kind,
+        tile.numa, tile.root],
     }), "device");
 }
 
@@ -149,24 +150,25 @@ function drawLeases() {
   if (!all.length) return [make("p", {}, "Nothing is leased.")];
   return tableOf("leases", count(all.length, "lease"),
     ["Unit", "Resource", "API", "Namespace", "Pod or claim", "Container", "Since"], all, (x) => ({
-      heads: 0, cells: [x.unit, x.resource, x.api, x.namespace, x.pod || x.claim || x.claimUid || "not named yet",
+      heads: 0, cells: [x.unit, x.resource, x.api, x.namespace, x.pod || x.claim || x.claimUid || "not reported yet",
         x.container, clock(x.grantedAt)],
     }), "lease");
 }
 
 function drawEvents() {
-  if (!events.length) return [make("p", {}, "Nothing has happened since the daemon began.")];
-  return tableOf("events", "The latest come first", ["When", "What", "Device", "Resource", "Message "],
+  if (!events.length) return [make("p", {}, "No events since the daemon started.")];
+  return tableOf("events", "The latest come first", ["When", "What", "Device ", "Resource", "Message "],
     [...events].reverse(), (x) => ({
       isWarning: x.isWarning, heads: 1,
-      cells: [clock(x.time), x.kind, x.device, x.resource, x.message + (x.count > 1 ? ` (${x.count} times)` : "")],
+      cells: [clock(x.time), x.kind, x.device.replaceAll(",", ", "), x.resource, x.message + (x.count > 1 ? ` (${x.count} times)` : "")],
     }), "event");
 }
 
 function summary() {
   const offered = [...rows.tiles.values()].filter(isOffered);
-  const unknown = about.resources.filter((x) => !x.isRegistered).length;
-  return `${count(about.resources.length, "resource")}, ${sums(offered)}` +
+  const names = (resources) => new Set(resources.map((x) => x.name)).size; // with both APIs a resource has two rows
+  const unknown = names(about.resources.filter((x) => !x.isRegistered));
+  return `${count(names(about.resources), "resource")}, ${sums(offered)}` +
     (unknown ? `; ${unknown} not registered with the kubelet` : "");
 }
 
@@ -224,11 +226,11 @@ function fill(id) {
   const held = [...rows.leases.values()].filter((x) => x.devices.includes(id) || x.shared.includes(id));
   const facts = tile ? [
     ["Kind", tile.kind], ["Health", state(tile) + (tile.reason ? `: ${tile.reason}` : "")],
-    ["Offered as", (tile.resources || []).join(", ") || "nobody offers it"],
-    ["NUMA node", tile.numa || "the host does not say"], ["PCI root", tile.root || "it is on none"],
-    ...held.map((x) => ["Leased", `${x.unit} (${x.resource}) to ${x.holder || "a pod that is not named yet"}, since ${clock(x.grantedAt)}`]),
+    ["Offered as", (tile.resources || []).join(", ") || "not offered"],
+    ["NUMA node", tile.numa || "the host does not report it"], ["PCI root", tile.root || "not on PCI"],
+    ...held.map((x) => ["Leased", `${x.unit} (${x.resource}) to ${x.holder || UNREPORTED_POD}, since ${clock(x.grantedAt)}`]),
     ["Commands", `nodeplug explain ${id}`],
-  ] : [["Health", "it is gone"]];
+  ] : [["Health", "the device is gone"]];
   $("details-title").textContent = id;
   document.querySelector("#details dl").replaceChildren(
     ...facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text || "–")]));

@@ -50,22 +50,25 @@ class NumaNode(Struct, frozen=True):
 T = TypeVar("T")
 
 
-def layout(devices: Mapping[str, Device], status: Answer | None, *, is_all: bool = False) -> tuple[NumaNode, ...]:
-    """Arrange the host's devices with their state from the daemon; without a daemon, or with `is_all`, all of them.
+def layout(devices: Mapping[str, Device], status: Answer | None) -> tuple[NumaNode, ...]:
+    """Arrange all devices of the host; with the daemon's state, also those that it offers and that are gone.
 
     A group has the location of a member if it is leased.
     """
     items: dict[str, Item] = {}
     if status is not None:
         items = {each.id: each for each in _offered(devices, status)}
-    if status is None or is_all:
-        for device in devices.values():
-            state: State = "healthy" if device.health.healthy else "unhealthy"
-            items.setdefault(device.id, Item(device.id, device.kind, state, device.health.reason))
+    for device in devices.values():
+        state: State = "healthy" if device.health.healthy else "unhealthy"
+        items.setdefault(device.id, Item(device.id, device.kind, state, device.health.reason))
     members = _members(devices, status.leases) if status is not None else {}
+    return arranged((*_location(devices.get(item.id) or members.get(item.id)), item) for item in items.values())
+
+
+def arranged(located: Iterable[tuple[str, str, Item]]) -> tuple[NumaNode, ...]:
+    """Arrange devices by the names of their NUMA nodes and PCI roots, which are empty if they are not known."""
     placed: dict[str, dict[str, list[Item]]] = {}
-    for item in items.values():
-        numa, root = _location(devices.get(item.id) or members.get(item.id))
+    for numa, root, item in located:
         placed.setdefault(numa, {}).setdefault(root, []).append(item)
     return tuple(
         NumaNode(numa, tuple(Root(root, tuple(sorted(found, key=_order))) for root, found in _sorted(roots)))

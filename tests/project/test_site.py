@@ -32,8 +32,16 @@ def test_navigation_lists_every_page_and_appends_new_ones() -> None:
     pages = {path.stem for path in DOCS.rglob("*.md")}
     shown = [name for names in site()["navigation"](pages).values() for name in names]
     assert sorted([*shown, "index"]) == sorted(pages)
-    assert {name for names in site()["NAVIGATION"].values() for name in names} <= pages
+    assert {name for names in site()["NAVIGATION"].values() for name in names} | site()["SHORT"].keys() <= pages
     assert site()["navigation"](pages | {"a-new-page"})["More"][0:1] == ["a-new-page"]
+
+
+def test_long_code_breaks_after_punctuation_and_inside_no_option() -> None:
+    page = {"body": '<span class="pre">nodeplug_lease_info</span> <span class="pre">--create-namespace</span>'}
+    site()["_breakable"](None, "", "", page, None)
+    assert page["body"] == (
+        '<span class="pre">nodeplug_<wbr>lease_<wbr>info</span> <span class="pre option">--create-namespace</span>'
+    )
 
 
 def test_included_files_are_linked_from_their_page() -> None:

@@ -147,6 +147,6 @@ async def test_event_numbers_of_another_log_are_ignored(daemon: DaemonUnderTest)
 def test_monitoring_page_lists_every_event_kind() -> None:
     page = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
     rows = re.findall(
-        r"^\| `([a-z-]+)` \| (warning|) ?\|", page.partition("## Events")[2].partition("\n## ")[0], re.MULTILINE
+        r"^\| `([a-z-]+)` \| (warning|info) \|", page.partition("## Events")[2].partition("\n## ")[0], re.MULTILINE
     )
-    assert rows == [(kind, "warning" if kind in WARNINGS else "") for kind in get_args(EventKind)]
+    assert rows == [(kind, "warning" if kind in WARNINGS else "info") for kind in get_args(EventKind)]

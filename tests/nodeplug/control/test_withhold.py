@@ -42,7 +42,7 @@ async def test_withheld_device_keeps_its_pod_and_gets_no_new_one(daemon: DaemonU
     assert next(x for x in rows if x[:1] == ["misc-fuse"])[-2:] == ["yes", "noise"]
     explained = await daemon.json("explain", "misc-fuse")
     assert "device-plugin: unavailable: withheld: noise" in explained["missing"]
-    shown = (await daemon.run("topology", "--root", daemon.root)).stdout
+    shown = (await daemon.run("topology")).stdout
     assert "unavailable: withheld: noise" in shown
 
     result = await daemon.run("withhold", "misc-fuse", "--reason", "smoke")

@@ -82,24 +82,29 @@ async def test_page_works_by_keyboard_and_with_a_screen_reader_and_updates(page:
         elements = await tree(page)
         assert ("columnheader", "Health") in elements
         assert ("rowheader", "gpu-1") in elements
+        heads = await page.evaluate("[...document.querySelectorAll('#table thead th')].map(x => x.textContent)")
+        assert heads[:3] == ["Device", "Health", "Reason"]  # not beyond the right edge
     await page.until("document.getElementById('link').textContent.startsWith('connection lost')")
     page.messages.clear()  # the browser logs the lost connection
 
 
-async def test_column_headers_are_aligned_with_their_cells(page: Page) -> None:
+async def test_resource_with_both_apis_has_two_rows_below_aligned_headers(page: Page) -> None:
     answers = Answers(KVM)
     answers.resources = (
         ResourceView("a/kvm", "device-plugin", 100, 99, 1, is_registered=True, registrations=1, last_error=""),
+        ResourceView("a/kvm", "dra", 100, 99, 0, is_registered=False, registrations=0, last_error="refused"),
     )
     async with served(answers) as server:
         await page.show(f"http://127.0.0.1:{server.port}/")
-        await page.until("document.querySelectorAll('#resources tbody tr').length === 1")
+        await page.until("document.querySelectorAll('#resources tbody tr').length === 2")
+        summary = await page.evaluate("document.getElementById('summary').textContent")
+        assert summary == "1 resource, 1 device; 1 not registered with the kubelet"
         edges = (
             "[...document.querySelectorAll('#resources tr')].map(row => [...row.cells].map(cell => "
             "getComputedStyle(cell).textAlign))"
         )
-        head, body = await page.evaluate(edges)
-        assert head == body
+        head, *body = await page.evaluate(edges)
+        assert body == [head, head]
         assert head.count("right") == 3
 
 
