@@ -208,7 +208,7 @@ async def test_devices_of_claims_have_device_info_files(start: StartPlugins, mad
     await until(file.exists)
     file.write_text("of another time")
     offer(side, *functions(made_up))
-    await until(lambda: len([*paths.device_info.iterdir()]) == 2)
+    await until(lambda: len([*paths.device_info.iterdir()]) == 2 and file.read_text().startswith("{"))
     assert json.loads(file.read_text())["pci"] == {"pci-address": "0000:3b:00.0"}
     side.plugins.configure([])
     side.plugins.update({}, claimed=[of_claims])

@@ -282,7 +282,7 @@ def test_malformed_field_is_refused_with_path_or_round_trips(sample: dict[str, A
     [
         (b"", "truncated"),
         (b"{", "truncated"),
-        (b'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "\xff"}}', "utf-8"),
+        (b'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "\xff"}}', "(?i)utf-8"),
         (b'{"apiVersion": "v1", "kind": "Node", "spec": NaN}', "malformed"),
         (b'{"apiVersion": "v1", "kind": "Node", "status": {"capacity": {"cpu": 1e999}}}', "out of range"),
         (b'{"apiVersion": "v1", "kind": "Node", "spec": ' + b'{"a":' * 100_000, "exceeded max depth"),
@@ -297,7 +297,7 @@ def test_malformed_field_is_refused_with_path_or_round_trips(sample: dict[str, A
     ],
 )
 def test_malformed_json_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(DecodeError, match=message.replace("(", r"\(")):
+    with pytest.raises(DecodeError, match=message):
         decode(data)
 
 
