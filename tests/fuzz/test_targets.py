@@ -22,7 +22,7 @@ def test_hundred_inputs_cause_no_failure(target: str) -> None:
 
 
 def test_spec_with_invalid_utf8_is_refused() -> None:
-    with pytest.raises(InvalidSpec, match="(?i)not a CDI spec: .*utf-8"):
+    with pytest.raises(InvalidSpec, match=r"(?i)not a CDI spec: .*utf-8"):
         decode_spec(b'{"kind":"\xe4"}')
 
 
