@@ -4,6 +4,7 @@ Exit codes: 0 stopped by a signal, 1 it cannot work here, 2 the configuration is
 """
 
 import gc
+import re
 import sys
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def run(path: Path, root: Path) -> int:
 
     log = logging.getLogger("nodeplug")
     _share_one_arena()
+    _drop_import_caches()
     gc.freeze()  # modules stay: a full collection takes 1 ms without them and 15 with them, and calls wait for it
     gc.set_threshold(*thresholds)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else asyncio installs a handler, and replacing it loads inspect
@@ -72,3 +74,9 @@ def _share_one_arena() -> None:
 
     if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(_M_ARENA_MAX, 1)
+
+
+def _drop_import_caches() -> None:
+    """Free what only the import of modules needed, 0.2 MiB: listings of folders, and patterns that were used once."""
+    sys.path_importer_cache.clear()
+    re.purge()
