@@ -100,7 +100,7 @@ def _as_old(obj: Plain) -> Plain:
     if others:
         annotations[_METRICS] = _text("MetricSpec", others)
     if current:
-        annotations[_CURRENT_METRICS] = _text("MetricStatus", [_old_current(each) for each in current])
+        annotations[_CURRENT_METRICS] = _text("MetricStatus", [_old_metric(each, "current") for each in current])
     if spec.get("behavior") is not None:
         annotations[_BEHAVIOR] = _json(_behavior_as_go(spec["behavior"]))
     if status.get("conditions"):
@@ -171,24 +171,25 @@ def _share(percent: int) -> Plain:
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
-def _old_metric(metric: Plain) -> Plain:
+def _old_metric(metric: Plain, side: str = "target") -> Plain:
+    """The metric of a v2 spec in v1; with the side `current`, that of a status."""
     found: Plain = {"type": metric.get("type")}
     for member, source in _sources(metric):
-        target, named = source.get("target") or {}, source.get("metric") or {}
+        amounts, named = source.get(side) or {}, source.get("metric") or {}
         if member == "object":
             old = {"target": source.get("describedObject"), "metricName": named.get("name")}
-            old |= {"targetValue": target.get("value"), "selector": named.get("selector")}
-            old["averageValue"] = target.get("averageValue")
+            old |= {f"{side}Value": amounts.get("value"), "selector": named.get("selector")}
+            old["averageValue"] = amounts.get("averageValue")
         elif member == "pods":
             old = {"metricName": named.get("name"), "selector": named.get("selector")}
-            old["targetAverageValue"] = target.get("averageValue")
+            old[f"{side}AverageValue"] = amounts.get("averageValue")
         elif member == "external":
             old = {"metricName": named.get("name"), "metricSelector": named.get("selector")}
-            old |= {"targetValue": target.get("value"), "targetAverageValue": target.get("averageValue")}
+            old |= {f"{side}Value": amounts.get("value"), f"{side}AverageValue": amounts.get("averageValue")}
         else:
             old = {"name": source.get("name"), "container": source.get("container")}
-            old["targetAverageUtilization"] = target.get("averageUtilization")
-            old["targetAverageValue"] = target.get("averageValue")
+            old[f"{side}AverageUtilization"] = amounts.get("averageUtilization")
+            old[f"{side}AverageValue"] = amounts.get("averageValue")
         found[member] = _without_nulls(old)
     return found
 
@@ -209,28 +210,6 @@ def _new_metric(metric: Plain) -> Plain:
                 value = None  # v1 cannot leave it out
             target = {"type": "Value" if is_value else "AverageValue", "value": value, "averageValue": average}
         found[member] = _without_nulls({**new, "target": _without_nulls(target)})
-    return found
-
-
-def _old_current(metric: Plain) -> Plain:
-    found: Plain = {"type": metric.get("type")}
-    for member, source in _sources(metric):
-        current, named = source.get("current") or {}, source.get("metric") or {}
-        if member == "object":
-            old = {"target": source.get("describedObject"), "metricName": named.get("name")}
-            old |= {"currentValue": current.get("value"), "selector": named.get("selector")}
-            old["averageValue"] = current.get("averageValue")
-        elif member == "pods":
-            old = {"metricName": named.get("name"), "selector": named.get("selector")}
-            old["currentAverageValue"] = current.get("averageValue")
-        elif member == "external":
-            old = {"metricName": named.get("name"), "metricSelector": named.get("selector")}
-            old |= {"currentValue": current.get("value"), "currentAverageValue": current.get("averageValue")}
-        else:
-            old = {"name": source.get("name"), "container": source.get("container")}
-            old["currentAverageUtilization"] = current.get("averageUtilization")
-            old["currentAverageValue"] = current.get("averageValue")
-        found[member] = _without_nulls(old)
     return found
 
 
