@@ -23,6 +23,7 @@ from msgspec import Struct
 import cdi
 from checkpoint.tracked_files import Identity, identity
 from nodeplug.config import Settings
+from nodeplug.records import InvalidRecord, read_record
 
 _MARK: Final = "kubelet-root"
 log = logging.getLogger("nodeplug")
@@ -88,14 +89,14 @@ def _current(settings: Settings) -> _KubeletRecord:
 def _recorded(settings: Settings) -> _KubeletRecord | None:
     """Return the record; None if there is none. Raises `_Unreadable` and PermissionError."""
     try:
-        return msgspec.json.decode(_mark(settings).read_bytes(), type=_KubeletRecord)
+        return read_record(_mark(settings), _KubeletRecord)
     except (FileNotFoundError, NotADirectoryError):  # the ledger reports that the folder is none
         return None
     except PermissionError:
         raise
     except OSError as error:
         raise _Unreadable(error.strerror or str(error)) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except InvalidRecord as error:
         raise _Unreadable(f"its content is not a record ({error})") from error
 
 

@@ -21,13 +21,13 @@ import msgspec
 from msgspec import Struct
 
 import cdi
+from nodeplug.records import InvalidRecord, read_record
 from resourceapi.client import AsyncClient, ClientError
 from resourceapi.objects import DecodeError
 
 INTERVAL: Final = 300.0  # seconds between two readings; each node adds up to a fifth, so that not all ask at once
 RETRY: Final = 15.0
 _FILE = "node-labels.json"
-_MAX_BYTES = 4 * 1024 * 1024
 _FAILURES = (ClientError, DecodeError)
 log = logging.getLogger("nodeplug")
 
@@ -40,9 +40,8 @@ class _Remembered(Struct):
 def remembered(state: Path, node: str) -> Mapping[str, str] | None:
     """Return the labels that `node` had at the last reading; None if there was none, or its record cannot be read."""
     try:
-        with (state / _FILE).open("rb") as file:
-            known = msgspec.json.decode(file.read(_MAX_BYTES), type=_Remembered)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        known = read_record(state / _FILE, _Remembered)
+    except (OSError, InvalidRecord):
         return None
     return known.labels if known.node == node else None
 

@@ -27,6 +27,7 @@ from msgspec import Struct
 import cdi
 from checkpoint import Lease, Ledger
 from checkpoint.unlisted import is_of_same_pod
+from nodeplug.records import InvalidRecord, read_record
 
 FILE_NAME: Final = "unlisted-units.json"
 """The name of the record in the state directory."""
@@ -34,7 +35,6 @@ FILE_NAME: Final = "unlisted-units.json"
 RETRY: Final = 30.0
 """Seconds after which a failed write is repeated."""
 
-_MAX_BYTES = 16 * 1024 * 1024  # the most bytes that are read of a record
 log = logging.getLogger("nodeplug.leases")
 
 
@@ -94,9 +94,8 @@ class UnlistedRecord:
 
     def _recorded(self) -> list[_Unit]:
         try:
-            with self._path.open("rb") as file:
-                return msgspec.json.decode(file.read(_MAX_BYTES), type=list[_Unit])
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a power cut can leave anything
+            return read_record(self._path, list[_Unit])
+        except (OSError, InvalidRecord):
             return []
 
     def _write(self, units: Sequence[_Unit]) -> None:
